@@ -138,29 +138,31 @@ def attribute(
     readings = tuple(readings) or (range(len(texts)),)
     places: list[set[int]] = [set() for _ in texts]
     for version in _versions(texts):
-        if not _place_imitations(version, readings, places):
+        outlines = list(map(_outline, version))
+        has_outline = any(
+            _NOTE_OUTLINE.search("".join(map(outlines.__getitem__, reading)))
+            for reading in readings
+        )
+        if has_outline and not _place_imitations(version, readings, places):
             return [
                 f"[{author}] The text was left out: it imitates notes of Statehold." for _ in texts
             ]
+    if not any(places):
+        return list(texts)
     return [_mark(text, sorted(place), author) for text, place in zip(texts, places, strict=True)]
 
 
-def _versions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the texts as people see them, and as models read them; a character has the same place in both."""
-    yield texts
+def _versions(texts: Sequence[str]) -> list[Sequence[str]]:
+    """Return the texts as people see them, and as models read them; a character has the same place in both."""
     if any(map(_TAG.search, texts)):
-        yield [text.translate(_TAGS) for text in texts]
+        return [texts, [text.translate(_TAGS) for text in texts]]
+    return [texts]
 
 
 def _place_imitations(
     texts: Sequence[str], readings: Sequence[Sequence[int]], places: Sequence[set[int]]
 ) -> bool:
     """Add the positions of imitations to those of each text. Return False if there are more than MOST."""
-    outlines = list(map(_outline, texts))
-    if not any(
-        _NOTE_OUTLINE.search("".join(map(outlines.__getitem__, reading))) for reading in readings
-    ):
-        return True
     for with_signs in (False, True):
         if with_signs and not any(map(_SIGN_LETTER.search, texts)):
             break
@@ -196,9 +198,10 @@ def attribute_value(value: Any, author: str) -> Any:
         text = _JSON_ESCAPES.sub(" ", orjson.dumps(value).decode())
     except (orjson.JSONEncodeError, RecursionError):
         return _attribute_members(value, author)
-    outlines = [_outline(version) for (version,) in _versions([text])]
-    if any(_NOTE_OUTLINE.search(each) or _MEMBER_OUTLINE in each for each in outlines):
-        return _attribute_members(value, author)
+    for (version,) in _versions([text]):
+        outline = _outline(version)
+        if _NOTE_OUTLINE.search(outline) or _MEMBER_OUTLINE in outline:
+            return _attribute_members(value, author)
     return value
 
 

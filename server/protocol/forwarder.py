@@ -32,7 +32,7 @@ from ..cluster.messages import (
 )
 from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
-from ..sdk.access import RequestContext, connection_of, is_modern, outbound_of
+from ..sdk.access import RequestContext, connection_of, outbound_of
 from ..sdk.caller import (
     CLIENT_INFO,
     DELIVERY_SCOPE,
@@ -41,6 +41,7 @@ from ..sdk.caller import (
     LOG_LEVEL,
     Caller,
     is_forwarded,
+    is_modern,
 )
 
 LEASE_WAIT_SECONDS: Final = 15.5

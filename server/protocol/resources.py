@@ -49,8 +49,8 @@ from ..gateway.uris import (
     session_uri,
     state_uri,
 )
-from ..sdk.access import RequestContext, is_modern
-from ..sdk.caller import Caller
+from ..sdk.access import RequestContext
+from ..sdk.caller import Caller, is_modern
 from .error_translation import translate_errors
 from .input_required import SessionWork
 from .request_checks import refuse_unencodable

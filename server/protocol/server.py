@@ -51,7 +51,7 @@ from ...tools.own.sessions import summary
 from ..auth.principals import principal_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
-from ..sdk.access import RequestContext, connection_of, is_modern
+from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import (
     AUTO_SCOPE,
     DELIVERY_SCOPE,
@@ -62,6 +62,7 @@ from ..sdk.caller import (
     Caller,
     is_forwarded,
     is_handed_back,
+    is_modern,
     may_ask,
 )
 from . import results

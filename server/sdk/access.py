@@ -24,7 +24,6 @@ from mcp.shared._context_streams import create_context_streams
 from mcp.shared.dispatcher import Outbound
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, RequestId
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ..config.http import HttpSettings
 from .replay import RETRY_MS, Replay, SessionEvents
@@ -40,10 +39,6 @@ def connection_of(ctx: RequestContext) -> Connection:
 def outbound_of(ctx: RequestContext) -> Outbound:
     """Return the channel for messages about a request: over HTTP, the stream of its response."""
     return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
-
-
-def is_modern(ctx: RequestContext) -> bool:
-    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 @lru_cache(maxsize=64)
@@ -197,7 +192,6 @@ __all__ = [
     "connection_of",
     "create_context_streams",
     "in_flight",
-    "is_modern",
     "open_transport",
     "request_connection",
     "send_on",

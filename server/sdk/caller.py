@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 import anyio
 import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...sessions.errors import (
     InvalidArgument,
@@ -20,7 +21,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.validation import label
-from .access import RequestContext, connection_of, is_modern, outbound_of
+from .access import RequestContext, connection_of, outbound_of
 
 logger = logging.getLogger("statehold.server")
 
@@ -273,6 +274,11 @@ def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
     return isinstance(error, NodeUnavailable)
 
 
+def is_modern(ctx: RequestContext) -> bool:
+    """Whether a request is of the revision 2026-07-28 or a later one."""
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
 def is_forwarded(ctx: RequestContext) -> bool:
     """Whether another node has forwarded a request."""
     return ctx.request is not None and PRINCIPAL_SCOPE in ctx.request.scope
@@ -294,5 +300,6 @@ __all__ = [
     "OUR_STATE",
     "Caller",
     "can_elicit",
+    "is_modern",
     "may_ask",
 ]

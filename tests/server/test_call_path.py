@@ -18,8 +18,8 @@ from support import traced_server
 from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
-FILES = 49
-FRAMES = 19
+FILES = 48
+FRAMES = 16
 
 
 @dataclass

@@ -182,7 +182,7 @@ class UpstreamConnection:
         transport = self.rpc.transport.resumption
         if transport is None:
             return None
-        return UpstreamResumption(self.rpc, transport, partial(self._validate, tool=True))
+        return UpstreamResumption(self.rpc, transport, self._validator(tool=True))
 
     async def aclose(self) -> None:
         """Close within a bound. Requests in flight fail with OutcomeUnknown."""
@@ -282,6 +282,7 @@ class UpstreamConnection:
         rpc, modern = self.rpc, self.peer.modern
         tool = method == "tools/call"
         call = UpstreamCall(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
+        validate = self._validator(tool=tool)
         try:
             await self._calls.enter(call)
             if ctx.log_level is not None and not modern:
@@ -296,7 +297,7 @@ class UpstreamConnection:
                     headers=self._headers(method, params) if rpc.http else None,
                     operation_id=ctx.operation_id,
                 )
-                result = await self._validate(answer, tool=tool)
+                result = await run_in_thread_if_large(partial(validate, answer), answer)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
                     await call.flush()
                     return result
@@ -313,10 +314,9 @@ class UpstreamConnection:
         finally:
             self._calls.leave(call)
 
-    async def _validate(self, answer: JSON, *, tool: bool) -> JSON:
-        modern, service = self.peer.modern, self.service
-        validate = partial(validate_result, answer, modern=modern, service=service, tool=tool)
-        return await run_in_thread_if_large(validate, answer)
+    def _validator(self, *, tool: bool) -> Callable[[JSON], JSON]:
+        """Return the validate_result() of this connection."""
+        return partial(validate_result, modern=self.peer.modern, service=self.service, tool=tool)
 
     def _with_meta(self, params: JSON, call: UpstreamCall) -> JSON:
         """Return the parameters of a request with the caller's `_meta` and the members that this connection needs."""

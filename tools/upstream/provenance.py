@@ -45,20 +45,16 @@ def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
 
 
 def attribute_notes(result: JSON, service: str) -> None:
-    """Put the name of the service before each text of a result that looks like a note of Statehold, in place.
+    """Put the name of the service before each text of a result or question that looks like a note of Statehold, in place.
 
     The texts of the content count as one text, since a note may be spread over them.
     """
-    _attribute_texts(result, service)
-    if isinstance(result.get("structuredContent"), dict | list | str):
-        result["structuredContent"] = attribute_value(result["structuredContent"], service)
-
-
-def _attribute_texts(fields: JSON, service: str) -> None:
-    places = list(_texts_of(fields))
+    places = list(_texts_of(result))
     texts = attribute([place[name] for place, name in places], service, _readings(places))
     for (place, name), text in zip(places, texts, strict=True):
         place[name] = text
+    if isinstance(result.get("structuredContent"), dict | list | str):
+        result["structuredContent"] = attribute_value(result["structuredContent"], service)
 
 
 def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
@@ -102,7 +98,7 @@ def attribute_question(service: str, method: object, params: Any) -> None:
     if not isinstance(params, dict):
         return
     fields = cast(JSON, params)
-    _attribute_texts(fields, service)
+    attribute_notes(fields, service)
     if method == "elicitation/create":
         message: object = fields.get("message")
         question = attribute_text(message, service) if isinstance(message, str) else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from ...sessions.json_codec import JSON, dumps
+from ...sessions.json_codec import JSON, dumps, run_in_thread_if_large
 from ...sessions.services import CallResult
 from .transports.base import TransportResumption
 from .transports.json_rpc import JsonRpcConnection
@@ -21,7 +22,7 @@ class UpstreamResumption:
         self,
         rpc: JsonRpcConnection,
         transport: TransportResumption,
-        validate: Callable[[JSON], Awaitable[JSON]],
+        validate: Callable[[JSON], JSON],
     ) -> None:
         self._rpc = rpc
         self._transport = transport
@@ -44,7 +45,8 @@ class UpstreamResumption:
 
     async def interrupted_result(self, operation_id: str) -> CallResult:
         answer = await self._rpc.interrupted_answer(operation_id)
-        return CallResult(await self._validate(answer))
+        result = await run_in_thread_if_large(partial(self._validate, answer), answer)
+        return CallResult(result)
 
 
 __all__ = ["UpstreamResumption"]

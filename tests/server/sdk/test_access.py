@@ -28,10 +28,10 @@ from statehold.server.sdk.access import (
     connection_of,
     create_context_streams,
     in_flight,
-    is_modern,
     open_transport,
     outbound_of,
 )
+from statehold.server.sdk.caller import is_modern
 
 Handler = Callable[[RequestContext], Awaitable[Any]]
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
