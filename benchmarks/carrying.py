@@ -17,7 +17,7 @@ from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.state.patch import copy_json
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 from .plan import Plan
 from .report import Table, Target
@@ -66,9 +66,9 @@ async def measure(plan: Plan) -> Table:
         for name, size, bound in SIZES:
             state = sample(size)
             took = _copy_us(state)
-            session = (await registry.create(LOCAL, SessionOptions(state=state))).id
+            session = (await registry.create(LOCAL, CreationOptions(state=state))).id
             many = [
-                (await registry.create(LOCAL, SessionOptions(state=state))).id
+                (await registry.create(LOCAL, CreationOptions(state=state))).id
                 for _ in range(CALLERS)
             ]
             seconds = plan.store_seconds / 2

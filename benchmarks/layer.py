@@ -23,16 +23,16 @@ from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.services import (
     CallContext,
-    CallResult,
     LossPolicy,
     PausePolicy,
     RestoreReport,
     SessionView,
     Snapshot,
+    ToolResult,
     ToolSpec,
 )
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 from statehold.tools.upstream.recipe import InternalContext
 
 from .plan import Plan
@@ -76,7 +76,7 @@ async def _latencies(plan: Plan, folder: Path, policy: Policy) -> list[float]:
             Registry(Core.create(store, node, {TOOL: Nothing()}, policy=policy, clock=clock))
         )
         router = Router(registry)
-        session = await registry.create(LOCAL, SessionOptions())
+        session = await registry.create(LOCAL, CreationOptions())
         for number in range(plan.rounds + 1):
             with undisturbed():
                 for _ in range(plan.calls * CALLS):
@@ -97,10 +97,10 @@ class _Connection:
     unsaved: bool = False
     resumption: None = None
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         # A real tool waits, and the journal is written meanwhile.
         await anyio.lowlevel.checkpoint()
-        return CallResult({"content": [{"type": "text", "text": "done"}]})
+        return ToolResult({"content": [{"type": "text", "text": "done"}]})
 
     async def snapshot(self) -> Snapshot | None:
         return None

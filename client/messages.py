@@ -40,7 +40,7 @@ UNFINISHED: Final = ("started", "input_required")
 """Statuses of calls without a result."""
 
 
-class Conversation(Protocol):
+class MessageSource(Protocol):
     """A session, as far as messages are made of it."""
 
     state: State
@@ -59,7 +59,7 @@ class Conversation(Protocol):
 
 
 async def messages(
-    session: Conversation,
+    session: MessageSource,
     *,
     last_runs: int | None = None,
     roles: str | Sequence[str] | None = None,
@@ -181,7 +181,7 @@ def shorten(text: str, room: int, whole: str) -> str:
 
 
 async def context(
-    session: Conversation,
+    session: MessageSource,
     *,
     state_tokens: int,
     summary_tokens: int,

@@ -49,7 +49,7 @@ class Refusal(Exception):
         self.fields = {"error": code, **fields}
 
 
-class Client:
+class ConnectedClient:
     """The connection of a node, or of a command that holds no child. It lives until its other end closes it or dies."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -70,14 +70,14 @@ class Keeper:
         self._listener = listener
         self._clock = clock
         self._selector = selectors.DefaultSelector()
-        self._clients: set[Client] = set()
+        self._clients: set[ConnectedClient] = set()
         self._children: dict[int, Child] = {}
         self._last_key = 0
         self._linger = FIRST_SECONDS
         """Seconds that a child lives without a node, and the keeper without any node."""
         self._had_node = False
         self._alone_since: float | None = clock()
-        self._verbs: dict[str, Callable[[Client, Packet], Answer]] = {
+        self._verbs: dict[str, Callable[[ConnectedClient, Packet], Answer]] = {
             "spawn": self._spawn,
             "adopt": self._adopt,
             "leave": self._leave,
@@ -131,11 +131,11 @@ class Keeper:
             connection.close()
             return
         connection.setblocking(False)
-        client = Client(connection)
+        client = ConnectedClient(connection)
         self._clients.add(client)
         self._watch(connection, partial(self._read, client))
 
-    def _read(self, client: Client) -> None:
+    def _read(self, client: ConnectedClient) -> None:
         try:
             received = receive(client.connection)
         except BlockingIOError:
@@ -160,21 +160,21 @@ class Keeper:
             client, {"number": number if isinstance(number, int) else None, **answer}, descriptors
         )
 
-    def _handle(self, client: Client, packet: Packet) -> Answer:
+    def _handle(self, client: ConnectedClient, packet: Packet) -> Answer:
         if packet["verb"] == "hello":
             return self._greet(client, packet)
         if not client.has_greeted:
             raise Refusal(INVALID)
         return self._verbs[packet["verb"]](client, packet)
 
-    def _send(self, client: Client, packet: Packet, descriptors: list[int]) -> None:
+    def _send(self, client: ConnectedClient, packet: Packet, descriptors: list[int]) -> None:
         try:
             send(client.connection, packet, descriptors)
         except OSError:
             # Its buffer is full, or it is gone; a node that reads no answers has failed.
             self._drop(client)
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: ConnectedClient) -> None:
         """Forget a connection that ended. The children of its node wait for the next node, those that it released end."""
         if client not in self._clients:
             return
@@ -227,7 +227,7 @@ class Keeper:
             self._stop_reading(child)
             child.close()
 
-    def _greet(self, client: Client, packet: Packet) -> Answer:
+    def _greet(self, client: ConnectedClient, packet: Packet) -> Answer:
         if packet["version"] != VERSION:
             raise Refusal(INVALID, version=VERSION)
         if packet["linger"] is not None:
@@ -240,7 +240,7 @@ class Keeper:
         client.has_greeted = True
         return {}, []
 
-    def _spawn(self, client: Client, packet: Packet) -> Answer:
+    def _spawn(self, client: ConnectedClient, packet: Packet) -> Answer:
         require_spawn(packet)
         session, epoch = packet["session"], packet["epoch"]
         if any(c.session == session and c.epoch > epoch for c in self._children.values()):
@@ -260,7 +260,7 @@ class Keeper:
         self._watch(child.pidfd, partial(self._note_exit, child))
         return {"key": child.key, "pid": child.pid, "mark": child.mark}, child.descriptors
 
-    def _adopt(self, client: Client, packet: Packet) -> Answer:
+    def _adopt(self, client: ConnectedClient, packet: Packet) -> Answer:
         identity = packet["session"], packet["service"], packet["generation"]
         child = next(
             (
@@ -284,17 +284,17 @@ class Keeper:
         answer = {**child.describe(self._clock()), "mark": child.mark, "stderr": child.stderr_tail}
         return answer, child.descriptors
 
-    def _leave(self, client: Client, packet: Packet) -> Answer:
+    def _leave(self, client: ConnectedClient, packet: Packet) -> Answer:
         self._take_back(self._child_of(client, packet))
         return {}, []
 
-    def _child_of(self, client: Client, packet: Packet) -> Child:
+    def _child_of(self, client: ConnectedClient, packet: Packet) -> Child:
         child = self._children[packet["key"]]
         if child.holder is not client:
             raise Refusal(STALE)
         return child
 
-    def _release(self, client: Client, packet: Packet) -> Answer:
+    def _release(self, client: ConnectedClient, packet: Packet) -> Answer:
         child = self._child_of(client, packet)
         self._stop_reading(child)
         child.release()
@@ -302,14 +302,14 @@ class Keeper:
             self._forget(child)
         return {}, []
 
-    def _end(self, client: Client, packet: Packet) -> Answer:
+    def _end(self, client: ConnectedClient, packet: Packet) -> Answer:
         child = self._children[packet["key"]]
         if child.holder not in (None, client):
             raise Refusal(STALE)
         self._kill(child)
         return {}, []
 
-    def _hold(self, client: Client, packet: Packet) -> Answer:
+    def _hold(self, client: ConnectedClient, packet: Packet) -> Answer:
         held, name = self._child_of(client, packet).held, packet["name"]
         (descriptor,) = packet["passed"]
         if not isinstance(name, str) or name in held or len(held) >= HELD:
@@ -317,14 +317,14 @@ class Keeper:
         held[name] = os.dup(descriptor)
         return {}, []
 
-    def _fetch(self, client: Client, packet: Packet) -> Answer:
+    def _fetch(self, client: ConnectedClient, packet: Packet) -> Answer:
         return {}, [self._child_of(client, packet).held[packet["name"]]]
 
-    def _drop_descriptor(self, client: Client, packet: Packet) -> Answer:
+    def _drop_descriptor(self, client: ConnectedClient, packet: Packet) -> Answer:
         os.close(self._child_of(client, packet).held.pop(packet["name"]))
         return {}, []
 
-    def _list(self, client: Client, packet: Packet) -> Answer:
+    def _list(self, client: ConnectedClient, packet: Packet) -> Answer:
         now = self._clock()
         nodes = sum(other.is_node for other in self._clients)
         children = [child.describe(now) for child in self._children.values()]

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import anyio
 
 from .actions.branches import Branches
-from .actions.history import History
+from .actions.history import Histories
 from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
 from .actions.runs import Runs
@@ -30,7 +30,7 @@ from .resumption import Orphans
 from .transitions.access import Access
 from .transitions.admission import Admission, busy
 from .transitions.close import Closing
-from .transitions.create import Creation, SessionOptions
+from .transitions.create import Creation, CreationOptions
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
 from .transitions.pause import Pausing, end_questions
@@ -72,7 +72,7 @@ class Registry:
         self.access = Access(core, self._directory, self.pausing)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
-        self.history = History(core, self._directory, self.access, self.quota)
+        self.history = Histories(core, self._directory, self.access, self.quota)
         self.runs = Runs(core, self._directory, self.access, self.quota)
         self.branches = Branches(
             core,
@@ -203,7 +203,7 @@ class Registry:
             "deadlines": len(self.core.deadlines),
         }
 
-    async def create(self, principal: Principal, options: SessionOptions | None = None) -> Session:
+    async def create(self, principal: Principal, options: CreationOptions | None = None) -> Session:
         """Create a session and open its eager services (T01 to T03). Durable on return.
 
         Raises:
@@ -214,7 +214,7 @@ class Registry:
             raise ShuttingDown
         self.core.node.require_lease()
         self.core.node.require_place(None)
-        return await self._creation.create(principal, options or SessionOptions())
+        return await self._creation.create(principal, options or CreationOptions())
 
     async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
         """Return a session that this node owns, in any open status; see Directory.find."""

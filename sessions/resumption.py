@@ -27,7 +27,7 @@ from .live.connection import LiveConnection
 from .live.connector import Connector, unreported_notice
 from .live.session import Binding, Session
 from .records import BindingStatus, HistoryFilter, JournalKind, JournalRecord, ReceiptRecord
-from .services import CallResult, Resumption
+from .services import Resumption, ToolResult
 from .store.base import RESTARTED
 from .transitions.admission import Admission
 
@@ -176,7 +176,7 @@ class InterruptedCalls:
         seconds: float,
     ) -> None:
         """Wait up to `seconds`, or until the session ends, for the answer to a call, and record it. Release its slot."""
-        outcome: CallResult | SessionError = OutcomeUnknown("The server ended during the call.")
+        outcome: ToolResult | SessionError = OutcomeUnknown("The server ended during the call.")
         try:
             with anyio.move_on_after(seconds), end_with_session(session):
                 outcome = await resumption.interrupted_result(operation.id)
@@ -195,11 +195,11 @@ class InterruptedCalls:
         await self._record(session, call, OutcomeUnknown("The server ended during the call."))
 
     async def _record(
-        self, session: Session, call: InterruptedCall, outcome: CallResult | SessionError
+        self, session: Session, call: InterruptedCall, outcome: ToolResult | SessionError
     ) -> ReceiptRecord:
         core, now = self._core, self._core.clock.now()
         receipt = close_receipt(call.receipt, outcome, now, core.policy.receipt_bytes)
-        is_result = isinstance(outcome, CallResult)
+        is_result = isinstance(outcome, ToolResult)
         limit, redactor = core.policy.journal_bytes, core.redactor
         entry = call.entry.model_copy(
             update={

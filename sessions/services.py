@@ -79,7 +79,7 @@ class SessionView:
 
 
 @dataclass(slots=True)
-class CallResult:
+class ToolResult:
     """The JSON of an MCP `CallToolResult`, or an `InputRequiredResult` when `input_required`."""
 
     payload: JSON
@@ -182,7 +182,7 @@ class Resumption(Protocol):
         """Whether the earlier process sent the call of an operation; None when that is not known."""
         ...
 
-    async def interrupted_result(self, operation_id: str) -> CallResult:
+    async def interrupted_result(self, operation_id: str) -> ToolResult:
         """Return the result of a call that the earlier process sent. Raises as Connection.call does."""
         ...
 
@@ -217,7 +217,7 @@ class Connection(Protocol):
         """How it outlives this process; None if it ends with it. Read once it is open."""
         ...
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         """Run one tool. Cancelling the caller cancels it upstream.
 
         Raises:
@@ -362,7 +362,7 @@ class Service(Protocol):
 __all__ = [
     "Answering",
     "CallContext",
-    "CallResult",
+    "ToolResult",
     "Connection",
     "Diagnosing",
     "RequestSender",

@@ -50,7 +50,7 @@ class NoArguments(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class BuiltinTool:
     """One tool, as callers see it. A subclass adds the function that runs it."""
 
     name: str
@@ -196,4 +196,4 @@ def _remove_titles(schema: JSON) -> None:
     schema.pop("title", None)
 
 
-__all__ = ["Arguments", "Naming", "NoArguments", "Tool", "schema_of", "types_of"]
+__all__ = ["Arguments", "Naming", "NoArguments", "BuiltinTool", "schema_of", "types_of"]

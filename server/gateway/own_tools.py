@@ -31,7 +31,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from ...sessions.services import CallResult
+from ...sessions.services import ToolResult
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller
@@ -179,7 +179,7 @@ class OwnToolCalls:
                 outcome = await tool.run(context, dict(arguments))
                 session_id = None if outcome.session is None else outcome.session["id"]
                 payload = {_CONTENT: outcome.content, _SESSION: session_id}
-                operation.result = CallResult(payload, notice=outcome.notice)
+                operation.result = ToolResult(payload, notice=outcome.notice)
                 return outcome
         except SessionError as error:
             operation.effective = not _changed_nothing(error)

@@ -20,7 +20,7 @@ from ...sessions.errors import (
 from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
-from ...sessions.transitions.create import SessionOptions
+from ...sessions.transitions.create import CreationOptions
 
 
 class PinnedSessions:
@@ -56,7 +56,7 @@ class PinnedSessions:
                 absent = error
             try:
                 session = await self._registry.create(
-                    principal, SessionOptions(name=name, namespace=self._namespace)
+                    principal, CreationOptions(name=name, namespace=self._namespace)
                 )
                 session.notice = await self._predecessor(principal, name)
                 return session.id

@@ -9,7 +9,7 @@ from mcp.server.connection import Connection
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import SessionError, SessionNotFound
 from ...sessions.records import Principal
-from ...sessions.transitions.create import SessionOptions
+from ...sessions.transitions.create import CreationOptions
 from ..gateway.gateway import Gateway
 
 logger = logging.getLogger("statehold.server")
@@ -32,7 +32,7 @@ class AutoSessions:
             session_id = None
         if session_id is not None:
             return session_id
-        options = SessionOptions(namespace=self._gateway.config.namespace)
+        options = CreationOptions(namespace=self._gateway.config.namespace)
         # On this node, to which the connection belongs.
         with place_here():
             session = await self._gateway.registry.create(principal, options)

@@ -10,7 +10,7 @@ import orjson
 
 from ...sessions.attribution import NOTICE_MEMBER
 from ...sessions.calls.notices import NOTICE_META
-from ...sessions.calls.request import Answer
+from ...sessions.calls.request import CallAnswer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...tools.catalog import with_app_page
@@ -33,7 +33,7 @@ def text_block(text: str) -> JSON:
 
 
 def service_result(
-    answer: Answer, *, service: str, modern: bool, info: JSON, own_uris: bool = False
+    answer: CallAnswer, *, service: str, modern: bool, info: JSON, own_uris: bool = False
 ) -> JSON:
     """Return the result of an upstream call with the session's summary and the notice of replaced connections, if any.
 

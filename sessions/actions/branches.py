@@ -23,7 +23,7 @@ from ..state.merge import Branch, ConflictPolicy, Conflicts, merge_branches, sam
 from ..state.patch import size_of, validate_state
 from ..transitions.access import Access
 from ..transitions.close import Closing
-from ..transitions.create import Creation, ForkSource, SessionOptions, validate_name
+from ..transitions.create import Creation, CreationOptions, ForkSource, validate_name
 from .state import RunChange, States
 
 logger = logging.getLogger("statehold.sessions")
@@ -248,10 +248,10 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _options_of(
     parent: Session, state: StateRecord, name: str | None, policy: Policy
-) -> SessionOptions:
+) -> CreationOptions:
     record = parent.record
     timeouts = policy.renamed(record.timeouts, before=record.name, after=name)
-    return SessionOptions(
+    return CreationOptions(
         name=name,
         services=list(parent.bindings),
         state=state.value,

@@ -46,7 +46,7 @@ SNAPSHOT_BYTES = 8 << 20
 """Largest snapshot that is searched for open pages."""
 
 
-class History:
+class Histories:
     """The journals of one registry, as its callers may see them. It keeps no state."""
 
     def __init__(self, core: Core, directory: Directory, access: Access, quota: Quota) -> None:
@@ -341,4 +341,4 @@ def position(cursor: str) -> int:
     raise InvalidArgument("This is not the cursor of a page of a history.")
 
 
-__all__ = ["History", "cursor_before", "position", "show", "show_in_session", "summarize"]
+__all__ = ["Histories", "cursor_before", "position", "show", "show_in_session", "summarize"]

@@ -37,7 +37,7 @@ from ..records import (
 )
 from ..services import SnapshotChecker
 from ..state.patch import size_of
-from ..transitions.create import SessionOptions, new_record, state_of, timeouts_of, validate_name
+from ..transitions.create import CreationOptions, new_record, state_of, timeouts_of, validate_name
 from .branches import BASE
 from .document import BindingPart, Document, EntryPart, ReceiptPart, SnapshotPart
 
@@ -113,7 +113,7 @@ def _record(
     target: ImportTarget, document: Document, owner: str, left_out: list[str], *, strict: bool
 ) -> SessionRecord:
     about = document.session
-    options = SessionOptions(
+    options = CreationOptions(
         name=about.name,
         namespace=about.namespace,
         metadata=about.metadata,
@@ -141,7 +141,7 @@ def _rename(policy: Policy, record: SessionRecord, name: str | None) -> None:
 
 
 def _timeouts(
-    policy: Policy, options: SessionOptions, left_out: list[str], *, strict: bool
+    policy: Policy, options: CreationOptions, left_out: list[str], *, strict: bool
 ) -> Timeouts:
     try:
         return timeouts_of(policy, options)
@@ -149,7 +149,7 @@ def _timeouts(
         if strict:
             raise
         left_out.append(f"its times: {error.message}")
-        return timeouts_of(policy, SessionOptions())
+        return timeouts_of(policy, CreationOptions())
 
 
 def _bindings(

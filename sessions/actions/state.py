@@ -17,7 +17,7 @@ from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import Session, UnconfirmedUpdates
 from ..records import JournalKind, Principal, StateRecord
-from ..services import CallResult
+from ..services import ToolResult
 from ..state.patch import MISSING, Mode, copy_json, size_of, tokens_of, update_state, value_at
 from ..state.schema import check_value
 from ..transitions.access import Access
@@ -26,7 +26,7 @@ TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class StateValue:
+class PathValue:
     """The value at a path of a state, and the version of the state. The value is a copy."""
 
     session_id: str
@@ -66,7 +66,7 @@ class States:
 
     async def read(
         self, principal: Principal, ref: str, path: str = "", namespace: str | None = None
-    ) -> StateValue:
+    ) -> PathValue:
         """Return the value at a path of a session's state. This does not count as use, resumes nothing and claims nothing.
 
         Raises:
@@ -77,8 +77,8 @@ class States:
         state = await self._directory.state(principal, ref, namespace)
         value = value_at(state.value, tokens)
         if value is MISSING:
-            return StateValue(state.session_id, state.version, False)
-        return StateValue(state.session_id, state.version, True, copy_json(value))
+            return PathValue(state.session_id, state.version, False)
+        return PathValue(state.session_id, state.version, True, copy_json(value))
 
     async def version(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -177,7 +177,7 @@ class States:
             now,
             now,
             session.generation,
-            CallResult({"content": [{"type": "text", "text": f"version {newer.version}"}]}),
+            ToolResult({"content": [{"type": "text", "text": f"version {newer.version}"}]}),
             None,
             in_run.run,
             core.policy.journal_bytes,
@@ -250,4 +250,4 @@ def _can_change(session: Session, live: bool) -> bool:
     return not session.ownership_ended.is_set() and session.status in (LIVE if live else OPEN)
 
 
-__all__ = ["RunChange", "StateValue", "States", "change_state"]
+__all__ = ["RunChange", "PathValue", "States", "change_state"]

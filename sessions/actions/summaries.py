@@ -22,7 +22,7 @@ from ..live.session import Session
 from ..records import HistoryFilter, JournalKind, Principal, SessionRecord, SummaryRecord
 from ..store.base import Write
 from ..transitions.create import validate_name
-from .history import History, show, summarize
+from .history import Histories, show, summarize
 from .rename_delete import RenameDelete
 
 logger = logging.getLogger("statehold.sessions")
@@ -51,7 +51,7 @@ class Summaries:
     """Writes the summaries of one registry. A failure is logged once, until the model answers again."""
 
     def __init__(
-        self, core: Core, directory: Directory, history: History, rename_delete: RenameDelete
+        self, core: Core, directory: Directory, history: Histories, rename_delete: RenameDelete
     ) -> None:
         self._core = core
         self._directory = directory

@@ -35,7 +35,7 @@ from ..live.quota import Quota
 from ..policy import Policy
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
-from ..services import CallResult
+from ..services import ToolResult
 from .receipts import ANOTHER, Operation, RunningOperations, close_receipt, replay
 from .request import Call
 
@@ -54,7 +54,7 @@ UNRECORDED_SECONDS: Final = 10.0
 """Seconds that an answer waits for a store that refuses the end of its call."""
 RETRY_SECONDS: Final = 0.5
 
-Outcome = CallResult | BaseException
+Outcome = ToolResult | BaseException
 
 
 class Receipts(Protocol):
@@ -100,7 +100,7 @@ class IdempotencyGuard:
     @asynccontextmanager
     async def once(
         self, operation: Operation, receipts: Receipts
-    ) -> AsyncGenerator[CallResult | None]:
+    ) -> AsyncGenerator[ToolResult | None]:
         """Yield the recorded result of the call with this id, or None: then the block runs it and sets `operation.result`.
 
         Concurrent calls with one id wait for the first. Cancelling one that waits leaves the first alone.
@@ -299,7 +299,7 @@ class CallReceipts:
             is_lost = session.fenced or not core.node.may_act()
         finally:
             session.operations.discard(operation.id)
-        if is_lost and isinstance(outcome, CallResult):
+        if is_lost and isinstance(outcome, ToolResult):
             # So a repeat at the node that takes the session over is answered.
             operation.receipt = None
             raise OutcomeUnknown(

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from ..attribution import NOTICE_MEMBER
 from ..json_codec import JSON
 from ..live.session import Binding, Session
-from ..services import CallResult, ToolSpec
+from ..services import ToolResult, ToolSpec
 
 NOTICE_META: Final = "statehold/notice"
 """Repeats the block that is our note, so that a client can tell it from the tool's own text."""
@@ -55,7 +55,7 @@ def accepts_notice(spec: ToolSpec | None) -> bool:
     )
 
 
-def with_notice(result: CallResult) -> JSON:
+def with_notice(result: ToolResult) -> JSON:
     """Return the payload of a result for its receipt: with its notice, and with nothing else under that name."""
     payload = result.payload
     meta: object = payload.get("_meta")
@@ -67,15 +67,15 @@ def with_notice(result: CallResult) -> JSON:
     return {**payload, "_meta": {key: fields[key] for key in fields if key != NOTICE_META}}
 
 
-def without_notice(payload: JSON) -> CallResult:
+def without_notice(payload: JSON) -> ToolResult:
     """Return the result that a receipt keeps, with its notice separated."""
     meta: object = payload.get("_meta")
     notice: object = cast("JSON", meta).get(NOTICE_META) if isinstance(meta, dict) else None
     if not isinstance(notice, str):
-        return CallResult(payload)
+        return ToolResult(payload)
     rest = {key: value for key, value in cast("JSON", meta).items() if key != NOTICE_META}
     plain = {key: value for key, value in payload.items() if key != "_meta"}
-    return CallResult({**plain, "_meta": rest} if rest else plain, notice=notice)
+    return ToolResult({**plain, "_meta": rest} if rest else plain, notice=notice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ..errors import InvalidArgument, OutcomeUnknown, RequestRefused, SessionErr
 from ..journal.entries import STARTED, status_of
 from ..json_codec import JSON, dumps
 from ..records import ReceiptRecord
-from ..services import CallResult
+from ..services import ToolResult
 from ..validation import label
 from .notices import with_notice, without_notice
 
@@ -41,7 +41,7 @@ class Operation:
     """Whether the caller has sent this id before."""
     continues: bool = False
     """Whether it answers the questions of an earlier call with this id."""
-    result: CallResult | None = None
+    result: ToolResult | None = None
     """Set by the code that runs the call."""
     effective: bool = False
     """Whether the call may have had an effect although it has no result. Otherwise its id stays unused."""
@@ -118,11 +118,11 @@ def digest_of(service: str, tool: str, arguments: Mapping[str, Any]) -> str:
 
 
 def close_receipt(
-    receipt: ReceiptRecord, outcome: CallResult | BaseException, ended_at: float, limit: int
+    receipt: ReceiptRecord, outcome: ToolResult | BaseException, ended_at: float, limit: int
 ) -> ReceiptRecord:
     """Return a receipt completed with the outcome of its call. Results of more than `limit` bytes are left out."""
     changes: JSON = {"status": status_of(outcome), "ended_at": ended_at}
-    if isinstance(outcome, CallResult):
+    if isinstance(outcome, ToolResult):
         result = with_notice(outcome)
         text = dumps(result)
         size = len(text) if text.isascii() else len(text.encode(errors="replace"))
@@ -132,7 +132,7 @@ def close_receipt(
     return receipt.model_copy(update=changes)
 
 
-def replay(receipt: ReceiptRecord) -> CallResult:
+def replay(receipt: ReceiptRecord) -> ToolResult:
     """Return the recorded result of a call.
 
     Raises:

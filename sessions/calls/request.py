@@ -11,7 +11,7 @@ from ..journal.entries import CallEntry
 from ..json_codec import JSON
 from ..live.session import Binding, Session
 from ..records import Principal
-from ..services import CallContext, CallResult, ToolSpec
+from ..services import CallContext, ToolResult, ToolSpec
 from .deadline import WaitProgress
 from .notices import Delivery
 from .receipts import Operation
@@ -57,7 +57,7 @@ class Call:
     """Whether the call may have reached the server."""
     ended_at: float | None = None
     """When the call over the connection ended, None when it was not sent; later snapshots include its effects."""
-    result: CallResult | None = None
+    result: ToolResult | None = None
     delivery: Delivery | None = None
     """The notice that the answer or the refusal carries."""
     waiting: WaitProgress = field(init=False)
@@ -100,7 +100,7 @@ class Call:
         core: Core,
         started_at: float,
         ended_at: float | None = None,
-        outcome: CallResult | BaseException | None = None,
+        outcome: ToolResult | BaseException | None = None,
     ) -> CallEntry:
         """Return the journal entry of the call, its `seq` still to be set; without an outcome, that of its start."""
         request, session = self.request, self.session
@@ -125,7 +125,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallAnswer:
     """The answer to a call: the result, the session's summary after the call, and a notice to show first."""
 
     payload: JSON
@@ -137,4 +137,4 @@ class Answer:
     """The notice, for Router.return_notice()."""
 
 
-__all__ = ["Answer", "Call", "Request"]
+__all__ = ["CallAnswer", "Call", "Request"]

@@ -31,13 +31,13 @@ from ..json_codec import JSON
 from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
 from ..registry import Registry
-from ..services import Answering, CallContext, CallResult
+from ..services import Answering, CallContext, ToolResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .idempotency import CallReceipts, IdempotencyGuard, Receipts
 from .notices import Delivery, accepts_notice, shows_content, take_notices
 from .receipt_memories import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
-from .request import Answer, Call, Request
+from .request import Call, CallAnswer, Request
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -58,7 +58,7 @@ class Router:
         self._memories = ReceiptMemories(self._core)
         """The receipts that are not stored."""
 
-    async def call(self, request: Request, context: CallContext) -> Answer:
+    async def call(self, request: Request, context: CallContext) -> CallAnswer:
         """Run one tool call in a session and return its answer.
 
         Cancelling the caller cancels the call upstream.
@@ -101,7 +101,7 @@ class Router:
             "\n".join(dict.fromkeys(part for part in (result.notice, due_notice) if part)) or None
         )
         accepts = accepts_notice(call.spec)
-        return Answer(result.payload, session.summary(), notice, accepts, call.delivery)
+        return CallAnswer(result.payload, session.summary(), notice, accepts, call.delivery)
 
     def _operation(self, call: Call) -> tuple[Operation, Receipts]:
         """Return the operation of a call with an id, and the receipts to guard it with."""
@@ -135,10 +135,10 @@ class Router:
             await session.save(forget=ended_ids)
             session.stored_receipts = None
 
-    async def _run(self, call: Call) -> CallResult:
+    async def _run(self, call: Call) -> ToolResult:
         """Run a call on the connection of its session, and journal it."""
         started_at = self._core.clock.now()
-        outcome: CallResult | BaseException = _UNFINISHED
+        outcome: ToolResult | BaseException = _UNFINISHED
         try:
             with end_with_session(call.session):
                 try:
@@ -160,7 +160,7 @@ class Router:
             if call.operation is None or call.operation.origin is not None:
                 await self._journal(call, started_at, outcome)
 
-    async def _send(self, call: Call) -> CallResult:
+    async def _send(self, call: Call) -> ToolResult:
         """Send a call on the connection of its session; open the connection first if necessary."""
         session, binding, request = call.session, call.binding, call.request
         live = binding.live
@@ -221,7 +221,7 @@ class Router:
         if isinstance(delivery, Delivery) and delivery.revert():
             self._save_notice(delivery)
 
-    def _take_notice(self, call: Call, result: CallResult | None) -> None:
+    def _take_notice(self, call: Call, result: ToolResult | None) -> None:
         # A question cannot carry it; the result that follows can.
         if call.delivery is None and (result is None or not result.input_required):
             call.delivery = take_notices(call.session, call.binding)
@@ -242,12 +242,12 @@ class Router:
             raise CallDeferred(call.delivery, session_id=call.session.id)
 
     async def _journal(
-        self, call: Call, started_at: float, outcome: CallResult | BaseException
+        self, call: Call, started_at: float, outcome: ToolResult | BaseException
     ) -> None:
         core = self._core
         if core.policy.journal_calls:
             ended_at = call.ended_at or core.clock.now()
-            journal_outcome = excerpt(outcome) if isinstance(outcome, CallResult) else outcome
+            journal_outcome = excerpt(outcome) if isinstance(outcome, ToolResult) else outcome
             try:
                 entry = call.entry(core, started_at, ended_at, journal_outcome)
                 owner, quota = call.session.record.owner, self._registry.quota

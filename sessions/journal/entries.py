@@ -17,7 +17,7 @@ from ..concurrency import BackgroundTasks
 from ..errors import SessionError
 from ..json_codec import dumps, loads, room_left
 from ..records import JournalKind, JournalRecord
-from ..services import CallResult, ToolSpec
+from ..services import ToolResult, ToolSpec
 from .redaction import REDACTED, Redactor
 from .secret_texts import LEVELS, SLACK, SecretTexts, texts_under
 
@@ -98,18 +98,18 @@ def _request(
     return _truncate(text, limit, len(whole))
 
 
-def excerpt(result: CallResult) -> CallResult:
+def excerpt(result: ToolResult) -> ToolResult:
     """Return the part of a result that brief() reads, so that the rest need not be held until then."""
     payload = result.payload
     content = [
         {"text": block} if isinstance(block, str) else block for block in _first_blocks(payload)
     ]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
-    return CallResult({"content": content, **outcome, _CUT: _extent(payload)}, result.secrets)
+    return ToolResult({"content": content, **outcome, _CUT: _extent(payload)}, result.secrets)
 
 
 def shorten_result(
-    result: CallResult, redactor: Redactor, secrets: SecretTexts = NO_SECRETS
+    result: ToolResult, redactor: Redactor, secrets: SecretTexts = NO_SECRETS
 ) -> dict[str, Any]:
     """Return a result as the journal keeps it: the beginnings of its texts, and types and addresses of other blocks.
 
@@ -184,7 +184,7 @@ class CallEntry:
     started_at: float
     ended_at: float | None
     generation: int
-    outcome: CallResult | BaseException | None
+    outcome: ToolResult | BaseException | None
     operation_id: str | None
     run: str | None
     limit: int
@@ -227,7 +227,7 @@ class CallEntry:
     def _room_left(self) -> int:
         """Return SMALL less its characters and members; a negative number once it is used up."""
         room = room_left(self.arguments, SMALL, levels=LEVELS)
-        if isinstance(self.outcome, CallResult):
+        if isinstance(self.outcome, ToolResult):
             room -= sum(len(block) for block in _first_blocks(self.outcome.payload))
             room -= sum(map(len, self.outcome.secrets or ()))
         return room
@@ -262,14 +262,14 @@ class CallEntry:
     def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None]:
         """Return the result and the error of the call."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
-        if isinstance(outcome, CallResult):
+        if isinstance(outcome, ToolResult):
             return cap_json(shorten_result(outcome, redactor, secrets), limit), None
         if isinstance(outcome, SessionError):
             return None, redactor.text_without(secrets, outcome.message, limit)
         return None, None
 
     def _secrets(self) -> SecretTexts:
-        if isinstance(self.outcome, CallResult) and self.outcome.secrets is not None:
+        if isinstance(self.outcome, ToolResult) and self.outcome.secrets is not None:
             return SecretTexts(self.outcome.secrets)
         if self.spec is None or not self.spec.secret:
             return NO_SECRETS
@@ -365,9 +365,9 @@ def run_entry(
     )
 
 
-def status_of(outcome: CallResult | BaseException) -> str:
+def status_of(outcome: ToolResult | BaseException) -> str:
     """Return the outcome of a call, in one word."""
-    if isinstance(outcome, CallResult):
+    if isinstance(outcome, ToolResult):
         if outcome.input_required:
             return INPUT_REQUIRED
         return "error" if outcome.is_error else "ok"

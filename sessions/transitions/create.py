@@ -56,7 +56,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOptions:
+class CreationOptions:
     """Options of a new session. Times are seconds; None takes the configured default."""
 
     name: str | None = None
@@ -101,7 +101,7 @@ class Creation:
         self._quota = quota
 
     async def create(
-        self, principal: Principal, options: SessionOptions, source: ForkSource | None = None
+        self, principal: Principal, options: CreationOptions, source: ForkSource | None = None
     ) -> Session:
         """Create a session and open its eager services; see Registry.create."""
         services = self._services_of(options.services)
@@ -265,7 +265,7 @@ class Creation:
 
 
 def new_record(
-    options: SessionOptions, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
+    options: CreationOptions, times: Timeouts, *, session_id: str, owner: str, node: str, now: float
 ) -> SessionRecord:
     """Return the record of a session that begins now.
 
@@ -289,7 +289,7 @@ def new_record(
     )
 
 
-def timeouts_of(policy: Policy, options: SessionOptions) -> Timeouts:
+def timeouts_of(policy: Policy, options: CreationOptions) -> Timeouts:
     """Return the timeouts of a new session.
 
     Raises:
@@ -385,7 +385,7 @@ def validate_labels(labels: Mapping[str, str]) -> dict[str, str]:
 __all__ = [
     "Creation",
     "ForkSource",
-    "SessionOptions",
+    "CreationOptions",
     "validate_labels",
     "validate_metadata",
     "validate_name",

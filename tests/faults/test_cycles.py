@@ -17,7 +17,7 @@ from support.waiting import until
 
 from statehold.sessions.errors import SessionError
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 AT_ONCE = 12
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.fault
 
 async def cycle(rig: Rig, way: str) -> None:
     """Open a session, use it, and end it in one of the ways it can end."""
-    session = (await rig.registry.create(LOCAL, SessionOptions())).id
+    session = (await rig.registry.create(LOCAL, CreationOptions())).id
     if way == "opener_cancelled":
         with anyio.move_on_after(0.01):
             await rig.call(session, "inc")

@@ -16,13 +16,13 @@ from support.waiting import until
 
 from statehold.sessions.errors import OutcomeUnknown, SessionClosed
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 pytestmark = pytest.mark.fault
 
 
 async def opened(node: Rig) -> str:
-    return (await node.registry.create(LOCAL, SessionOptions())).id
+    return (await node.registry.create(LOCAL, CreationOptions())).id
 
 
 async def test_a_killed_upstream_fails_only_its_own_call_and_is_recovered(

@@ -30,7 +30,7 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 from statehold.tools.processes.ledger import Ledger
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.service import UpstreamService
@@ -50,7 +50,7 @@ class Worker:
             return {"error": error.code, "message": error.message}
 
     async def create(self) -> dict[str, Any]:
-        return {"session": (await self.registry.create(LOCAL, SessionOptions())).id}
+        return {"session": (await self.registry.create(LOCAL, CreationOptions())).id}
 
     async def call(self, session: str, mark: str) -> dict[str, Any]:
         request = Request(LOCAL, session, "quick", "inc", {"mark": mark})

@@ -23,7 +23,7 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallContext, CallResult, SessionView, Snapshot
+from statehold.sessions.services import CallContext, SessionView, Snapshot, ToolResult
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class LastingCounter(Counter):
     def resumption(self) -> CounterResumption:
         return CounterResumption(self)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         if self.key not in self.remote:
             raise ConnectionLost("The counter is gone.")
         result = await super().call(tool, arguments, ctx)
@@ -83,9 +83,9 @@ class CounterResumption:
     def was_sent(self, operation_id: str) -> bool | None:
         return None if self.service.sent is None else operation_id in self.service.sent
 
-    async def interrupted_result(self, operation_id: str) -> CallResult:
+    async def interrupted_result(self, operation_id: str) -> ToolResult:
         await self.service.let_go.wait()
-        return CallResult({"content": [{"type": "text", "text": f"late answer to {operation_id}"}]})
+        return ToolResult({"content": [{"type": "text", "text": f"late answer to {operation_id}"}]})
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from playwright.async_api import BrowserContext, Page
 
-from statehold.sessions.services import CallResult, SessionView, Snapshot
+from statehold.sessions.services import SessionView, Snapshot, ToolResult
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.connection import BrowserConnection
 from statehold.tools.browser.process.browser_process import BrowserProcess
@@ -35,7 +35,7 @@ class Browse:
     view: SessionView
     ctx: Any = field(default_factory=InternalContext)
 
-    async def call(self, tool: str, /, **arguments: Any) -> CallResult:
+    async def call(self, tool: str, /, **arguments: Any) -> ToolResult:
         name = tool if tool.startswith("browser_") else f"browser_{tool}"
         return await self.connection.call(name, arguments, self.ctx)
 
@@ -94,7 +94,7 @@ def pid_of(process: BrowserProcess, which: str) -> int:
     return pid
 
 
-def text_of(result: CallResult) -> str:
+def text_of(result: ToolResult) -> str:
     return "\n".join(b["text"] for b in result.payload["content"] if b["type"] == "text")
 
 

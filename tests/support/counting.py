@@ -13,13 +13,13 @@ from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUna
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import (
     CallContext,
-    CallResult,
     LossPolicy,
     PausePolicy,
     RestoreReport,
     Resumption,
     SessionView,
     Snapshot,
+    ToolResult,
     ToolSpec,
 )
 
@@ -68,7 +68,7 @@ class Counter:
     def resumption(self) -> Resumption | None:
         return None
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         self.service.calls.append((self.view.id, tool))
         if tool == "hold":
             return await self._hold()
@@ -76,18 +76,18 @@ class Counter:
             self.die("told to die")
             raise OutcomeUnknown("The connection died during the call.")
         if tool == "fail":
-            return CallResult({"content": [{"type": "text", "text": "no"}], "isError": True})
+            return ToolResult({"content": [{"type": "text", "text": "no"}], "isError": True})
         if tool == "inc":
             self.count += 1
             self.unsaved = True
-        return CallResult(
+        return ToolResult(
             {
                 "content": [{"type": "text", "text": str(self.count)}],
                 "structuredContent": {"count": self.count, "generation": self.view.generation},
             }
         )
 
-    async def _hold(self) -> CallResult:
+    async def _hold(self) -> ToolResult:
         self.service.holding.set()
         async with anyio.create_task_group() as race:
 
@@ -99,7 +99,7 @@ class Counter:
             race.start_soon(until, self.service.let_go)
         if self.lost.is_set():
             raise OutcomeUnknown("The connection died during the call.")
-        return CallResult({"content": [{"type": "text", "text": "held"}]})
+        return ToolResult({"content": [{"type": "text", "text": "held"}]})
 
     def die(self, reason: str) -> None:
         self.reason = reason

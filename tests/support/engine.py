@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from statehold.sessions.calls.request import Answer, Request
+from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.core import Core
@@ -21,7 +21,7 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 from .counting import Counting, Nobody
 
@@ -42,7 +42,7 @@ class Engine:
         return self.services["counter"]
 
     async def create(self, principal: Principal = LOCAL, **options: Any) -> Session:
-        return await self.registry.create(principal, SessionOptions(**options))
+        return await self.registry.create(principal, CreationOptions(**options))
 
     async def call(
         self,
@@ -52,7 +52,7 @@ class Engine:
         principal: Principal = LOCAL,
         service: str = "counter",
         **arguments: Any,
-    ) -> Answer:
+    ) -> CallAnswer:
         return await self.router.call(
             Request(principal, session, service, tool, arguments), Nobody()
         )

@@ -23,7 +23,7 @@ from statehold.sessions.node import NODES, Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 
 async def main(data: Path, names: list[str], silent: bool) -> None:
@@ -37,7 +37,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         for name in names:
             owner, _, name = name.rpartition("/")
             principal = Principal(subject=owner or "local")
-            sessions.append(await registry.create(principal, SessionOptions(name=name)))
+            sessions.append(await registry.create(principal, CreationOptions(name=name)))
             if name == "busy":
                 registry.admission.admit(sessions[-1])
         if not silent:

@@ -17,7 +17,7 @@ from statehold.sessions.node import Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 from .fork_server import ForkedProgram, ForkServer
 
@@ -90,7 +90,7 @@ def create_paused(data: Path, *names: str) -> dict[str, str]:
             for name in names:
                 owner, _, short = name.rpartition("/")
                 principal = Principal(subject=owner or "local")
-                ids[short] = (await registry.create(principal, SessionOptions(name=short))).id
+                ids[short] = (await registry.create(principal, CreationOptions(name=short))).id
             return ids
 
     return anyio.run(make)

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from statehold.sessions.calls.request import Answer, Request
+from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.core import Core
@@ -41,7 +41,7 @@ class Rig:
         self.router = router
         self.services = {"quick": service}
 
-    async def answer(self, session: str, tool: str, **arguments: Any) -> Answer:
+    async def answer(self, session: str, tool: str, **arguments: Any) -> CallAnswer:
         return await self.router.call(Request(LOCAL, session, "quick", tool, arguments), Nobody())
 
     async def call(self, session: str, tool: str, **arguments: Any) -> dict[str, Any]:

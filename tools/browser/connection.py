@@ -22,7 +22,7 @@ from ...sessions.errors import (
 )
 from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
-from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
+from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
@@ -163,7 +163,7 @@ class BrowserConnection:
         """The reason why the session cannot be paused, such as a download; None if it can."""
         return self.session.busy_reason()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         """Run one tool, after the calls that came before.
 
         A failure of the page gives an error result. Other failures raise as the contract of a connection says.
@@ -182,12 +182,12 @@ class BrowserConnection:
 
     def _failure(
         self, tool: BrowserTool, arguments: Mapping[str, Any], error: SessionError
-    ) -> CallResult:
+    ) -> ToolResult:
         """Return the result that the log has for an error."""
         content = [{"type": "text", "text": f"### Error\n{error.message}"}]
         typed = texts_under(tool.secret, arguments)
         secrets = None if typed is None else [*self.session.secrets.texts, *typed]
-        return CallResult({"content": content, "isError": True}, secrets)
+        return ToolResult({"content": content, "isError": True}, secrets)
 
     async def _call(
         self,
@@ -195,7 +195,7 @@ class BrowserConnection:
         parsed_arguments: Any,
         arguments: Mapping[str, Any],
         ctx: CallContext,
-    ) -> CallResult:
+    ) -> ToolResult:
         from playwright.async_api import Error
 
         if self.lost.is_set():

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ...sessions.errors import OutcomeUnknown
-from ...sessions.services import CallResult
+from ...sessions.services import ToolResult
 from .snapshot.adoption import ContextFile, ContextPlace, ContextRecord
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ContextResumption:
     def was_sent(self, operation_id: str) -> bool | None:
         return None
 
-    async def interrupted_result(self, operation_id: str) -> CallResult:
+    async def interrupted_result(self, operation_id: str) -> ToolResult:
         raise OutcomeUnknown("The server ended during the call.")
 
     def record(self, session: BrowserSession) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, GetJsonSchemaHandler, ValidationInfo, field_validato
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
-from ..definition import Arguments, Tool, types_of
+from ..definition import Arguments, BuiltinTool, types_of
 from .call import BrowserCall
 from .config import BrowserConfig, Capability
 from .session.settle import LOAD_SECONDS
@@ -100,7 +100,7 @@ _NAMES: Final[dict[type, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class BrowserTool(Tool):
+class BrowserTool(BuiltinTool):
     """One tool of the browser, with the function that runs it."""
 
     run: Callable[[BrowserCall, Any], Awaitable[None]]
@@ -118,7 +118,7 @@ class BrowserTool(Tool):
         """
         try:
             # The base class by name: a dataclass with slots is made anew, and super() would look for the old one.
-            return Tool.parse(self, arguments, unlisted=unlisted)
+            return BuiltinTool.parse(self, arguments, unlisted=unlisted)
         except InvalidArgument as error:
             text = f'Invalid arguments for tool "{self.name}": {error.message}'
             raise InvalidArgument(text) from None
@@ -138,7 +138,7 @@ class BrowserTool(Tool):
         if error["type"] == "missing":
             expected = schema.get("type")
         if expected is None:
-            return Tool.describe_error(self, error, arguments)
+            return BuiltinTool.describe_error(self, error, arguments)
         received = _NAMES.get(type(value), "undefined")
         location = ".".join(map(str, error["loc"]))
         return f"Invalid input: expected {expected}, received {received} at {location}."

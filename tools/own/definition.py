@@ -13,7 +13,7 @@ from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...sessions.views import format_duration
-from ..definition import Naming, Tool, schema_of
+from ..definition import BuiltinTool, Naming, schema_of
 from .results import without_nulls
 
 
@@ -53,7 +53,7 @@ the configuration names its toolset; `never`, since it is about other sessions."
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTool(Tool):
+class OwnTool(BuiltinTool):
     """One of Statehold's own tools, with the function that runs it."""
 
     output: type[Any]
@@ -80,7 +80,7 @@ class OwnTool(Tool):
 
         With `header`, clients may also send session_id as an HTTP header.
         """
-        definition = Tool.definition(self)
+        definition = BuiltinTool.definition(self)
         if self.output_schema is not None:
             definition["outputSchema"] = schema_of(self.output_schema, "serialization")
         schema: JSON = definition["inputSchema"]

@@ -106,7 +106,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ForkedSession:
     """A session that a fork made."""
 
     session_id: str
@@ -126,7 +126,7 @@ class CopiedService:
 class ForkResult:
     """The outcome of a fork."""
 
-    children: list[Child]
+    children: list[ForkedSession]
     services: list[CopiedService] = field(default_factory=list[CopiedService])
 
 
@@ -240,7 +240,7 @@ def _types_of(annotation: Any) -> tuple[Any, ...]:
 
 
 __all__ = [
-    "Child",
+    "ForkedSession",
     "Conflict",
     "CopiedService",
     "ForkResult",

@@ -15,7 +15,7 @@ from ...sessions.lifecycle import Status
 from ...sessions.live.session import Session
 from ...sessions.records import LABELS, SessionFilter, labels_of
 from ...sessions.registry import Registry
-from ...sessions.transitions.create import SessionOptions
+from ...sessions.transitions.create import CreationOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
 from .creation import describe_creation
@@ -329,7 +329,7 @@ class SessionTools:
     async def _create(self, context: ToolContext, arguments: CreateArguments) -> Outcome:
         session = await self._registry.create(
             context.principal,
-            SessionOptions(
+            CreationOptions(
                 name=arguments.name,
                 services=arguments.services,
                 state=arguments.state,

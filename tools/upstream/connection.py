@@ -24,7 +24,7 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...sessions.json_codec import JSON, run_in_thread_if_large
-from ...sessions.services import CallContext, CallResult, RestoreReport, Snapshot
+from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, changing_lists, list_change_filter
@@ -214,7 +214,7 @@ class UpstreamConnection:
         """Return the last lines of the server's stderr, without secrets, also after its end; empty if it is remote."""
         return "" if self._rpc is None else self._rpc.stderr_tail()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         """Run one tool.
 
         Raises:
@@ -226,7 +226,7 @@ class UpstreamConnection:
         """
         self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
-        return CallResult(await self._request("tools/call", params, ctx))
+        return ToolResult(await self._request("tools/call", params, ctx))
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Send one request other than tools/call and return its result. Raises like call()."""

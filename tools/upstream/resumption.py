@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from ...sessions.json_codec import JSON, dumps, run_in_thread_if_large
-from ...sessions.services import CallResult
+from ...sessions.services import ToolResult
 from .transports.base import TransportResumption
 from .transports.json_rpc import JsonRpcConnection
 
@@ -43,10 +43,10 @@ class UpstreamResumption:
             return True
         return False if self._rpc.knows_all_calls else None
 
-    async def interrupted_result(self, operation_id: str) -> CallResult:
+    async def interrupted_result(self, operation_id: str) -> ToolResult:
         answer = await self._rpc.interrupted_answer(operation_id)
         result = await run_in_thread_if_large(partial(self._validate, answer), answer)
-        return CallResult(result)
+        return ToolResult(result)
 
 
 __all__ = ["UpstreamResumption"]

@@ -6,7 +6,7 @@ from ....sessions.errors import SessionError
 from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, SessionRecord
 from ....sessions.store.sql import SQLStore
-from ....sessions.transitions.create import SessionOptions
+from ....sessions.transitions.create import CreationOptions
 from ....tools.browser.errors import BrowserToolFailed
 from ....tools.browser.process.executables import Machine
 from ....tools.browser.tools.navigation import parse_url
@@ -65,7 +65,7 @@ async def _create(config: Config, store: SQLStore, name: str) -> SessionRecord:
     async with ToolCaller(config, store) as caller:
         registry = await caller.open_registry(lazy_services(config))
         try:
-            options = SessionOptions(name=name, namespace=config.namespace)
+            options = CreationOptions(name=name, namespace=config.namespace)
             session = await registry.create(LOCAL, options)
         except SessionError as error:
             raise CommandError(error.code, f"{error.message} {error.recovery}".strip()) from None

@@ -28,7 +28,7 @@ from statehold.server.http.request import BODY_LIMIT, PlainRequest, ToolCall, Wh
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 VERSION = "2025-06-18"
 
@@ -58,7 +58,7 @@ async def impatient(mcp_server: StateholdServer) -> AsyncGenerator[Door]:
 @pytest.fixture
 async def session(gateway: Gateway) -> str:
     await gateway.probes.ready()
-    return (await gateway.registry.create(LOCAL, SessionOptions())).id
+    return (await gateway.registry.create(LOCAL, CreationOptions())).id
 
 
 @pytest.fixture

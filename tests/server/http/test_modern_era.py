@@ -21,7 +21,7 @@ from statehold.server.http.request import BODY_LIMIT
 from statehold.server.protocol.request_checks import DEPTH
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 VERSION = "2026-07-28"
 META: JSON = {
@@ -83,7 +83,7 @@ async def sdk(mcp_server: StateholdServer) -> AsyncGenerator[ASGIApp]:
 @pytest.fixture
 async def session(gateway: Gateway) -> str:
     await gateway.probes.ready()
-    return (await gateway.registry.create(LOCAL, SessionOptions())).id
+    return (await gateway.registry.create(LOCAL, CreationOptions())).id
 
 
 async def test_a_plain_call_never_reaches_the_sdk(direct: FastPath, session: str) -> None:

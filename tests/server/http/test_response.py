@@ -16,11 +16,11 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.response import encode
 from statehold.server.protocol.results import service_result
 from statehold.server.protocol.server import StateholdServer
-from statehold.sessions.calls.request import Answer
+from statehold.sessions.calls.request import CallAnswer
 
 
 def wire(payload: JSON, *, modern: bool) -> JSON:
-    answer = Answer({"content": [], **payload}, {"id": "sh_x"})
+    answer = CallAnswer({"content": [], **payload}, {"id": "sh_x"})
     return service_result(answer, service="s", modern=modern, info={})
 
 
@@ -32,7 +32,7 @@ def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
     own: list[JSON] = [{"type": "text", "text": text} for text in "ab"[:count]]
-    answer = Answer({"content": own}, {"id": "sh_x"}, "note")
+    answer = CallAnswer({"content": own}, {"id": "sh_x"}, "note")
     result = service_result(answer, service="s", modern=True, info={})
     texts = [block["text"] for block in result["content"]]
     assert texts == (["note"], ["a\n\nnote"], ["a\n\nnote", "b"])[count]
@@ -41,7 +41,7 @@ def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
 
 @pytest.mark.parametrize("text", ["42", "-1.5", "true", "null", '"x"', " [1]\n", "NaN"])
 def test_a_note_leaves_a_json_text_as_it_is(text: str) -> None:
-    answer = Answer({"content": [{"type": "text", "text": text}]}, {"id": "sh_x"}, "note")
+    answer = CallAnswer({"content": [{"type": "text", "text": text}]}, {"id": "sh_x"}, "note")
     result = service_result(answer, service="s", modern=True, info={})
     assert [block["text"] for block in result["content"]] == [text, "note"]
 

@@ -29,7 +29,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.transitions.create import CreationOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -182,7 +182,7 @@ async def test_a_client_cannot_subscribe_to_the_state_of_another_principal(
 ) -> None:
     async with memory.connect() as client:
         mine = await opened_session(client, name=f"mine {memory.era}")
-        foreign = (await gateway.registry.create(OTHER, SessionOptions())).id
+        foreign = (await gateway.registry.create(OTHER, CreationOptions())).id
         wrong = [address(foreign), address(f"mine%20{memory.era}"), f"session://{mine}/quick/x"]
         if memory.modern:
             async with client.listen(resource_subscriptions=[*wrong, address(mine)]) as changes:

@@ -20,7 +20,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.sessions.live.session import Session
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallContext, CallResult, SessionView, Snapshot
+from statehold.sessions.services import CallContext, SessionView, Snapshot, ToolResult
 
 
 class Thinking(Nobody):
@@ -293,7 +293,7 @@ async def test_progress_of_a_repeated_call_follows_its_earlier_progress(
         await engine.call(session.id)
         [counter], whole = engine.counter.live, engine.counter.open
 
-        async def call(tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> CallResult:
+        async def call(tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
             await ctx.progress(7, None, "at work")
             counter.die("killed")
             raise OutcomeUnknown("The connection died during the call.")

@@ -40,8 +40,8 @@ from statehold.sessions.errors import (
 from statehold.sessions.live.session import Session
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallResult
-from statehold.sessions.transitions.create import SessionOptions
+from statehold.sessions.services import ToolResult
+from statehold.sessions.transitions.create import CreationOptions
 
 Kind = Literal["memory", "service", "tool", "creation"]
 KINDS: tuple[Kind, ...] = ("service", "creation", "tool", "memory")
@@ -90,16 +90,16 @@ class Guarded:
             operation.result = recorded or await self._change(operation)
         return operation.result.payload
 
-    async def _change(self, operation: Operation) -> CallResult:
+    async def _change(self, operation: Operation) -> ToolResult:
         operation.effective = self.effective
         self.runs += 1
         if self.kind == "creation":
-            await self.engine.registry.create(LOCAL, SessionOptions(operation=operation))
+            await self.engine.registry.create(LOCAL, CreationOptions(operation=operation))
         self.begun.set()
         await self.go.wait()
         if self.error is not None:
             raise self.error
-        return CallResult({"runs": self.runs})
+        return ToolResult({"runs": self.runs})
 
 
 @pytest.fixture

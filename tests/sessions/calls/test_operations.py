@@ -13,7 +13,7 @@ from support.engine import Build, Engine
 from support.selection import matrix
 
 from statehold.sessions.calls import receipt_memories
-from statehold.sessions.calls.request import Answer, Request
+from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -34,7 +34,7 @@ from statehold.sessions.records import (
     NodeRecord,
     Principal,
 )
-from statehold.sessions.services import CallResult
+from statehold.sessions.services import ToolResult
 
 
 async def call(
@@ -45,7 +45,7 @@ async def call(
     principal: Principal = LOCAL,
     ctx: Any = None,
     **arguments: Any,
-) -> Answer:
+) -> CallAnswer:
     request = Request(principal, session, "counter", tool, arguments, operation_id=operation)
     return await home.router.call(request, ctx or Nobody())
 
@@ -58,7 +58,7 @@ async def attempt(
     epoch: int = 1,
     is_repeat: bool = False,
     ctx: Any = None,
-) -> Answer:
+) -> CallAnswer:
     request = Request(LOCAL, session, "counter", "inc", {}, operation, epoch, is_repeat)
     return await home.router.call(request, ctx or Nobody())
 
@@ -103,8 +103,8 @@ async def test_a_result_comes_back_whole(
         "_meta": {"x": [1]},
     }
 
-    async def answer(*_: Any) -> CallResult:
-        return CallResult(payload)
+    async def answer(*_: Any) -> ToolResult:
+        return ToolResult(payload)
 
     monkeypatch.setattr(Counter, "call", answer)
     async with build(folder=tmp_path) as home:
@@ -121,11 +121,11 @@ async def test_the_outcome_is_unknown_when_another_node_took_the_session_during_
     async with build() as home:
         session = (await home.create()).id
 
-        async def answer(*_: Any) -> CallResult:
+        async def answer(*_: Any) -> ToolResult:
             await home.store.join(NodeRecord(id="n_thief", proof_key="", started_at=0.0))
             await home.store.declare_dead(home.node.id)
             assert await home.store.claim(session, "n_thief", home.clock.now()) is not None
-            return CallResult({"content": []})
+            return ToolResult({"content": []})
 
         monkeypatch.setattr(Counter, "call", answer)
         # The record of the new owner says the same.
@@ -172,7 +172,7 @@ async def test_a_call_whose_connection_died_is_unknown_for_ever(build: Build) ->
 async def test_a_call_that_declares_itself_harmless_is_not_repeated_either(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def dying(counter: Counter, tool: str, *_: Any) -> CallResult:
+    async def dying(counter: Counter, tool: str, *_: Any) -> ToolResult:
         counter.service.calls.append((counter.view.id, tool))
         raise OutcomeUnknown("The connection died during the call.")
 
@@ -197,7 +197,7 @@ async def test_a_failure_is_repeated_as_it_was(
 ) -> None:
     sent: list[str] = []
 
-    async def failing(counter: Counter, tool: str, *_: Any) -> CallResult:
+    async def failing(counter: Counter, tool: str, *_: Any) -> ToolResult:
         sent.append(tool)
         raise error
 
@@ -359,9 +359,9 @@ async def test_a_call_that_asks_for_input_goes_on_under_its_id(
 ) -> None:
     question: Any = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
 
-    async def asking(counter: Counter, tool: str, arguments: Any, ctx: Any) -> CallResult:
+    async def asking(counter: Counter, tool: str, arguments: Any, ctx: Any) -> ToolResult:
         counter.service.calls.append((counter.view.id, tool))
-        return CallResult(question if ctx.input_responses is None else {"content": []})
+        return ToolResult(question if ctx.input_responses is None else {"content": []})
 
     answering: Any = Nobody()
     answering.input_responses = {"q": {}}
@@ -465,9 +465,9 @@ async def test_an_id_that_was_continued_is_as_old_as_its_last_answer(
     payload: Any = {"resultType": "input_required", "inputRequests": {}}
     calls: list[str] = []
 
-    async def answer(_: Counter, tool: str, arguments: Any, ctx: Any) -> CallResult:
+    async def answer(_: Counter, tool: str, arguments: Any, ctx: Any) -> ToolResult:
         calls.append(tool)
-        return CallResult(payload if len(calls) == 1 else {"content": []})
+        return ToolResult(payload if len(calls) == 1 else {"content": []})
 
     monkeypatch.setattr(Counter, "call", answer)
     answering: Any = Nobody()

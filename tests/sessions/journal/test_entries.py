@@ -15,7 +15,7 @@ from support.selection import matrix
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.journal.entries import BLOCKS, CallEntry, cap_json, excerpt, shorten_result
 from statehold.sessions.journal.redaction import Redactor
-from statehold.sessions.services import CallResult, ToolSpec
+from statehold.sessions.services import ToolResult, ToolSpec
 
 REDACTOR = Redactor({"password", "authorization"})
 
@@ -32,7 +32,7 @@ def entry(**changes: Any) -> Any:
         "started_at": 1.0,
         "ended_at": 2.0,
         "generation": 1,
-        "outcome": CallResult({"content": []}),
+        "outcome": ToolResult({"content": []}),
         "operation_id": None,
         "run": None,
         "limit": 200,
@@ -44,12 +44,12 @@ def entry(**changes: Any) -> Any:
 def test_arguments_that_may_be_secret_wait_for_a_result_that_names_them() -> None:
     spec = ToolSpec("fill", {}, frozenset({"value"}))
     arguments = {"fields": [{"name": "Code", "value": "123"}, {"name": "User", "value": "ada"}]}
-    unknown = [None, OutcomeUnknown("'123' or 'ada'"), CallResult({"content": []})]
+    unknown = [None, OutcomeUnknown("'123' or 'ada'"), ToolResult({"content": []})]
     for outcome in unknown:
         request = entry(arguments=arguments, spec=spec, outcome=outcome).request
         assert [field["value"] for field in request["fields"]] == ["[redacted]"] * 2
     content = [{"type": "text", "text": "fill('hunter2')"}]
-    knows = CallResult({"content": content}, ["123", "hunter2"])
+    knows = ToolResult({"content": content}, ["123", "hunter2"])
     record = entry(arguments=arguments, spec=spec, outcome=knows)
     assert [field["value"] for field in record.request["fields"]] == ["[redacted]", "ada"]
     assert record.result["content"] == ["fill('[redacted]')"]
@@ -80,7 +80,7 @@ def test_secrets_are_replaced_at_every_depth_and_in_any_case():
     ],
 )
 def test_an_excerpt_of_a_result_is_enough_for_its_entry(payload: dict[str, Any]):
-    whole = CallResult(payload)
+    whole = ToolResult(payload)
     part = excerpt(whole)
     assert entry(outcome=part, limit=10_000) == entry(outcome=whole, limit=10_000)
     assert len(orjson.dumps(part.payload)) < BLOCKS * 1000
@@ -142,7 +142,7 @@ def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
     link = {"type": "resource_link", "uri": "session://s/browser/files/a.md", "name": "a.md"}
     blocks = [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}, link]
     blocks += [{"type": "text", "text": "b"}] * BLOCKS
-    result = CallResult({"content": blocks})
+    result = ToolResult({"content": blocks})
     kept = ["a" * 500, {"type": "image"}, {"type": "resource_link", "uri": link["uri"]}]
     shown = {
         "content": [*kept, *("b" for _ in range(BLOCKS - 3))],
@@ -163,7 +163,7 @@ def test_a_secret_argument_is_not_kept_where_the_result_repeats_it(secret: str) 
     texts.append(f"{'x' * 400}{secret}")
     content = [{"type": "text", "text": text} for text in texts]
     fields = {"arguments": arguments, "limit": 10_000}
-    stored = entry(**fields, outcome=CallResult({"content": content})).result["content"]
+    stored = entry(**fields, outcome=ToolResult({"content": content})).result["content"]
     failed = entry(**fields, outcome=OutcomeUnknown(f"No {secret} there.")).error
     for text in (*stored, failed):
         assert "[redacted]" in text
@@ -179,20 +179,20 @@ def test_a_secret_argument_is_not_kept_where_it_is_in_an_address(
     address = f"https://a.test/?q={spelled(secret)}"
     content = [{"type": "text", "text": one} for one in (address, address.lower())]
     stored = entry(
-        arguments={"password": secret}, limit=10_000, outcome=CallResult({"content": content})
+        arguments={"password": secret}, limit=10_000, outcome=ToolResult({"content": content})
     )
     assert stored.result["content"] == ["https://a.test/?q=[redacted]"] * 2
 
 
 def test_a_short_secret_is_left_in_results() -> None:
-    outcome = CallResult({"content": [{"type": "text", "text": "an example"}]})
+    outcome = ToolResult({"content": [{"type": "text", "text": "an example"}]})
     record = entry(arguments={"password": "exa", "user": "example"}, outcome=outcome)
     assert record.result["content"] == ["an example"]
 
 
 def test_the_status_of_a_call_is_what_became_of_it():
     assert entry().status == "ok"
-    assert entry(outcome=CallResult({"isError": True, "content": []})).status == "error"
+    assert entry(outcome=ToolResult({"isError": True, "content": []})).status == "error"
     assert entry(outcome=OutcomeUnknown("gone")).status == "outcome_unknown"
     assert entry(outcome=OutcomeUnknown("gone")).error == "gone"
     assert entry(outcome=TimeoutError()).status == "cancelled"

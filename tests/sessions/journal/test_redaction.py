@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.journal.entries import CallEntry, transition_entry
 from statehold.sessions.journal.redaction import Redactor
-from statehold.sessions.services import CallResult
+from statehold.sessions.services import ToolResult
 
 REDACTOR = Redactor(patterns=[r"CARD-\d{4}"])
 
@@ -81,7 +81,7 @@ def test_a_secret_is_replaced_whatever_is_around_it(
     assert secret not in REDACTOR.text(f"{before}\n{text}\n{after}")
 
 
-def call_of(arguments: dict[str, Any], outcome: CallResult | None = None) -> CallEntry:
+def call_of(arguments: dict[str, Any], outcome: ToolResult | None = None) -> CallEntry:
     fields = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
     times = {"started_at": 1.0, "ended_at": 2.0, "generation": 1, "operation_id": None, "run": None}
     limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": outcome}
@@ -234,7 +234,7 @@ def test_names_of_any_kind_and_length_are_looked_at() -> None:
 def test_a_secret_in_the_kind_of_a_block_is_replaced() -> None:
     blocks = [{"type": "ghp_abcdefghijklmnopqrst"}, {"type": ["hunter2"]}, {"type": "image"}, {}]
     long = {"type": "x" * 100_000}
-    outcome = CallResult({"content": [*blocks, long]})
+    outcome = ToolResult({"content": [*blocks, long]})
     record = call_of({}, outcome).record()
     assert record.result == {
         "content": [
@@ -273,7 +273,7 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
         "run": None,
         "limit": 4096,
     }
-    result = CallResult({"content": [{"type": "text", "text": text}]})
+    result = ToolResult({"content": [{"type": "text", "text": text}]})
     written = [
         CallEntry(**call, outcome=result).record(),
         CallEntry(**call, outcome=ServiceUnavailable(f"It said: {text}")).record(),

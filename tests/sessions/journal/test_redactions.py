@@ -16,7 +16,7 @@ from statehold.sessions.journal import entries
 from statehold.sessions.journal.entries import CallEntry
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.records import LOCAL, HistoryFilter, JournalKind, JournalRecord, Principal
-from statehold.sessions.services import CallResult
+from statehold.sessions.services import ToolResult
 
 BOB = Principal(issuer="token", subject="bob")
 
@@ -107,7 +107,7 @@ async def test_a_call_whose_redaction_takes_too_long_is_answered_meanwhile(
 
 def test_a_late_redaction_does_not_replace_texts_that_were_withheld() -> None:
     slow = _Pausable()
-    entry = _entry({"text": "slow"}, CallResult({"content": []}), slow)
+    entry = _entry({"text": "slow"}, ToolResult({"content": []}), slow)
     thread = threading.Thread(target=entry.redact)
     thread.start()
     assert slow.reached.wait(20)
@@ -129,7 +129,7 @@ def test_a_late_redaction_does_not_replace_texts_that_were_withheld() -> None:
 )
 def test_thousands_of_secrets_are_bounded_and_none_is_kept(secrets: Any) -> None:
     text = "%" * 255 + "4999 0042 " + "%41" * 200
-    outcome = CallResult({"content": [{"type": "text", "text": text}] * 20})
+    outcome = ToolResult({"content": [{"type": "text", "text": text}] * 20})
     started = time.process_time()
     record = _entry({"password": secrets, "other": text}, outcome).record()
     assert time.process_time() - started < 2.0
@@ -140,7 +140,7 @@ def test_thousands_of_secrets_are_bounded_and_none_is_kept(secrets: Any) -> None
 def test_hundreds_of_secrets_are_replaced_one_by_one() -> None:
     secrets = [f"secret {n}%" for n in range(400)]
     text = "a secret 7%, b secret%20399%25, c secret+8%25 d secret nine"
-    outcome = CallResult({"content": [{"type": "text", "text": text}]})
+    outcome = ToolResult({"content": [{"type": "text", "text": text}]})
     record = _entry({"password": secrets}, outcome).record()
     assert record.result is not None
     assert record.result["content"] == ["a [redacted], b [redacted], c [redacted] d secret nine"]
@@ -155,7 +155,7 @@ def test_a_text_too_long_to_search_is_left_out() -> None:
 
 
 def _entry(
-    arguments: dict[str, Any], outcome: CallResult, redactor: Redactor | None = None
+    arguments: dict[str, Any], outcome: ToolResult, redactor: Redactor | None = None
 ) -> CallEntry:
     head = ("s", "n", 1, 1, "counter", "inc", arguments, 1.0, 2.0, 1, outcome, None, None, 4096)
     return CallEntry(*head, redactor or Redactor())

@@ -14,14 +14,14 @@ from support.engine import Build, Engine
 from support.selection import matrix
 
 from statehold.sessions.calls.notices import take_notices
-from statehold.sessions.calls.request import Answer, Request
+from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
 from statehold.sessions.live import connector
 from statehold.sessions.live import snapshots as kept
 from statehold.sessions.live.connector import replacement_notice
 from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
-from statehold.sessions.services import CallResult, RestoreReport, Snapshot, ToolSpec
+from statehold.sessions.services import RestoreReport, Snapshot, ToolResult, ToolSpec
 
 WHAT = "what was done after it was last saved"
 BEHIND = f"Lost: {WHAT}."
@@ -116,7 +116,7 @@ async def test_a_call_that_was_refused_or_not_sent_lost_nothing(
         session, counter = await create_counted(engine)
         engine.clock.advance(0.1)
 
-        async def call(*_: Any) -> CallResult:
+        async def call(*_: Any) -> ToolResult:
             raise InvalidArgument("There is no such tool.")
 
         with monkeypatch.context() as patched:
@@ -198,7 +198,7 @@ async def test_unsaved_calls_of_another_process_are_reported_as_lost(
     async with build(saving(), folder=left) as other:
         other.clock.advance(now - other.clock.now() + 1.0)
         request = Request(LOCAL, session.id, "counter", "inc", {}, operation_id=operation)
-        answer: Answer = await other.router.call(request, Nobody())
+        answer: CallAnswer = await other.router.call(request, Nobody())
         assert answer.notice is not None
         assert "the server was restarted" in answer.notice
         assert (NOTHING if saved else BEHIND) in answer.notice

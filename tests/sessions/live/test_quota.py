@@ -19,7 +19,7 @@ from statehold.sessions.errors import NameTaken, SessionLimit
 from statehold.sessions.live.quota import MEASURE_SECONDS, Quota
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import JournalKind, Principal
-from statehold.sessions.services import CallContext, CallResult
+from statehold.sessions.services import CallContext, ToolResult
 
 ANN, BOB = Principal(subject="ann"), Principal(subject="bob")
 LARGE = {"text": "x" * 100_000}
@@ -246,9 +246,9 @@ async def test_results_of_operation_ids_are_not_kept_beyond_the_budget(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ):
     class Big(Counter):
-        async def call(self, tool: str, arguments: Any, ctx: CallContext) -> CallResult:
+        async def call(self, tool: str, arguments: Any, ctx: CallContext) -> ToolResult:
             await super().call(tool, arguments, ctx)
-            return CallResult({"content": [{"type": "text", "text": "y" * 100_000}]})
+            return ToolResult({"content": [{"type": "text", "text": "y" * 100_000}]})
 
     monkeypatch.setattr(counting, "Counter", Big)
     async with build(policy=Policy(stored_bytes_per_principal=500_000)) as engine:

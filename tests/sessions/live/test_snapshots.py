@@ -21,7 +21,7 @@ from statehold.sessions.errors import (
 from statehold.sessions.live import snapshots as kept
 from statehold.sessions.live.session import Session
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallResult, Snapshot
+from statehold.sessions.services import Snapshot, ToolResult
 from statehold.sessions.store.base import Write
 
 
@@ -252,7 +252,7 @@ async def cancelled(engine: Engine, session: Session) -> None:
 
 
 async def refused(engine: Engine, session: Session) -> None:
-    async def call(tool: str, arguments: object, ctx: object) -> CallResult:
+    async def call(tool: str, arguments: object, ctx: object) -> ToolResult:
         raise InvalidArgument("The counter does not count that.")
 
     engine.counter.live[0].call = call

@@ -24,7 +24,7 @@ from statehold.sessions.journal.entries import CallEntry
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
-from statehold.sessions.services import CallResult
+from statehold.sessions.services import ToolResult
 from statehold.sessions.store import Store, Write, database, writer
 from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.store.writer import LATER
@@ -309,7 +309,7 @@ class Call(CallEntry):
 
 
 def call(seq: int, built: list[int], tool: str = "inc") -> Call:
-    result = CallResult({"content": []})
+    result = ToolResult({"content": []})
     request: dict[str, Any] = {
         "arguments": {},
         "outcome": result,

@@ -34,7 +34,7 @@ from statehold.tools.processes.keeper import (
     KeeperRefusal,
     KeeperUnreachable,
 )
-from statehold.tools.upstream.transports.stdio import StdioTransport, resume_stdio
+from statehold.tools.upstream.transports.stdio import ChildProcessTransport, resume_stdio
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -152,7 +152,7 @@ async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes)
     first = nodes.client()
     child = await start(nodes, READS_LATE % str(go_on), client=first)
     await next_note(child)
-    resumption = StdioTransport(child).resumption
+    resumption = ChildProcessTransport(child).resumption
     assert resumption is not None
     for number, filler in ((1, ""), (2, "x" * 2**20)):
         resumption.note_call(number, f"op-{number}")
@@ -161,7 +161,7 @@ async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes)
         await child.write_stream.send(SessionMessage(request))
     await die(first, child)
     adopted = await adopt(nodes, epoch=2)
-    resumption = StdioTransport(adopted).resumption
+    resumption = ChildProcessTransport(adopted).resumption
     assert resumption is not None
     traffic = resumption.earlier_traffic()
     assert traffic.calls == {1: "op-1"}

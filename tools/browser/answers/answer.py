@@ -12,7 +12,7 @@ from urllib.parse import ParseResult, SplitResult
 
 from ....sessions.attribution import attribute_text, similar
 from ....sessions.json_codec import JSON, well_formed
-from ....sessions.services import CallResult
+from ....sessions.services import ToolResult
 from ..secrets.addresses import mask_logins
 from ..secrets.named import NamedSecrets
 from .typescript import to_typescript
@@ -137,7 +137,7 @@ class PageAnswer:
     def _add(self, section: str, text: str) -> None:
         self._sections.setdefault(section, []).append(text)
 
-    def render(self) -> CallResult:
+    def render(self) -> ToolResult:
         """Return the result: the sections in their order, none longer than TEXT_LIMIT, then pictures and files."""
         parts: list[str] = []
         for name in ORDER:
@@ -159,7 +159,7 @@ class PageAnswer:
         payload: JSON = {"content": content}
         if self.is_error:
             payload["isError"] = True
-        return CallResult(payload)
+        return ToolResult(payload)
 
 
 def _escape(text: str) -> str:

@@ -13,7 +13,7 @@ import anyio
 from ....sessions.clock import Clock
 from .bandwidth import Bandwidth
 from .policy import NetworkPolicy
-from .refusal import Refused, too_many
+from .refusal import EgressRefused, too_many
 from .upstream import UpstreamProxy
 
 logger = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class EgressAccess:
             raise too_many(f"this session has {self._limit} connections open already")
         self._counted_scopes.add(scope)
 
-    def note(self, refusal: Refused) -> None:
+    def note(self, refusal: EgressRefused) -> None:
         """Count a connection that was not opened, and call `on_refused` or `on_failed`."""
         if refusal.host is None:
             return

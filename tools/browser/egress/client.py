@@ -13,7 +13,7 @@ from .access import EgressAccess
 from .dialer import EgressDialer, SiteConnection
 from .forward import HEAD_BYTES, HEAD_END, RequestRewriter, asks_to_upgrade
 from .policy import Target
-from .refusal import Refused, not_allowed, unreachable
+from .refusal import EgressRefused, not_allowed, unreachable
 from .socks import Malformed, SocksReply, read_request, send_reply
 from .streams import BROKEN, close, drain, reset
 from .tunnel import Overfull, Rewrite, Tunnel
@@ -57,7 +57,7 @@ class ProxyClient:
                 raise unreachable(target, CUT_OFF)
             self.access.count(scope)
             site = await self.dialer.dial(target, self.access)
-        except Refused as refusal:
+        except EgressRefused as refusal:
             self.access.note(refusal)
             await send_reply(self.stream, refusal.reply)
             await drain(self.stream)
@@ -79,7 +79,7 @@ class ProxyClient:
             )
             self.access.note(not_allowed(target, reason))
             is_complete = False
-        except Refused as refusal:
+        except EgressRefused as refusal:
             self.access.note(refusal)
             is_complete = False
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .socks import SocksReply
 
 
-class Refused(Exception):
+class EgressRefused(Exception):
     """Raised when the proxy opens no connection. The reason holds no secrets; `host` is None if no host is to blame."""
 
     def __init__(self, reply: SocksReply, reason: str, *, host: str | None = None) -> None:
@@ -19,19 +19,19 @@ class Refused(Exception):
         return self.reply is SocksReply.NOT_ALLOWED
 
 
-def not_allowed(host: object, reason: str) -> Refused:
+def not_allowed(host: object, reason: str) -> EgressRefused:
     """Return the refusal of a connection by the policy."""
-    return Refused(SocksReply.NOT_ALLOWED, reason, host=str(host))
+    return EgressRefused(SocksReply.NOT_ALLOWED, reason, host=str(host))
 
 
-def unreachable(host: object, reason: str) -> Refused:
+def unreachable(host: object, reason: str) -> EgressRefused:
     """Return the refusal for a site that cannot be connected to."""
-    return Refused(SocksReply.HOST_UNREACHABLE, reason, host=str(host))
+    return EgressRefused(SocksReply.HOST_UNREACHABLE, reason, host=str(host))
 
 
-def too_many(reason: str) -> Refused:
+def too_many(reason: str) -> EgressRefused:
     """Return the refusal of a connection because of too many; a later one may succeed."""
-    return Refused(SocksReply.FAILED, reason)
+    return EgressRefused(SocksReply.FAILED, reason)
 
 
-__all__ = ["Refused", "not_allowed", "too_many", "unreachable"]
+__all__ = ["EgressRefused", "not_allowed", "too_many", "unreachable"]

@@ -49,7 +49,7 @@ class TransportResumption:
         return EarlierTraffic()
 
 
-class Transport(Protocol):
+class UpstreamTransport(Protocol):
     """An open transport: the two streams of the SDK, and explanations for their errors."""
 
     @property
@@ -94,7 +94,7 @@ class Transport(Protocol):
         ...
 
 
-OpenTransport: TypeAlias = AbstractAsyncContextManager[Transport]
+OpenTransport: TypeAlias = AbstractAsyncContextManager[UpstreamTransport]
 
 
-__all__ = ["EarlierTraffic", "OpenTransport", "Transport", "TransportResumption"]
+__all__ = ["EarlierTraffic", "OpenTransport", "UpstreamTransport", "TransportResumption"]

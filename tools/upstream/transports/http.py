@@ -21,7 +21,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from ....sessions.json_codec import JSON
 from ..list_changes import LISTEN
 from ..sdk import redirect_location
-from .base import Transport, TransportResumption
+from .base import TransportResumption, UpstreamTransport
 from .http_errors import TOO_LONG, HttpRefusal, retry_after
 
 RESULT_BYTES: Final = 64 * 2**20
@@ -52,7 +52,7 @@ def ssl_context() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
-class Client(httpx2.AsyncClient):
+class HttpClient(httpx2.AsyncClient):
     """The HTTP client of one connection. It records why requests failed and refuses messages that are too long.
 
     `session_id` is the MCP session of an earlier process. The client answers the SDK's two messages of a handshake itself,
@@ -247,7 +247,7 @@ class _DrainedStream(httpx2.AsyncByteStream):
 class McpSession(TransportResumption):
     """The session that a server keeps for one client, under an id. It outlives this process unless its end is asked for."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: HttpClient) -> None:
         self._client = client
 
     @property
@@ -258,12 +258,12 @@ class McpSession(TransportResumption):
         self._client.leaves_session = True
 
 
-class HttpTransport:
+class StreamableHttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
 
-    def __init__(self, client: Client, read_stream: Any, write_stream: Any) -> None:
+    def __init__(self, client: HttpClient, read_stream: Any, write_stream: Any) -> None:
         self._client = client
         self.resumption = McpSession(client)
         self.read_stream = read_stream
@@ -290,39 +290,39 @@ class HttpTransport:
 
 
 @asynccontextmanager
-async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
+async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[UpstreamTransport]:
     """Connect to a Streamable HTTP endpoint. Leaving the block ends the MCP session.
 
     A network error in any request ends the whole transport: it is raised in the task that entered the block.
     """
-    async with Client(headers) as client, _open(url, client) as transport:
+    async with HttpClient(headers) as client, _open(url, client) as transport:
         yield transport
 
 
 @asynccontextmanager
 async def resume_http(
     url: str, headers: Mapping[str, str], *, session_id: str, version: str
-) -> AsyncGenerator[Transport]:
+) -> AsyncGenerator[UpstreamTransport]:
     """Connect to a Streamable HTTP endpoint under the MCP session of an earlier process; see open_http().
 
     `version` is the protocol version of the session. Nothing is sent: the first request shows whether the server still
     knows the session. Only if it does, leaving the block ends the session.
     """
-    async with Client(headers, session_id) as client, _open(url, client) as transport:
+    async with HttpClient(headers, session_id) as client, _open(url, client) as transport:
         await _replay_handshake(transport, version)
         yield transport
 
 
 @asynccontextmanager
-async def _open(url: str, client: Client) -> AsyncGenerator[Transport]:
+async def _open(url: str, client: HttpClient) -> AsyncGenerator[UpstreamTransport]:
     async with streamable_http_client(url, http_client=client, max_sse_event_size=RESULT_BYTES) as (
         read_stream,
         write_stream,
     ):
-        yield HttpTransport(client, read_stream, write_stream)
+        yield StreamableHttpTransport(client, read_stream, write_stream)
 
 
-async def _replay_handshake(transport: Transport, version: str) -> None:
+async def _replay_handshake(transport: UpstreamTransport, version: str) -> None:
     """Give the SDK the messages of a handshake, which the client answers, so that it uses the session and its stream."""
     initialize = JSONRPCRequest(jsonrpc="2.0", id=0, method="initialize", params={})
     await transport.write_stream.send(SessionMessage(initialize))
@@ -334,8 +334,8 @@ async def _replay_handshake(transport: Transport, version: str) -> None:
 
 __all__ = [
     "RESULT_BYTES",
-    "Client",
-    "HttpTransport",
+    "HttpClient",
+    "StreamableHttpTransport",
     "open_http",
     "refusal_in",
     "resume_http",

@@ -34,7 +34,7 @@ from ...processes.framing import decode
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
-from .base import EarlierTraffic, OpenTransport, Transport
+from .base import EarlierTraffic, OpenTransport, UpstreamTransport
 from .http_errors import HttpRefused, NoConnection
 from .pipe_requests import EndWatchingStream, PipeRequests, is_tracing, withdraw
 
@@ -102,7 +102,7 @@ class JsonRpcConnection:
         self._loss_reported = anyio.Event()
         self._task_done = anyio.Event()
         self._numbers = itertools.count(first_number)
-        self._transport: Transport | None = None
+        self._transport: UpstreamTransport | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
         self._pipe_requests: PipeRequests | None = None
         self._tasks: TaskGroup | None = None
@@ -134,7 +134,7 @@ class JsonRpcConnection:
         return self._peer is not None and not self._has_ended and not self._stopping
 
     @property
-    def transport(self) -> Transport:
+    def transport(self) -> UpstreamTransport:
         assert self._transport is not None, "the connection is not open"
         return self._transport
 
@@ -234,7 +234,9 @@ class JsonRpcConnection:
             self._handshake_done.set()
             self._task_done.set()
 
-    async def _serve(self, transport: Transport, eras: Sequence[Era], peer: Peer | None) -> None:
+    async def _serve(
+        self, transport: UpstreamTransport, eras: Sequence[Era], peer: Peer | None
+    ) -> None:
         self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
         read_stream = EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
         dispatcher = JSONRPCDispatcher[TransportContext](read_stream, transport.write_stream)
@@ -268,7 +270,7 @@ class JsonRpcConnection:
         self._peer = peer
         self._handshake_done.set()
 
-    async def _resume(self, transport: Transport, peer: Peer) -> None:
+    async def _resume(self, transport: UpstreamTransport, peer: Peer) -> None:
         """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
         if self._pipe_requests is not None and transport.resumption is not None:
             traffic = transport.resumption.earlier_traffic()
@@ -277,7 +279,7 @@ class JsonRpcConnection:
         self._handshake_done.set()
 
     async def _settle_traffic(
-        self, transport: Transport, traffic: EarlierTraffic, pipe_requests: PipeRequests
+        self, transport: UpstreamTransport, traffic: EarlierTraffic, pipe_requests: PipeRequests
     ) -> None:
         self._knows_all_calls = traffic.has_all_calls
         for number, operation_id in traffic.calls.items():
@@ -305,7 +307,7 @@ class JsonRpcConnection:
         except MCPError as error:
             raise await self._explain(error, number) from error
 
-    async def _close_streams(self, transport: Transport) -> None:
+    async def _close_streams(self, transport: UpstreamTransport) -> None:
         """End the open HTTP streams, which would report messages without a reader as errors."""
         for scope, ended in list(self._streams.items()) if transport.http else ():
             scope.cancel()
@@ -314,7 +316,9 @@ class JsonRpcConnection:
             for _ in range(3):
                 await anyio.lowlevel.checkpoint()
 
-    async def _handshake_error(self, transport: Transport, error: SessionError) -> SessionError:
+    async def _handshake_error(
+        self, transport: UpstreamTransport, error: SessionError
+    ) -> SessionError:
         """Return HandshakeFailed with the cause if the connection ended during the handshake, else the error unchanged."""
         if not isinstance(error, ConnectionLost | OutcomeUnknown):
             return error
@@ -332,7 +336,7 @@ class JsonRpcConnection:
         self._cause = self._cause or (cause, "")
         self._note_end()
 
-    async def _note_loss(self, transport: Transport) -> None:
+    async def _note_loss(self, transport: UpstreamTransport) -> None:
         cause, output = self._cause or await transport.describe_end()
         if not self._stopping:
             self._report_loss(cause, output)

@@ -18,8 +18,8 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
 from ...processes.framing import ClosingStream, decode, encode
 from ..sdk import request_within_origin, sse_within_origin
-from .base import Transport
-from .http import RESULT_BYTES, Client, refusal_in
+from .base import UpstreamTransport
+from .http import RESULT_BYTES, HttpClient, refusal_in
 from .http_errors import REFUSED, HttpRefusal, NoConnection
 
 Received = SessionMessage | Exception
@@ -34,7 +34,7 @@ class SseTransport(ClosingStream):
 
     def __init__(
         self,
-        client: Client,
+        client: HttpClient,
         endpoint: httpx2.URL,
         answers: MemoryObjectSendStream[Received],
         read_stream: MemoryObjectReceiveStream[Received],
@@ -89,7 +89,7 @@ class SseTransport(ClosingStream):
 
 
 @asynccontextmanager
-async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
+async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[UpstreamTransport]:
     """Connect to an HTTP+SSE endpoint. A later failure ends the read stream and cancels no task.
 
     Raises:
@@ -97,7 +97,7 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Trans
         httpx2.HTTPError: There is no response, or its stream names no address for messages.
     """
     async with (
-        Client(headers, answers_in_stream=True) as client,
+        HttpClient(headers, answers_in_stream=True) as client,
         sse_within_origin(client, url, max_event_size=RESULT_BYTES) as source,
     ):
         refusal = refusal_in(source.response)

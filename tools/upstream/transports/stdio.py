@@ -13,7 +13,7 @@ from ...processes.call_log import CallLog
 from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
-from .base import EarlierTraffic, Transport, TransportResumption
+from .base import EarlierTraffic, TransportResumption, UpstreamTransport
 from .http_errors import HttpRefusal
 
 EXIT_CODE_SECONDS: Final = 0.3
@@ -35,7 +35,7 @@ class KeptCalls(TransportResumption):
         return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, lines)
 
 
-class StdioTransport:
+class ChildProcessTransport:
     """The streams of one child process."""
 
     http = False
@@ -79,7 +79,7 @@ async def open_stdio(
     ledger: Ledger | None = None,
     kept: KeeperHandle | None = None,
     on_stderr: Callable[[str], None] | None = None,
-) -> AsyncGenerator[Transport]:
+) -> AsyncGenerator[UpstreamTransport]:
     """Start a child process. Leaving the block ends it and every process that it started.
 
     With `kept`, it survives an end of this process that leaves the block by no way.
@@ -103,7 +103,7 @@ async def open_stdio(
             f"{service} could not be started: {_problem(command, cwd, error)}."
         ) from error
     try:
-        yield StdioTransport(child)
+        yield ChildProcessTransport(child)
     finally:
         await child.aclose()
 
@@ -116,7 +116,7 @@ async def resume_stdio(
     limits: ProcessLimits | None = None,
     ledger: Ledger | None = None,
     on_stderr: Callable[[str], None] | None = None,
-) -> AsyncGenerator[Transport]:
+) -> AsyncGenerator[UpstreamTransport]:
     """Adopt a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
 
     Raises:
@@ -134,7 +134,7 @@ async def resume_stdio(
             f"{service} could not be resumed: the keeper of its process cannot be reached ({error})."
         ) from error
     try:
-        yield StdioTransport(child)
+        yield ChildProcessTransport(child)
     finally:
         await child.aclose()
 
@@ -150,4 +150,4 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     return f"the program {name!r} cannot be run ({error.strerror})"
 
 
-__all__ = ["StdioTransport", "resume_stdio", "open_stdio"]
+__all__ = ["ChildProcessTransport", "resume_stdio", "open_stdio"]

@@ -21,7 +21,7 @@ from .....sessions.plural import plural
 from .....sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
 from .....sessions.registry import Registry
 from .....sessions.store.sql import SQLStore
-from .....sessions.transitions.create import SessionOptions, timeouts_of
+from .....sessions.transitions.create import CreationOptions, timeouts_of
 from ....config.model import Config
 from ....exit_codes import FAILURE, OK
 from ...command_line import CommandLine
@@ -111,7 +111,7 @@ class _Importer:
             self._skip(session.source, "it is nested too deeply")
 
     async def _import(self, session: ForeignSession) -> None:
-        timeouts = timeouts_of(self._policy, SessionOptions(name=session.name))
+        timeouts = timeouts_of(self._policy, CreationOptions(name=session.name))
         now = self._clock.now()
         document = await anyio.to_thread.run_sync(session.document, timeouts, now)
         result = await self._registry.porting.import_session(self._owner, document)

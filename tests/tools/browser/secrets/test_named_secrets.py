@@ -13,7 +13,7 @@ import pytest
 from changing import Changing
 from support.browsing import Browse, again, lost, opened, running, section, text_of
 
-from statehold.sessions.services import CallResult
+from statehold.sessions.services import ToolResult
 from statehold.tools.browser.secrets.named import NamedSecret
 from statehold.tools.browser.service import BrowserService
 
@@ -53,7 +53,7 @@ class Results:
 
     def __init__(self, browse: Browse) -> None:
         self._browse = browse
-        self.all: list[CallResult] = []
+        self.all: list[ToolResult] = []
 
     async def __call__(self, tool: str, /, **arguments: Any) -> str:
         result = await self._browse.call(tool, **arguments)

@@ -16,7 +16,7 @@ import anyio.to_thread
 from .....sessions.journal.redaction import Redactor
 from .....sessions.journal.secret_names import REDACTED
 from .....sessions.journal.secret_texts import SecretTexts
-from .....sessions.services import CallResult
+from .....sessions.services import ToolResult
 from ....processes.workdir import private_folder
 from ...output_folder import OutputFolder
 from ...secrets.addresses import mask_logins
@@ -55,7 +55,7 @@ class CallRecording:
         self,
         tool: str,
         arguments: Mapping[str, Any],
-        result: CallResult,
+        result: ToolResult,
         *,
         hides_result: bool = False,
     ) -> None:
@@ -66,7 +66,7 @@ class CallRecording:
             logger.warning("the log of calls of a session was not written: %s", error.strerror)
 
     def _add(
-        self, tool: str, arguments: Mapping[str, Any], result: CallResult, hides_result: bool
+        self, tool: str, arguments: Mapping[str, Any], result: ToolResult, hides_result: bool
     ) -> None:
         private_folder(self._path.parent)
         data = _entry(tool, arguments, result, hides_result).encode(errors="replace")
@@ -78,7 +78,7 @@ class CallRecording:
             self._output.evict()
 
 
-def _entry(tool: str, arguments: Mapping[str, Any], result: CallResult, hides_result: bool) -> str:
+def _entry(tool: str, arguments: Mapping[str, Any], result: ToolResult, hides_result: bool) -> str:
     secrets = SecretTexts(result.secrets)
     sections = _sections_of(result)
     if hides_result:
@@ -91,7 +91,7 @@ def _entry(tool: str, arguments: Mapping[str, Any], result: CallResult, hides_re
     return "\n".join(["", *parts, ""])
 
 
-def _sections_of(result: CallResult) -> dict[str, object]:
+def _sections_of(result: ToolResult) -> dict[str, object]:
     """Return the sections of a result by their headings."""
     text = next((b["text"] for b in result.payload["content"] if b["type"] == "text"), "")
     _, *parts = _HEADING.split(text)

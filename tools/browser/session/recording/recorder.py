@@ -39,7 +39,7 @@ def _script() -> str:
 
 
 @dataclass(slots=True)
-class _Element:
+class _StepTarget:
     """An element, with the locator that its page gave for it, once asked."""
 
     guess: str
@@ -52,7 +52,7 @@ class _Element:
 class _Line:
     page: str
     step: Step
-    element: _Element
+    element: _StepTarget
 
     def __str__(self) -> str:
         return line_of(self.page, self.step, self.element.locator or self.element.guess)
@@ -86,7 +86,7 @@ class Recorder:
         self._is_listening = False
         self._external_navigations: set[Page] = set()
         """Pages with a pending navigation that no step caused."""
-        self._aim: tuple[Frame, tuple[str, ...], _Element] | None = None
+        self._aim: tuple[Frame, tuple[str, ...], _StepTarget] | None = None
         """The element under the mouse at the last press of a button."""
         self._installed_scripts: list[AsyncContextManager] = []
         self._listeners: list[Callable[[], None]] = []
@@ -180,9 +180,9 @@ class Recorder:
         else:
             self._add(_Line(name, step, self._locate(frame, step)))
 
-    def _locate(self, frame: Frame, step: Step) -> _Element:
+    def _locate(self, frame: Frame, step: Step) -> _StepTarget:
         inner = f"frame(url={frame.url!r})." if frame.parent_frame is not None else ""
-        element = _Element(inner + step.guess)
+        element = _StepTarget(inner + step.guess)
         self._spawn(self._query_locator, frame, step, element)
         return element
 
@@ -192,7 +192,7 @@ class Recorder:
         else:
             self._omitted += 1
 
-    async def _query_locator(self, frame: Frame, step: Step, element: _Element) -> None:
+    async def _query_locator(self, frame: Frame, step: Step, element: _StepTarget) -> None:
         from playwright.async_api import Error
 
         # The element may be gone, or another one may have taken its place.
