@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,7 +23,7 @@ from .lifecycle import Event, Status
 from .live.connector import Connector
 from .live.directory import STORED, Directory
 from .live.quota import Quota
-from .live.session import Session
+from .live.session import Binding, Session
 from .live.snapshots import Snapshots
 from .records import Principal, SessionFilter
 from .resumption import Orphans
@@ -60,7 +60,7 @@ class Registry:
         self.quota = Quota(core)
         self._directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
-        self.connector = Connector(core, self.snapshots)
+        self.connector = Connector(core, self.snapshots, self._recover)
         self.admission = Admission(core)
         self.running_operations = RunningOperations()
         """The calls with an operation id that run now. The router adds them, and `orphans` those of the process before."""
@@ -68,7 +68,6 @@ class Registry:
         self.pausing = Pausing(core, self._directory, self.connector, self.snapshots, self.orphans)
         self.closing = Closing(core, self._directory, self.connector, self.orphans, self.pausing)
         self._recovery = Recovery(core, self.connector, self.pausing, self.closing)
-        self.connector.recover = self._recovery.recover
         self.access = Access(core, self._directory, self.pausing)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
@@ -91,23 +90,20 @@ class Registry:
         self.pausing.on_paused = self.summaries.note_paused
         self.closing.on_closed = self.summaries.note_closed
         self.porting = Porting(core, self._directory, self.branches, self.quota)
-        eviction = Eviction(core, self._directory, self.pausing)
-        core.budget.evict, core.budget.may_evict = eviction.start, eviction.may_evict
+        core.budget.attach(Eviction(core, self._directory, self.pausing))
         self._rebalancing = Rebalancing(core, self._directory, self.pausing)
         self._suspension = Suspension(
-            core, self._directory, self.connector, self.pausing, self.closing
+            core, self._directory, self.connector, self.pausing, self.closing, self._note_beat
         )
-        expiry = Expiry(core, self._directory, self.pausing, self.closing)
-        core.deadlines.on_due = expiry.on_due
+        self._expiry = Expiry(core, self._directory, self.pausing, self.closing)
 
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
         await self.core.tasks.__aenter__()
         heartbeat = self.core.node.heartbeat
         if heartbeat is not None:
-            self._suspension.follow(heartbeat)
-            heartbeat.on_beat = self._note_beat
-        self.core.tasks.start(self.core.deadlines.run)
+            heartbeat.attach(self._suspension)
+        self.core.tasks.start(self.core.deadlines.run, self._expiry.on_due)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
 
@@ -363,6 +359,11 @@ class Registry:
                 await self.orphans.end(session, [binding])
                 await self.connector.close(session, [binding])
         return session
+
+    # A lost connection and a fenced session end in parts that are built on the connector and the directory.
+
+    def _recover(self, session: Session, binding: Binding, contenders: Collection[str]) -> None:
+        self.spawn(self._recovery.recover, session, binding, contenders)
 
     def _drop_fenced(self, session: Session) -> None:
         logger.error("session %s was taken over by another process", session.id)

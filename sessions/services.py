@@ -252,12 +252,14 @@ class RequestSender(Protocol):
 class SelfChanging(Protocol):
     """A connection in which something may change by itself, after a call or without any."""
 
-    on_unsaved: Callable[[], None]
-    """Called each time something became unsaved by itself. The session layer sets it once the connection is open.
+    def report_changes(self, on_unsaved: Callable[[], None]) -> None:
+        """Have `on_unsaved` called from now on each time something became unsaved by itself.
 
-    It returns at once. It may be called any number of times, also after aclose(). The session layer decides whether and
-    when to take a checkpoint; a change does not count as use of the session.
-    """
+        The session layer calls this when the connection is open; only then can it be saved. `on_unsaved` returns at once. It
+        may be called any number of times, also after aclose(). The session layer decides whether and when to take a
+        checkpoint; a change does not count as use of the session.
+        """
+        ...
 
 
 @runtime_checkable

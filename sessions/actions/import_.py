@@ -257,8 +257,8 @@ async def _write_session(
         node=target.core.node.id,
         clock=target.core.clock,
         last_seq=document.journal[-1].seq if document.journal else 0,
+        redactor=target.core.redactor,
     )
-    session.redactor = target.core.redactor
     receipts = [_receipt(receipt, session.id) for receipt in document.receipts]
     snapshots = _snapshots(target, session, document, bindings)
     growth = ROW_BYTES + size_of(state.value) + size_of(record.metadata) + entries_bytes(journal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 
@@ -23,11 +23,43 @@ START_SECONDS: Final = 5.0
 """Seconds that the first renewal may take. It opens the connection, and no lease depends on it yet."""
 
 
+class LeasedSessions(Protocol):
+    """The sessions that a process holds under the lease of its node.
+
+    The heartbeat calls these methods in the task of run(), which waits for none of their work.
+    """
+
+    def __len__(self) -> int: ...
+
+    def epochs(self) -> Mapping[str, int]:
+        """Return the epochs of the sessions, by id."""
+        ...
+
+    def note_beat(self) -> None:
+        """Note that the lease was renewed."""
+        ...
+
+    def note_lapse(self) -> None:
+        """Note that the lease is over and was not renewed. The node may act again after the next renewal."""
+        ...
+
+    def note_dead_node(self) -> None:
+        """Note that this node has declared another one dead."""
+        ...
+
+    def compare(self, held: Mapping[str, int], stored: Mapping[str, int]) -> None:
+        """Handle that the database may have lost commits.
+
+        `held` are the epochs of the sessions that this process held, and `stored` those that the database had for this node
+        a little later.
+        """
+        ...
+
+
 class Heartbeat:
     """Renews the lease of one node from start() until the task of run() is cancelled or the node is fenced.
 
-    The hooks are called in the task of run(), which waits for none of their work. `now` is the clock of this machine: it
-    must not be set, and must run while the machine is suspended.
+    `now` is the clock of this machine: it must not be set, and must run while the machine is suspended.
     """
 
     def __init__(
@@ -42,19 +74,7 @@ class Heartbeat:
         """The other nodes that are not dead, as they were last seen, the first to start first."""
         self.state = NodeState.UP
         """The state of this node; `statehold nodes drain` changes it in the store."""
-        self.on_beat: Callable[[], None] = _nothing
-        """Called after each renewal."""
-        self.on_lapse: Callable[[], None] = _nothing
-        """Called when the lease is over and was not renewed. The node may act again after the next renewal."""
-        self.on_dead: Callable[[], None] = _nothing
-        """Called when this node has declared another one dead."""
-        self.count_sessions: Callable[[], int] = int
-        """Returns the number of sessions that this process holds."""
-        self.list_sessions: Callable[[], Mapping[str, int]] = dict[str, int]
-        """Returns the epochs of the sessions that this process holds, by id."""
-        self.on_lost_commits: Callable[[Mapping[str, int], Mapping[str, int]], None] = _no_check
-        """Called when the database may have lost commits, with the epochs of the sessions that this process held, and
-        then of those that the database has for this node."""
+        self._sessions: LeasedSessions | None = None
         self._observer = Observer(self.lease.interval)
         self._now = now
         self._database_offset = 0.0
@@ -62,6 +82,14 @@ class Heartbeat:
         self._is_failing = False
         self._has_begun = False
         self._must_compare = False
+
+    def attach(self, sessions: LeasedSessions) -> None:
+        """Hold these sessions under the lease from now on. The lease begins before the node may hold any session."""
+        self._sessions = sessions
+
+    def count_sessions(self) -> int:
+        """Return the number of sessions that this process holds."""
+        return 0 if self._sessions is None else len(self._sessions)
 
     def may_act(self) -> bool:
         return self.lease.may_act(self._now())
@@ -103,7 +131,8 @@ class Heartbeat:
             logger.error(
                 "the lease of this node is over: its sessions wait until the database answers"
             )
-            self.on_lapse()
+            if self._sessions is not None:
+                self._sessions.note_lapse()
 
     async def _beat(self, within: float) -> None:
         sent_at = self._now()
@@ -126,8 +155,10 @@ class Heartbeat:
         self._has_begun = True
         if self._must_compare:
             # Before the node may act again for a session that another one has claimed meanwhile.
-            held = self.list_sessions()
-            self.on_lost_commits(held, await self.leases.owned_epochs(self.node, within=within))
+            held = {} if self._sessions is None else self._sessions.epochs()
+            stored = await self.leases.owned_epochs(self.node, within=within)
+            if self._sessions is not None:
+                self._sessions.compare(held, stored)
             self._must_compare = False
         self.lease.renew(sent_at, beat)
         self._database_offset = renewal.database_time - (sent_at + received_at) / 2
@@ -137,7 +168,8 @@ class Heartbeat:
         self._see(renewal.nodes)
         self._observer.note({seen.record.id: seen.beat for seen in renewal.nodes}, received_at)
         await self._declare_dead(renewal.nodes, within)
-        self.on_beat()
+        if self._sessions is not None:
+            self._sessions.note_beat()
 
     def _see(self, nodes: Iterable[SeenNode]) -> None:
         self.others = {seen.record.id: seen.record for seen in nodes if seen.record.id != self.node}
@@ -159,8 +191,8 @@ class Heartbeat:
                 logger.warning("node %s is dead: its lease is over (%s)", record.id, record.address)
                 self.others.pop(record.id, None)
                 has_declared = True
-        if has_declared:
-            self.on_dead()
+        if has_declared and self._sessions is not None:
+            self._sessions.note_dead_node()
 
     async def drain(self) -> None:
         """Report that this node takes on no more sessions. A database that does not answer learns it later, from its end."""
@@ -171,10 +203,4 @@ class Heartbeat:
             logger.warning("the other nodes do not know that this one drains: %s", error)
 
 
-def _nothing() -> None: ...
-
-
-def _no_check(held: Mapping[str, int], stored: Mapping[str, int]) -> None: ...
-
-
-__all__ = ["Heartbeat"]
+__all__ = ["Heartbeat", "LeasedSessions"]

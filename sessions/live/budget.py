@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 
@@ -50,6 +49,18 @@ class Share:
         return free > self.total // RESERVE and own + 1 <= RATIO * (free - 1)
 
 
+class Evictor(Protocol):
+    """Has holders of a budget give way. `foreign`: the place is for another owner."""
+
+    def may_evict(self, holder: str, foreign: bool) -> bool:
+        """Whether a holder can give way now."""
+        ...
+
+    def evict(self, holder: str, foreign: bool) -> None:
+        """Have a holder release its place soon, or keep_holder() called. Returns at once."""
+        ...
+
+
 class Budget:
     """At most `limit` holders at once; the rest wait, at most `queue` of them and `queue_seconds` each.
 
@@ -57,11 +68,10 @@ class Budget:
     holds the fewest (in turn if several do), and to its request that has waited longest. A fair share is `limit`
     divided by the owners that hold or wait for places.
 
-    Holders that are marked idle may be asked to give way: `evict` is called with the id and is expected to release() it
-    soon. If the requester has less than a fair share, the holders of owners that have more are asked first; then the
-    requester's own, then those of others. Among them the longest paused is asked first, then the longest idle. `may_evict`
-    is called with an id and whether the requester is another owner, and decides whether that holder is asked; busy holders
-    never are.
+    Holders that are marked idle may be asked to give way, by the evictor that attach() sets. If the requester has less than
+    a fair share, the holders of owners that have more are asked first; then the requester's own, then those of others.
+    Among them the longest paused is asked first, then the longest idle. Busy holders are never asked, and without an
+    evictor none is.
 
     `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or
     the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
@@ -80,10 +90,7 @@ class Budget:
         self._capacity = Share(limit, most, shared)
         self._queue_capacity = Share(queue, queue_most, shared)
         self._queue_seconds = queue_seconds
-        self.evict: Callable[[str, bool], None] = _keep
-        """Asks a holder to give way; the registry sets it."""
-        self.may_evict: Callable[[str, bool], bool] = _never
-        """Whether a holder can give way; the registry sets it."""
+        self._evictor: Evictor | None = None
         self._owners: dict[str, str] = {}
         """The owner of each holder."""
         self._holder_counts = Counter[str]()
@@ -93,6 +100,13 @@ class Budget:
         """The holders that were asked to give way, each with the owner that waits for its place."""
         self._waiting: OrderedDict[str, _Queue] = OrderedDict()
         """The queues of the waiting owners, ordered by when each was served last, the oldest first."""
+
+    def attach(self, evictor: Evictor) -> None:
+        """Let holders be asked to give way from now on.
+
+        No evictor exists before its budget, to which its holders give their places back.
+        """
+        self._evictor = evictor
 
     def statistics(self) -> BudgetStatistics:
         return BudgetStatistics(
@@ -230,17 +244,20 @@ class Budget:
             admitted.set()
 
     def _evict(self) -> None:
+        evictor = self._evictor
+        if evictor is None:
+            return
         for owner, queue in list(self._waiting.items()):
             missing = len(queue) - list(self._evicting.values()).count(owner)
             for victim in self._candidates(owner) if missing > 0 else ():
                 if missing <= 0:
                     break
                 foreign = self._owners[victim] != owner
-                if self.may_evict(victim, foreign):
+                if evictor.may_evict(victim, foreign):
                     del self._idle[victim]
                     self._evicting[victim] = owner
                     missing -= 1
-                    self.evict(victim, foreign)
+                    evictor.evict(victim, foreign)
 
     def _candidates(self, owner: str) -> list[str]:
         """Return the idle holders in the order in which they are asked to give way to an owner."""
@@ -272,11 +289,4 @@ class Budget:
         )
 
 
-def _keep(holder: str, foreign: bool) -> None: ...
-
-
-def _never(holder: str, foreign: bool) -> bool:
-    return False
-
-
-__all__ = ["Budget", "BudgetStatistics", "Share"]
+__all__ = ["Budget", "BudgetStatistics", "Evictor", "Share"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
@@ -43,17 +43,20 @@ UNSAVED: Final = "what was done after it was last saved"
 class Connector:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
-    Concurrent requests for the connection of one session and service open it once.
+    Concurrent requests for the connection of one session and service open it once. `recover` is called when the loss of a
+    connection has put its session in error, with the binding of the connection, and with the sessions that end each other's
+    connections of that service. It starts the recovery and returns at once.
     """
 
-    def __init__(self, core: Core, snapshots: Snapshots) -> None:
+    def __init__(
+        self,
+        core: Core,
+        snapshots: Snapshots,
+        recover: Callable[[Session, Binding, Collection[str]], None],
+    ) -> None:
         self._core = core
         self._snapshots = snapshots
-        self.recover: Callable[[Session, Binding, Collection[str]], Coroutine[Any, Any, None]] = (
-            _recover_nothing
-        )
-        """Called with a session that is in error, the binding whose connection was lost, and the sessions that end each
-        other's connections of that service. The registry sets it."""
+        self._recover = recover
         self._contention = Contention(core.clock)
         self._outages = Outages(core.clock, len(core.policy.recovery_backoff))
         self._shared_connections: dict[str, LiveConnection] = {}
@@ -200,8 +203,8 @@ class Connector:
 
     def _follow_changes(self, session: Session, binding: Binding, live: LiveConnection) -> None:
         if isinstance(live.connection, SelfChanging):
-            live.connection.on_unsaved = partial(
-                self._snapshots.note_own_change, session, binding, live
+            live.connection.report_changes(
+                partial(self._snapshots.note_own_change, session, binding, live)
             )
 
     async def _record_opening(
@@ -322,7 +325,7 @@ class Connector:
         if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
             self._core.budget.mark_busy(session.id)
-            self._core.tasks.spawn(self.recover, session, binding, contenders)
+            self._recover(session, binding, contenders)
 
     async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
         """Replace live connections by new ones, restored from a snapshot taken now, under `session.changing`."""
@@ -363,10 +366,6 @@ class Connector:
             live.close_nowait()
         for live in self._shared_connections.values():
             await live.aclose()
-
-
-async def _recover_nothing(session: Session, binding: Binding, contenders: Collection[str]) -> None:
-    return
 
 
 def _key_of(session: Session, binding: Binding) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -14,9 +14,11 @@ from ..clock import Clock
 SPARE: Final = 100
 """Entries of the heap that may be out of date, in addition to as many as there are keys."""
 
+OnDue: TypeAlias = Callable[[str], float | None]
+
 
 class Deadlines:
-    """Calls `on_due(key)`, which the registry sets, when a deadline has come; it returns the key's next deadline, or None.
+    """Calls the `on_due(key)` of run() when a deadline has come; it returns the key's next deadline, or None.
 
     One entry per key is kept, the earliest. A deadline that moves later costs nothing until the old one comes: `on_due`
     then returns the new one. So using a session never touches the heap. `on_due` must not wait; it starts slow work in
@@ -25,7 +27,6 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.on_due: Callable[[str], float | None] = _nothing
         self._heap: list[tuple[float, int, str]] = []
         self._earliest: dict[str, float] = {}
         self._order = count()
@@ -55,7 +56,7 @@ class Deadlines:
         self._heap = [entry for entry in self._heap if self._earliest.get(entry[2]) == entry[0]]
         heapq.heapify(self._heap)
 
-    def run_due(self) -> None:
+    def run_due(self, on_due: OnDue) -> None:
         """Handle everything that is due now."""
         now = self._clock.now()
         again: list[tuple[str, float | None]] = []
@@ -64,15 +65,15 @@ class Deadlines:
             if self._earliest.get(key) != when:
                 continue
             del self._earliest[key]
-            again.append((key, self.on_due(key)))
+            again.append((key, on_due(key)))
         for key, when in again:
             self.schedule(key, when)
 
-    async def run(self) -> None:
+    async def run(self, on_due: OnDue) -> None:
         """Serve until cancelled."""
         while True:
             self._rescheduled = anyio.Event()
-            self.run_due()
+            self.run_due(on_due)
             async with anyio.create_task_group() as race:
                 if self._heap:
                     race.start_soon(self._wait, self._heap[0][0], race.cancel_scope)
@@ -82,9 +83,6 @@ class Deadlines:
     async def _wait(self, when: float, scope: anyio.CancelScope) -> None:
         await self._clock.sleep_until(when)
         scope.cancel()
-
-
-def _nothing(key: str) -> None: ...
 
 
 __all__ = ["SPARE", "Deadlines"]

@@ -72,13 +72,26 @@ class Directory:
         session = self._live.get(session_id)
         return session if session is not None and session.record.owner == principal.key else None
 
+    def new_session(
+        self, record: SessionRecord, state: StateRecord, *, last_seq: int = 0
+    ) -> Session:
+        """Return the session of a record, for keep() once this node owns it in the store."""
+        return Session(
+            record,
+            state,
+            store=self._core.store,
+            node=self._core.node.id,
+            clock=self._core.clock,
+            last_seq=last_seq,
+            redactor=self._core.redactor,
+            quota=self._quota,
+            closes_idle=self._closes_idle,
+            on_deadline=self.schedule,
+            on_fenced=self._on_fenced,
+        )
+
     def keep(self, session: Session) -> None:
         self._live[session.id] = session
-        session.redactor = self._core.redactor
-        session.on_deadline = self.schedule
-        session.on_fenced = self._on_fenced
-        session.quota = self._quota
-        session.closes_idle = self._closes_idle
         self.name(session)
         self.schedule(session)
 
@@ -230,14 +243,7 @@ class Directory:
         if claimed is None:
             await self._raise_claim_refusal(record)
             return
-        session = Session(
-            claimed.session,
-            claimed.state,
-            store=self._core.store,
-            node=self._core.node.id,
-            clock=self._core.clock,
-            last_seq=claimed.last_seq,
-        )
+        session = self.new_session(claimed.session, claimed.state, last_seq=claimed.last_seq)
         for binding in claimed.bindings:
             service = self._core.services.get(binding.service)
             if service is not None:

@@ -63,6 +63,9 @@ LOGGED_CAUSE: Final = 300
 REDACTOR = Redactor()
 
 
+def _nothing(session: Session) -> None: ...
+
+
 class Binding:
     """One service as one session uses it."""
 
@@ -134,6 +137,10 @@ class Session:
 
     Everything but save() is synchronous, so a caller that does not await sees one consistent session. Changes that take
     time (pause, resume, recovery, close, bind) hold `changing`; a call that finds the session idle or active does not.
+
+    `on_deadline` is called after each transition that may bring the session's next deadline nearer. `on_fenced` is called
+    once, when a write was refused because another node owns the session. `closes_idle`: it is closed after its idle time,
+    instead of being paused.
     """
 
     def __init__(
@@ -145,11 +152,15 @@ class Session:
         node: str,
         clock: Clock,
         last_seq: int = 0,
-        status: Status | None = None,
+        redactor: Redactor = REDACTOR,
+        quota: Quota | None = None,
+        closes_idle: bool = False,
+        on_deadline: Callable[[Session], None] = _nothing,
+        on_fenced: Callable[[Session], None] = _nothing,
     ) -> None:
         self.record = record
         self.state = state
-        self.status: Status = status or record.status
+        self.status: Status = record.status
         self.bindings: dict[str, Binding] = {}
         self.in_flight = 0
         self.calls: set[anyio.CancelScope] = set()
@@ -179,16 +190,12 @@ class Session:
         """The operation ids of calls in flight whose start is in the journal."""
         self.stored_receipts: tuple[int, int] | None = None
         """Number of receipts in the store and the bytes of their results; None before the first query."""
-        self.redactor = REDACTOR
-        """Removes secrets from its journal entries."""
-        self.on_deadline: Callable[[Session], None] = _nothing
-        """Called after each transition that may bring the session's next deadline nearer."""
-        self.on_fenced: Callable[[Session], None] = _nothing
-        """Called once when a write was refused: another node owns the session."""
-        self.closes_idle = False
-        """Whether it is closed after its idle time, instead of being paused; the registry sets it."""
-        self.quota: Quota | None = None
-        """Counts the bytes that it stores, for its owner; the registry sets it."""
+        self._redactor = redactor
+        self.quota = quota
+        """Counts the bytes that it stores, for its owner."""
+        self._closes_idle = closes_idle
+        self._on_deadline = on_deadline
+        self._on_fenced = on_fenced
         self._snapshot_bytes: dict[str, list[int]] = {}
         """The sizes of the snapshots that this process has stored and that the store keeps, by service."""
         self._store = store
@@ -294,7 +301,7 @@ class Session:
                     source=source,
                     target=row.target.value,
                     cause=cause,
-                    redactor=self.redactor,
+                    redactor=self._redactor,
                 )
             )
         self._log(event, row, cause)
@@ -307,7 +314,7 @@ class Session:
         else:
             self.steady.set()
         if row.target is not Status.ACTIVE:
-            self.on_deadline(self)
+            self._on_deadline(self)
         return row
 
     def _log(self, event: Event, row: Transition, cause: str | None) -> None:
@@ -315,7 +322,9 @@ class Session:
         if verb is None or not logger.isEnabledFor(logging.INFO):
             return
         name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
-        reason = "" if cause is None else f": {json.dumps(self.redactor.text(cause, LOGGED_CAUSE))}"
+        reason = (
+            "" if cause is None else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
+        )
         logger.info("session %s%s %s%s", self.id, name, verb, reason)
 
     async def save(
@@ -363,7 +372,7 @@ class Session:
         except SessionFenced:
             if not self.fenced:
                 self.fenced = True
-                self.on_fenced(self)
+                self._on_fenced(self)
             raise self._lost_error() from None
         except BaseException:
             self.released = False
@@ -455,14 +464,14 @@ class Session:
             "status": self.status.value,
             "generation": self.generation,
             "expires_at": timestamp(
-                expiry(self.record, self.status, self.idle_since, closes_idle=self.closes_idle)
+                expiry(self.record, self.status, self.idle_since, closes_idle=self._closes_idle)
             ),
             "epoch": self.record.epoch,
         }
 
     def info(self) -> dict[str, Any]:
         """Return everything a caller may know of it, as JSON."""
-        fields = describe(self.record, self.status, self.idle_since, closes_idle=self.closes_idle)
+        fields = describe(self.record, self.status, self.idle_since, closes_idle=self._closes_idle)
         fields["in_flight"] = self.in_flight
         fields["generation"] = self.generation
         fields["state_version"] = self.state.version
@@ -471,9 +480,6 @@ class Session:
             for b in self.bindings.values()
         ]
         return fields
-
-
-def _nothing(session: Session) -> None: ...
 
 
 __all__ = ["Binding", "Session"]

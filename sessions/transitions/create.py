@@ -115,12 +115,9 @@ class Creation:
         )
         record.parent = None if source is None else source.parent
         record.services = [service.name for service in services]
-        session = Session(
+        session = self._directory.new_session(
             record,
             await state_of(record.id, record.owner, options.state or {}, options.state_schema),
-            store=self._core.store,
-            node=self._core.node.id,
-            clock=self._core.clock,
         )
         for service in services:
             self.bind(session, service)

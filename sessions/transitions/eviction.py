@@ -27,13 +27,13 @@ class Eviction:
         self._directory = directory
         self._pausing = pausing
 
-    def start(self, session_id: str, foreign: bool) -> None:
+    def evict(self, holder: str, foreign: bool) -> None:
         """Pause a session in the background."""
-        self._core.tasks.spawn(self._evict, session_id, foreign)
+        self._core.tasks.spawn(self._evict, holder, foreign)
 
-    def may_evict(self, session_id: str, foreign: bool) -> bool:
+    def may_evict(self, holder: str, foreign: bool) -> bool:
         """Whether a session can be paused now; with `foreign` only if it can be saved or must give way."""
-        session = self._directory.get(session_id)
+        session = self._directory.get(holder)
         if session is None:
             return True
         if session.busy is not None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import anyio
 
-from ..cluster.heartbeat import Heartbeat
 from ..core import Core
 from ..live.connector import Connector
 from ..live.directory import Directory
@@ -19,7 +18,10 @@ logger = logging.getLogger("statehold.sessions")
 
 
 class Suspension:
-    """Follows the heartbeat of a node for the sessions of one registry; it lives as long as the registry."""
+    """The sessions of one registry under the lease of its node; it lives as long as the registry.
+
+    `on_beat` is called with each renewal of the lease.
+    """
 
     def __init__(
         self,
@@ -28,29 +30,33 @@ class Suspension:
         connector: Connector,
         pausing: Pausing,
         closing: Closing,
+        on_beat: Callable[[], None],
     ) -> None:
         self._core = core
         self._directory = directory
         self._connector = connector
         self._pausing = pausing
         self._closing = closing
+        self._on_beat = on_beat
 
-    def follow(self, heartbeat: Heartbeat) -> None:
-        heartbeat.count_sessions = self._directory.__len__
-        heartbeat.list_sessions = self._epochs
-        heartbeat.on_lapse = self._end_calls
-        heartbeat.on_lost_commits = self._check
-        heartbeat.on_dead = lambda: self._core.tasks.spawn(self._core.node.recover)
+    def __len__(self) -> int:
+        return len(self._directory)
 
-    def _epochs(self) -> dict[str, int]:
+    def epochs(self) -> dict[str, int]:
         return {session.id: session.record.epoch for session in self._directory}
 
-    def _end_calls(self) -> None:
+    def note_beat(self) -> None:
+        self._on_beat()
+
+    def note_dead_node(self) -> None:
+        self._core.tasks.spawn(self._core.node.recover)
+
+    def note_lapse(self) -> None:
         """End the calls in flight: soon another node may run calls of these sessions. The connections stay open."""
         for session in self._directory:
             cancel_calls(session)
 
-    def _check(self, held: Mapping[str, int], stored: Mapping[str, int]) -> None:
+    def compare(self, held: Mapping[str, int], stored: Mapping[str, int]) -> None:
         """Drop the sessions of which the database does not know that they are open here, and release the opposite."""
         for session in self._directory:
             epoch = held.get(session.id)

@@ -90,7 +90,7 @@ class BrowserConnection:
         self.reason: str | None = None
         self.restore_report = RestoreReport()
         self.unsaved = False
-        self.on_unsaved: Callable[[], None] = _nothing
+        self._on_unsaved: Callable[[], None] = _nothing
         self.on_closed: list[Callable[[], None]] = []
         """Callbacks that release resources on close, run in reverse order. If one fails, the others still run."""
         self.progress_seconds = PROGRESS_SECONDS
@@ -130,6 +130,10 @@ class BrowserConnection:
             if self._call_scope is not None:
                 self._call_scope.cancel()
 
+    def report_changes(self, on_unsaved: Callable[[], None]) -> None:
+        """See SelfChanging in sessions/services.py."""
+        self._on_unsaved = on_unsaved
+
     def outlive(self, resumption: ContextResumption) -> None:
         """Let a later process take the context over. Called before the first call."""
         self.resumption = resumption
@@ -144,7 +148,7 @@ class BrowserConnection:
 
     def _mark_unsaved(self) -> None:
         self.unsaved = True
-        self.on_unsaved()
+        self._on_unsaved()
 
     async def _request_late_saves(self) -> None:
         """Request another save some time after the last call: changes that a page makes by a timer raise no event."""

@@ -24,8 +24,13 @@ class Rooms:
             queue_seconds=seconds,
             **more,
         )
-        self.budget.evict = lambda holder, _: self.asked.append(holder)
-        self.budget.may_evict = lambda holder, foreign: not foreign or holder not in self.unsaveable
+        self.budget.attach(self)
+
+    def may_evict(self, holder: str, foreign: bool) -> bool:
+        return not foreign or holder not in self.unsaveable
+
+    def evict(self, holder: str, foreign: bool) -> None:
+        self.asked.append(holder)
 
     async def hold(self, owner: str, count: int, *, idle: bool = False) -> list[str]:
         """Take places for an owner, named after it and numbered."""

@@ -17,7 +17,6 @@ class Diary:
         self.seen: list[tuple[str, float]] = []
         self.next: dict[str, float] = {}
         self.reaper = Deadlines(self.clock)
-        self.reaper.on_due = self.due
 
     def due(self, key: str) -> float | None:
         self.seen.append((key, self.clock.now()))
@@ -34,7 +33,7 @@ async def test_keys_come_in_the_order_of_their_deadlines():
     for key, when in (("c", 30.0), ("a", 10.0), ("b", 20.0)):
         diary.reaper.schedule(key, when)
     diary.clock.advance(25)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert [key for key, _ in diary.seen] == ["a", "b"]
     assert len(diary.reaper) == 1
 
@@ -46,7 +45,7 @@ async def test_a_nearer_deadline_replaces_a_later_one_and_not_the_other_way_roun
     diary.reaper.schedule("a", 5.0)
     diary.reaper.schedule("a", None)
     diary.clock.advance(60)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert diary.seen == [("a", 60.0)]
 
 
@@ -55,12 +54,12 @@ async def test_a_key_that_is_not_due_after_all_says_when():
     diary.next["a"] = 100.0
     diary.reaper.schedule("a", 10.0)
     diary.clock.advance(10)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     diary.clock.advance(50)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert len(diary.seen) == 1
     diary.clock.advance(40)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert diary.seen == [("a", 10.0), ("a", 100.0)]
 
 
@@ -69,7 +68,7 @@ async def test_a_forgotten_key_does_not_come():
     diary.reaper.schedule("a", 10.0)
     diary.reaper.forget("a")
     diary.clock.advance(20)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert diary.seen == []
 
 
@@ -89,7 +88,7 @@ async def test_keys_that_are_forgotten_long_before_their_deadline_leave_memory()
         diary.reaper.forget(key)
     assert len(known) <= SPARE
     diary.clock.advance(1000)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert diary.seen == [("a", 1000.0)]
 
 
@@ -97,7 +96,7 @@ async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for(
     diary = Diary()
     diary.reaper.schedule("late", 1000.0)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(diary.reaper.run)
+        tasks.start_soon(diary.reaper.run, diary.due)
         await diary.pass_time(0)
         diary.reaper.schedule("soon", 10.0)
         await diary.pass_time(10)
@@ -110,7 +109,7 @@ async def test_it_wakes_for_a_deadline_that_is_nearer_than_the_one_it_waits_for(
 async def test_ten_thousand_sessions_wait_as_one_and_none_is_looked_at_before_its_time():
     diary = Diary()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(diary.reaper.run)
+        tasks.start_soon(diary.reaper.run, diary.due)
         for number in range(10_000):
             diary.reaper.schedule(str(number), 100.0 + number)
         for _ in range(99):
@@ -129,7 +128,7 @@ async def test_thousands_of_deadlines_of_one_key_are_one():
         diary.reaper.schedule("a", 20.0)
     assert len(diary.reaper) == 1
     diary.clock.advance(30)
-    diary.reaper.run_due()
+    diary.reaper.run_due(diary.due)
     assert len(diary.seen) == 1
 
 

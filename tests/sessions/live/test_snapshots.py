@@ -35,6 +35,9 @@ class Restless(Counter):
 
     on_unsaved: Callable[[], None] = field(default=untold)
 
+    def report_changes(self, on_unsaved: Callable[[], None]) -> None:
+        self.on_unsaved = on_unsaved
+
     def stir(self) -> None:
         self.count += 1
         self.unsaved = True

@@ -267,7 +267,7 @@ async def test_a_request_of_a_page_after_a_call_makes_its_session_unsaved(
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.connection.snapshot()
     notified = anyio.Event()
-    browse.connection.on_unsaved = notified.set
+    browse.connection.report_changes(notified.set)
     await browse.text("evaluate", function="() => { window.ask = () => fetch('/counter') }")
     assert browse.connection.unsaved
     assert not notified.is_set()
@@ -291,7 +291,7 @@ async def test_a_session_is_saved_again_some_time_after_a_call(
         clock = LoopClock(monkeypatch)
         for seconds in LATE_SAVE_SECONDS:
             notified = anyio.Event()
-            connection.on_unsaved = notified.set
+            connection.report_changes(notified.set)
             await clock.by(seconds)
             with anyio.fail_after(5):
                 await notified.wait()
