@@ -29,7 +29,7 @@ from .secret_names import (
     short_assignments,
     signed_backwards,
 )
-from .secret_texts import LEAST, LEVELS, MEMBERS, SLACK, SecretTexts, code_forms
+from .secret_texts import LEAST, LEVELS, MEMBERS, SLACK, SecretTexts, code_forms, hide_forms
 
 _REDACTED: Final = rf"\g<head>{REDACTED}"
 LONGEST: Final = 4 * 65_536
@@ -129,8 +129,7 @@ class Redactor:
         self._flag_pattern = flags(key_names)
         self._pair_pattern = pairs(key_names)
         forms = {form for text in secrets if len(text) >= LEAST for form in _spellings(text)}
-        # The longest first, since one may be a part of another.
-        self._secrets = sorted(forms, key=len, reverse=True)
+        self._secrets = sorted(forms)
 
     def value(
         self,
@@ -252,6 +251,10 @@ class Redactor:
         """
         return self._clean(text, names=False)
 
+    def without_known(self, text: str, mask: str = REDACTED) -> str:
+        """Return a text, however long, without the secrets that this redactor was given; names and forms do not matter."""
+        return hide_forms(text, self._secrets, mask)
+
     def text_without(self, secrets: SecretTexts, text: str, limit: int | None = None) -> str:
         """Return a text as text() does, also without `secrets`. In time it is bounded by `limit`."""
         if limit is None or len(text) <= limit:
@@ -266,9 +269,7 @@ class Redactor:
     def _clean(self, text: str, *, names: bool = True) -> str:
         if len(text) > LONGEST:
             return f"{REDACTED} ({len(text)} characters)"
-        if any(map(text.__contains__, self._secrets)):
-            for secret in self._secrets:
-                text = text.replace(secret, REDACTED)
+        text = self.without_known(text)
         if len(text) < SHORTEST:
             return text
         lower = text.lower()

@@ -103,6 +103,15 @@ class SecretTexts:
                 yield positions[start], end
 
 
+def hide_forms(text: str, forms: Iterable[str], mask: str = REDACTED) -> str:
+    """Return a text with `mask` in place of every form in it; forms that overlap are replaced as one."""
+    found = [form for form in forms if form in text]
+    if not found:
+        return text
+    spans = ((start, start + len(form)) for form in found for start in _positions(text, form))
+    return _replace(text, sorted(spans), mask)
+
+
 def code_forms(text: str) -> Iterator[str]:
     """Yield a text as it is, as in Python's code, and as in JSON."""
     yield text
@@ -139,7 +148,7 @@ def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) 
     return texts if room >= 0 else None
 
 
-def _replace(text: str, spans: list[Span]) -> str:
+def _replace(text: str, spans: list[Span], mask: str = REDACTED) -> str:
     """Replace sorted spans, those that overlap as one."""
     parts: list[str] = []
     kept, end = 0, -1
@@ -148,7 +157,7 @@ def _replace(text: str, spans: list[Span]) -> str:
             end = max(end, stop)
             kept = end
             continue
-        parts += text[kept:start], REDACTED
+        parts += text[kept:start], mask
         kept = end = stop
     return "".join((*parts, text[kept:]))
 
@@ -190,4 +199,13 @@ def _matching_end_length(text: str, form: str) -> int:
     return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
 
 
-__all__ = ["LEAST", "LEVELS", "MEMBERS", "SLACK", "SecretTexts", "code_forms", "texts_under"]
+__all__ = [
+    "LEAST",
+    "LEVELS",
+    "MEMBERS",
+    "SLACK",
+    "SecretTexts",
+    "code_forms",
+    "hide_forms",
+    "texts_under",
+]

@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...sessions.attribution import LAST_WORDS, attribute_text
+from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import one_line
 from ..processes.stderr import last_cause, without_sequences
 from .config import UpstreamConfig
@@ -15,7 +16,7 @@ from .config import UpstreamConfig
 AUTHOR: Final = "server"
 """The author of words that a reason quotes."""
 REASON_LENGTH: Final = 2048
-SHORTEST_SECRET: Final = 4
+MASK: Final = "***"
 
 _SECRET_NAME: Final = re.compile(
     r"(?i)key|token|secret|passw|passphrase|credential|auth|dsn|bearer|signature|jwt|cvv|webhook"
@@ -47,18 +48,13 @@ _RANDOM: Final = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[\w~=+.-]{16,}")
 
 
 class Secrets:
-    """The secret values of a configuration. redact() removes them from texts."""
+    """The secret values of a configuration. redact() removes them from texts, also as code, JSON and URLs spell them."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         secrets = set(values)
         # A header value is often "Bearer XYZ": the second word alone is secret too.
         secrets |= {word for value in secrets for word in value.split()}
-        longest_first = sorted(
-            (secret for secret in secrets if len(secret) >= SHORTEST_SECRET), key=len, reverse=True
-        )
-        self._pattern = (
-            re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
-        )
+        self._redactor = Redactor(keys=(), secrets=secrets)
 
     @classmethod
     def of(cls, config: UpstreamConfig, inherited_env: Mapping[str, str] | None = None) -> Secrets:
@@ -73,7 +69,7 @@ class Secrets:
         return "<Secrets>"
 
     def redact(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub("***", text)
+        return self._redactor.without_known(text, MASK)
 
     def describe_failure(self, cause: str, output: str = "") -> str:
         """Return a cause and the line of `output` that explains it, as one line without secrets and of bounded length.

@@ -376,6 +376,12 @@ def test_the_secrets_of_the_configuration_are_replaced_wherever_they_stand() -> 
     assert redactor.value({"a": ["s3cret/v4lue"]}) == {"a": ["[redacted]"]}
 
 
+def test_known_secrets_that_overlap_are_replaced_as_one_and_no_mask_is_searched() -> None:
+    redactor = Redactor(secrets=["blue-whale", "whale-watch", "redacted"])
+    assert redactor.text("a blue-whale-watch, redacted") == "a [redacted], [redacted]"
+    assert redactor.without_known("password=x blue-whale", "***") == "password=x ***"
+
+
 @pytest.mark.parametrize("name", ["pass", "PIN", "password", "Api-Key"])
 @pytest.mark.parametrize("sign", ["=", "\n=", "  = ", "='", "\t=\n"])
 def test_an_assignment_is_recognised_however_its_sign_is_spaced(name: str, sign: str) -> None:

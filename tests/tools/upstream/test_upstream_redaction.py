@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -41,6 +43,13 @@ def test_a_secret_of_the_configuration_is_not_shown(settings: dict[str, Any]) ->
     for text in (*config.args, config.url or "", *config.env.values(), *config.headers.values()):
         assert S not in secrets.redact(f"it said: {text}")
     assert S not in repr(secrets)
+
+
+@pytest.mark.parametrize("secret", ['pass"word\\1', "päss wörd", "a&b=c/d", "line\nbreak"])
+def test_a_secret_is_not_shown_as_code_json_or_urls_spell_it(secret: str) -> None:
+    secrets = Secrets.of(UpstreamConfig(command="serve", env={"PASSWORD": secret}))
+    for spelling in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], quote(secret, safe="")):
+        assert secrets.redact(f"<{spelling}>") == "<***>"
 
 
 @pytest.mark.parametrize(
