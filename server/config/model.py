@@ -193,13 +193,18 @@ class Config(Section):
             journal_sync=self.journal == "sync",
             redact=frozenset(name.lower() for name in self.redact),
             redact_patterns=tuple(self.redact_patterns),
-            secrets=secrets_of(self.services.values(), self.inherit_env),
+            secrets=self.secrets,
             journal_bytes=self.history.entry_bytes,
             receipts=self.history.receipts,
             receipt_bytes=self.history.receipt_bytes,
             receipts_bytes=self.history.receipts_bytes,
             summaries=self.summary.triggers(),
         )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The secret texts of the services, which the journal and the log do not hold."""
+        return secrets_of(self.services.values(), self.inherit_env)
 
     @property
     def node_capacity(self) -> int:

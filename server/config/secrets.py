@@ -1,4 +1,4 @@
-"""The secrets in a configuration, which the journal and exports without secrets do not hold."""
+"""The secrets in a configuration, which the journal, the log and exports without secrets do not hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...sessions.journal.redaction import Redactor
 from ...sessions.policy import Policy
 from ...tools.processes.launch import inherited_environment
 from ...tools.upstream.config import UpstreamConfig
-from ...tools.upstream.redaction import named_secrets
+from ...tools.upstream.redaction import is_setting, named_secrets
 
 SHORTEST_SECRET: Final = 6
 """The shortest value that counts as a secret; shorter ones occur in ordinary texts."""
@@ -27,8 +27,10 @@ def secrets_of(services: Iterable[object], inherit_env: Iterable[str]) -> tuple[
             secrets.update(named_secrets(service, environment))
             secrets.update(
                 value
-                for value in service.env.values()
-                if any(map(str.isdigit, value)) and not _WORDS.fullmatch(value)
+                for name, value in service.env.items()
+                if any(map(str.isdigit, value))
+                and not _WORDS.fullmatch(value)
+                and not is_setting(name, value)
             )
     return tuple(sorted(text for text in secrets if len(text) >= SHORTEST_SECRET))
 

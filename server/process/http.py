@@ -81,7 +81,7 @@ def run_http(config: Config) -> int:
     Raises:
         ConfigError: the address cannot be listened on, or the tokens cannot be read.
     """
-    configure(config.log)
+    configure(config.log, config.secrets)
     raise_limit()
     tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
     if config.server.workers == 1:

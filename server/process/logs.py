@@ -1,6 +1,7 @@
 """Log lines on stderr: one readable line or one JSON object per event, never on stdout.
 
-Messages may quote programs and callers. Such text is escaped, so that it cannot begin a line or control a terminal.
+Messages may quote programs and callers. Such text is escaped, so that it cannot begin a line or control a terminal, and
+the secrets of the configuration are replaced, also in messages of libraries and in tracebacks.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import logging
 import sys
 import time
 from asyncio import CancelledError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import anyio
 
+from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import escape_controls
 from ..config.sections import LogSettings
 
@@ -38,30 +40,37 @@ _DISCONNECTS: Final = (
 class JsonLines(logging.Formatter):
     """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, and `exception` with a traceback."""
 
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._redactor = Redactor(keys=(), secrets=secrets)
+
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         fields = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": self._redactor.without_known(record.getMessage()),
         }
         if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
+            exception = self.formatException(record.exc_info)
+            fields["exception"] = self._redactor.without_known(exception)
         line = json.dumps(fields, ensure_ascii=False)
         return line if line.isprintable() else json.dumps(fields)
 
 
 class TextLines(logging.Formatter):
-    def __init__(self) -> None:
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._redactor = Redactor(keys=(), secrets=secrets)
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return escape_controls(super().formatMessage(record))
+        # Redact before escaping; an escaped secret would not be recognised.
+        return escape_controls(self._redactor.without_known(super().formatMessage(record)))
 
     def formatException(self, ei: Any) -> str:
         # Indented, because an exception may quote a text that looks like a line of the log.
-        lines = super().formatException(ei).splitlines()
+        lines = self._redactor.without_known(super().formatException(ei)).splitlines()
         return "\n".join(f"  {escape_controls(line)}" for line in lines)
 
 
@@ -109,10 +118,10 @@ def _is_disconnect(error: BaseException) -> bool:
     return isinstance(error, _DISCONNECTS) or type(error).__name__ == "ClientDisconnect"
 
 
-def configure(settings: LogSettings) -> None:
-    """Send the log of this process to stderr."""
+def configure(settings: LogSettings, secrets: Iterable[str]) -> None:
+    """Send the log of this process to stderr, without `secrets`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if settings.format == "json" else TextLines())
+    handler.setFormatter((JsonLines if settings.format == "json" else TextLines)(secrets))
     handler.addFilter(ClientMistakes())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -35,7 +35,7 @@ def run_shared(config: Config, settings: Mapping[str, str]) -> int:
     """
     if config.ephemeral:
         raise ConfigError("--shared keeps its sessions in the data folder; leave out ephemeral")
-    configure(config.log)
+    configure(config.log, config.secrets)
     raise_limit()
     folder = SharedFolder(config.data)
     try:

@@ -29,7 +29,7 @@ def run_stdio(config: Config) -> int:
         ConfigError: `store.url` names no database.
         StoreUnavailable: the data folder or the database cannot be used.
     """
-    configure(config.log)
+    configure(config.log, config.secrets)
     raise_limit()
     return anyio.run(_serve, config, backend_options={"use_uvloop": has_uvloop()})
 

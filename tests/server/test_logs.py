@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import anyio
@@ -105,3 +106,47 @@ def test_stderr_of_a_session_is_kept_for_the_operator(tmp_path: Path) -> None:
 
     with serving(config_of(tmp_path, quick=writing()), tmp_path / "data") as running:
         anyio.run(use, running)
+
+
+QUOTES_ITS_KEY = """
+import json, os, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"error": {"code": -32601, "message": "no method"}}
+    if message["method"] == "initialize":
+        version = message["params"]["protocolVersion"]
+        capabilities = {"tools": {}, "prompts": {}}
+        server = {"name": "quotes", "version": "1"}
+        answer = {"result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": server}}
+    elif message["method"] == "tools/list":
+        answer = {"result": {"tools": [{"name": "nothing", "inputSchema": {"type": "object"}}]}}
+    elif message["method"] == "prompts/list":
+        answer = {"error": {"code": -32603, "message": "not for the key " + json.dumps(os.environ["API_KEY"])}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_an_error_of_a_server_that_quotes_its_key_is_logged_without_it(
+    tmp_path: Path, form: str
+) -> None:
+    key = 'very"secret-4711'
+    server: JSON = {
+        "command": sys.executable,
+        "args": ["-S", "-c", QUOTES_ITS_KEY],
+        "env": {"API_KEY": key, "MODEL": "gpt-4o-2024-08-06"},
+    }
+    config = config_of(tmp_path, quotes=server)
+    with serving(config, tmp_path / "data", "--log-format", form) as running:
+        anyio.run(_list_prompts, running.url)
+        assert running.stop() == 0
+    assert "not for the key" in running.log
+    assert "secret-4711" not in running.log
+    assert "[redacted]" in running.log
+
+
+async def _list_prompts(url: str) -> None:
+    async with Client(url + "/mcp", cache=None) as client:
+        await client.list_prompts()

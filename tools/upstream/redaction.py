@@ -94,7 +94,7 @@ def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> G
 
 def _secret_parts(config: UpstreamConfig) -> Generator[str]:
     for name, value in (*config.env.items(), *config.headers.items()):
-        if _is_setting(name, value):
+        if is_setting(name, value):
             yield from _of_text(value)
         else:
             yield value
@@ -103,7 +103,7 @@ def _secret_parts(config: UpstreamConfig) -> Generator[str]:
         yield from _of_text(config.url)
 
 
-def _is_setting(name: str, value: str) -> bool:
+def is_setting(name: str, value: str) -> bool:
     """Whether a variable or a header holds a setting, and no secret."""
     if _SECRET_NAME.search(name):
         return False
@@ -159,4 +159,4 @@ def _of_url(url: str) -> Generator[str]:
             yield unquote(piece)
 
 
-__all__ = ["Secrets", "named_secrets"]
+__all__ = ["Secrets", "is_setting", "named_secrets"]
