@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from ...sessions.records import Principal
 from ..config.model import ConfigError
-from ..config.private_file import read_private
+from ..config.private_file import is_weak, read_private
 
 MIN_LENGTH = 16
 """The length of the shortest accepted token; a shorter one could be guessed."""
@@ -132,5 +132,10 @@ def _digest(location: str, token: str) -> bytes:
     if len(token) < MIN_LENGTH or not _TOKEN.fullmatch(token):
         raise ConfigError(
             f"{location}: a token needs at least {MIN_LENGTH} letters, digits or ._~+/-; make one with: openssl rand -hex 32"
+        )
+    if is_weak(token, length=MIN_LENGTH):
+        raise ConfigError(
+            f"{location}: this token can be guessed, since it repeats itself or has few different characters; make one "
+            "with: openssl rand -hex 32"
         )
     return hashlib.sha256(token.encode()).digest()

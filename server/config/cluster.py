@@ -13,8 +13,6 @@ from .types import Count, Names, Section, not_bool, split
 
 KEY_LENGTH: Final = 32
 """The fewest characters of a key."""
-DIFFERENT: Final = 8
-"""The fewest different characters in a key."""
 
 
 class ClusterSettings(Section):
@@ -108,10 +106,4 @@ class ClusterSettings(Section):
         return any(found in ip_network(network) for network in self.networks)
 
 
-def is_weak(key: str) -> bool:
-    """Whether a key is short, has few different characters, or repeats a shorter text."""
-    is_repeated = key in (key + key)[1:-1]
-    return len(key) < KEY_LENGTH or len(set(key)) < DIFFERENT or is_repeated
-
-
-__all__ = ["KEY_LENGTH", "ClusterSettings", "is_weak"]
+__all__ = ["KEY_LENGTH", "ClusterSettings"]

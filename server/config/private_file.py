@@ -1,4 +1,4 @@
-"""Files with secrets, which only this process may read."""
+"""Files with secrets, which only this process may read, and secrets that can be guessed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def read_private(path: Path, *, setting: str, content: str) -> str:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); correct {setting}") from None
 
 
+def is_weak(secret: str, *, length: int) -> bool:
+    """Whether a secret has fewer than `length` characters, few different ones, or repeats a shorter text."""
+    is_repeated = secret in (secret + secret)[1:-1]
+    return len(secret) < length or len(set(secret)) < length // 4 or is_repeated
+
+
 def _is_private(status: os.stat_result) -> bool:
     """Whether only this process and root can read a file: its group may read it where root gives it to this process.
 
@@ -37,4 +43,4 @@ def _is_private(status: os.stat_result) -> bool:
     return not stat.S_IMODE(status.st_mode) & (0o037 if is_given else 0o077)
 
 
-__all__ = ["read_private"]
+__all__ = ["is_weak", "read_private"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.sql import SQLStore
-from ..config.cluster import KEY_LENGTH, is_weak
+from ..config.cluster import KEY_LENGTH
 from ..config.model import Config, ConfigError
-from ..config.private_file import read_private
+from ..config.private_file import is_weak, read_private
 
 
 def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
@@ -84,7 +84,7 @@ def cluster_keys(config: Config) -> list[bytes]:
             config.cluster.keys_file, setting="cluster.keys_file", content="keys of the cluster"
         )
         keys += [line.strip() for line in text.splitlines() if line.strip()]
-    if not keys or any(map(is_weak, keys)):
+    if not keys or any(is_weak(key, length=KEY_LENGTH) for key in keys):
         raise ConfigError(
             f"cluster.keys, cluster.keys_file: a key needs at least {KEY_LENGTH} characters that cannot be guessed, one key "
             "on each line; run: openssl rand -hex 32"

@@ -306,7 +306,7 @@ async def test_a_session_of_another_principal_is_unknown(log: Path, tmp_path: Pa
             assert code_of(refused) == "session_not_found"
 
 
-ALICE, BOB = "alice-" + "a" * 20, "bob-" + "b" * 20
+ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 
 
 def tokens_config(tokens: Path, log: Path) -> str:

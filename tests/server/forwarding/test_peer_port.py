@@ -41,7 +41,7 @@ from statehold.server.cluster.messages import HELLO, NOT_OWNER, REQUESTS, Forwar
 from statehold.server.cluster.peer_port import open_peer_port
 from statehold.sessions.records import NodeRecord, Principal
 
-ALICE, BOB = "alice-" + "a" * 20, "bob-" + "b" * 20
+ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 WRONG_KEY = "w" * 32
 
 

@@ -23,7 +23,7 @@ async def test_one_caller_leaves_streams_to_others(
     monkeypatch.setattr(listening, "STREAMS", 8)
     tokens = tmp_path / "tokens"
     tokens.touch(mode=0o600)
-    tokens.write_text(f"{'k3Jq9' * 8} somebody\n")
+    tokens.write_text("k3Jq9-0123456789abcdef somebody\n")
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {}}))
     flags = {"data": str(tmp_path / "data")}
