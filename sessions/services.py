@@ -240,6 +240,7 @@ class Connection(Protocol):
         ...
 
 
+@runtime_checkable
 class RequestSender(Protocol):
     """A connection that also answers MCP requests other than tools/call (resources, prompts, completion)."""
 

@@ -46,20 +46,12 @@ class NotOwner(Exception):
     """Raised when this node does not serve a request of another node, and nothing ran."""
 
 
-class Edge(Protocol):
-    """The client of a request, as the node that received the request connects it."""
-
-    async def notify(self, method: str, params: JSON | None) -> None: ...
-
-    async def ask(self, method: str, params: JSON | None) -> JSON:
-        """Ask the client. Raises MCPError if it refuses."""
-        ...
-
-
 class OwnerServer(Protocol):
     """The MCP server of this node, as requests of other nodes reach it."""
 
-    async def answer(self, request: ForwardedRequest, assertion: Assertion, edge: Edge) -> JSON:
+    async def answer(
+        self, request: ForwardedRequest, assertion: Assertion, answer_lines: AnswerLines
+    ) -> JSON:
         """Return the last message about a request.
 
         Raises:
@@ -206,7 +198,7 @@ class Owner:
     ) -> None:
         server = self.server
         assert server is not None
-        answer = _Lines(send, self._questions)
+        answer = AnswerLines(send, self._questions)
         message: JSON | None = None
         with anyio.CancelScope() as request_scope:
             other_end.request_scope = request_scope
@@ -281,8 +273,8 @@ class _Question:
         return self._answer["result"]
 
 
-class _Lines:
-    """The answer to an MCP request, one line for each message; implements Edge."""
+class AnswerLines:
+    """The answer to an MCP request, one line for each message to its client; the last one is its result."""
 
     def __init__(self, send: Send, questions: MutableMapping[str, _Question]) -> None:
         self._send = send
@@ -394,4 +386,4 @@ def _receive_again(body: bytes, receive: Receive) -> Callable[[], Awaitable[Mess
     return receive_again
 
 
-__all__ = ["Edge", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]
+__all__ = ["AnswerLines", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]

@@ -6,7 +6,6 @@ request of the session: the session is not ended as idle meanwhile, and the call
 
 from __future__ import annotations
 
-import itertools
 from contextlib import AbstractContextManager
 from typing import Any, Final, cast
 
@@ -24,7 +23,7 @@ from ..protocol.request_checks import refuse_unencodable
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions, in_flight, open_transport
 from ..sdk.replay import SessionEvents
-from .legacy_response import LegacyResponse, StreamQuestion
+from .legacy_response import LegacyResponse, StreamQuestions
 from .request import SESSION, VERSION, Head, PlainRequest, parse_call
 from .response import AcceptedResponse
 
@@ -54,9 +53,8 @@ class LegacySession:
         self._connection = connection
         self._is_ended = False
         self._call_ended: anyio.Event | None = None
-        self._question_numbers = itertools.count(1)
         self._calls: set[LegacyResponse] = set()
-        self._questions: dict[str, StreamQuestion] = {}
+        self._questions = StreamQuestions()
         self.transport = transport
 
     async def end(self) -> None:
@@ -69,21 +67,10 @@ class LegacySession:
                 self._call_ended = anyio.Event()
                 await self._call_ended.wait()
 
-    # For the calls.
-
-    def finish(self, call: LegacyResponse) -> None:
+    def _finish(self, call: LegacyResponse) -> None:
         self._calls.discard(call)
         if self._call_ended is not None:
             self._call_ended.set()
-
-    def ask(self) -> StreamQuestion:
-        # Not an integer: those are the ids of the SDK's own requests to the client.
-        question = StreamQuestion(f"statehold-{next(self._question_numbers)}")
-        self._questions[question.id] = question
-        return question
-
-    def forget(self, question: StreamQuestion) -> None:
-        self._questions.pop(question.id, None)
 
     def in_flight(self) -> AbstractContextManager[None]:
         """Count a request of the transport session, which is then not ended as idle meanwhile."""
@@ -106,7 +93,8 @@ class LegacySession:
             request,
             call,
             self._connection,
-            self,
+            self._questions,
+            on_end=self._finish,
             headers=((SESSION, self._id),),
             transport=self.transport,
             events=self._events,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import anyio
 from mcp.server.connection import Connection
@@ -55,14 +56,24 @@ class StreamQuestion:
         return self._outcome
 
 
-class OpenCalls(Protocol):
-    """The registry of the calls of a session and of their questions."""
+class StreamQuestions:
+    """The open questions to the client of one session, by their ids."""
 
-    def finish(self, call: LegacyResponse) -> None: ...
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._open: dict[str, StreamQuestion] = {}
 
-    def ask(self) -> StreamQuestion: ...
+    def ask(self) -> StreamQuestion:
+        # Not an integer: those are the ids of the SDK's own requests to the client.
+        question = StreamQuestion(f"statehold-{next(self._numbers)}")
+        self._open[question.id] = question
+        return question
 
-    def forget(self, question: StreamQuestion) -> None: ...
+    def get(self, question_id: str) -> StreamQuestion | None:
+        return self._open.get(question_id)
+
+    def forget(self, question: StreamQuestion) -> None:
+        self._open.pop(question.id, None)
 
 
 class LegacyResponse(CallResponse):
@@ -79,15 +90,17 @@ class LegacyResponse(CallResponse):
         request: PlainRequest,
         call: ToolCall,
         connection: Connection,
-        calls: OpenCalls,
+        questions: StreamQuestions,
         *,
+        on_end: Callable[[LegacyResponse], None],
         headers: Headers,
         transport: StreamableHTTPServerTransport | None = None,
         events: SessionEvents | None = None,
     ) -> None:
         super().__init__(request, call, connection)
         self.headers = headers
-        self._calls = calls
+        self._session_questions = questions
+        self._on_end = on_end
         self._session_transport = transport
         self._events = events
         """The store of the stream's events for a client that reconnects, None if the client cannot resume."""
@@ -112,7 +125,7 @@ class LegacyResponse(CallResponse):
 
     def end(self) -> None:
         super().end()
-        self._calls.finish(self)
+        self._on_end(self)
         for question in self._questions:
             question.resolve(ErrorData(code=CONNECTION_CLOSED, message="The call is over"))
 
@@ -176,7 +189,7 @@ class LegacyResponse(CallResponse):
     ) -> JSON:
         if not self.can_send_request:
             raise NoBackChannelError(method)
-        question = self._calls.ask()
+        question = self._session_questions.ask()
         request: JSON = {"jsonrpc": "2.0", "id": question.id, "method": method}
         if params:
             request["params"] = dict(params)
@@ -189,7 +202,7 @@ class LegacyResponse(CallResponse):
             raise
         finally:
             self._questions.discard(question)
-            self._calls.forget(question)
+            self._session_questions.forget(question)
 
     async def _withdraw(self, question: StreamQuestion) -> None:
         with anyio.move_on_after(WITHDRAW_SECONDS, shield=True):
@@ -197,4 +210,4 @@ class LegacyResponse(CallResponse):
             await self.notify("notifications/cancelled", params)
 
 
-__all__ = ["LegacyResponse", "StreamQuestion"]
+__all__ = ["LegacyResponse", "StreamQuestions"]

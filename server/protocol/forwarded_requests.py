@@ -27,7 +27,7 @@ from ...sessions.json_codec import JSON, dumps, loads
 from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..cluster.assertion import Assertion
 from ..cluster.messages import ForwardedRequest, error_message
-from ..cluster.owner import Edge, NotOwner
+from ..cluster.owner import AnswerLines, NotOwner
 from ..sdk.access import RequestContext
 from ..sdk.caller import (
     AUTO_SCOPE,
@@ -54,9 +54,11 @@ class _RequestChannel:
 
     headers = ()
 
-    def __init__(self, request: ForwardedRequest, edge: Edge, origin: _Origin) -> None:
+    def __init__(
+        self, request: ForwardedRequest, answer_lines: AnswerLines, origin: _Origin
+    ) -> None:
         self._request = request
-        self._edge = edge
+        self._answer_lines = answer_lines
         self.transport = TransportContext(kind="forwarded", can_send_request=request.can_ask)
         self.message_metadata = ServerMessageMetadata(request_context=origin)
         self.request_id = 0
@@ -75,12 +77,12 @@ class _RequestChannel:
     ) -> JSON:
         if not self.can_send_request:
             raise NoBackChannelError(method)
-        return await self._edge.ask(method, None if params is None else dict(params))
+        return await self._answer_lines.ask(method, None if params is None else dict(params))
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
-        await self._edge.notify(method, None if params is None else dict(params))
+        await self._answer_lines.notify(method, None if params is None else dict(params))
 
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
@@ -116,7 +118,9 @@ class ForwardedRequests:
         self._noticed: dict[int, RequestContext] = {}
         """The contexts of answers that carry a notice, by the number of the notice."""
 
-    async def answer(self, request: ForwardedRequest, assertion: Assertion, edge: Edge) -> JSON:
+    async def answer(
+        self, request: ForwardedRequest, assertion: Assertion, answer_lines: AnswerLines
+    ) -> JSON:
         """Return the last message about a request.
 
         Raises:
@@ -128,7 +132,7 @@ class ForwardedRequests:
             AUTO_SCOPE: request.is_auto,
             SESSION_SCOPE: assertion.session_id,
         }
-        channel = _RequestChannel(request, edge, _Origin(scope))
+        channel = _RequestChannel(request, answer_lines, _Origin(scope))
         capabilities = dumps(request.capabilities or {})
         connection = _call_connection(request.version, capabilities, request.log_level)
         context = _context(request, channel, connection)

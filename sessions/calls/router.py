@@ -31,7 +31,7 @@ from ..json_codec import JSON
 from ..live.connection import LiveConnection
 from ..live.session import Binding, Session
 from ..registry import Registry
-from ..services import Answering, CallContext, ToolResult
+from ..services import Answering, CallContext, RequestSender, ToolResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .idempotency import CallReceipts, IdempotencyGuard, Receipts
 from .notices import Delivery, accepts_notice, shows_content, take_notices
@@ -286,13 +286,13 @@ class Router:
                     view = session.view(binding.record.generation)
                     return await binding.service.answer(view, method, params), session
                 live = await registry.connector.connect(session, binding)
-                send = getattr(live.connection, "request", None)
-                if send is None:
+                connection = live.connection
+                if not isinstance(connection, RequestSender):
                     raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")
                 origin, seconds = (live.questions, session, method), binding.service.call_seconds
                 self._core.node.require_lease()
                 with enforce_deadline(seconds, context, questions=origin) as deadline_context:
-                    return await send(method, params, deadline_context), session
+                    return await connection.request(method, params, deadline_context), session
         except TimeoutError:
             raise _timed_out(session, binding, method) from None
         finally:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, cast
+from typing import Any, Final, Self, cast
 
 import anyio
 import anyio.lowlevel
@@ -33,6 +33,8 @@ from mcp_types import (
     JSONRPCResponse,
     jsonrpc_message_adapter,
 )
+
+from .call_log import CallLog
 
 QUEUE_BYTES: Final = 4 * 2**20
 """Bytes that may wait for the consumer; reading pauses while there are more."""
@@ -321,36 +323,6 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         self._end()
 
 
-class SentLog(Protocol):
-    """Notes of what is written to a child, for the process after this one."""
-
-    @property
-    def position(self) -> int:
-        """The length of the notes so far."""
-        ...
-
-    @property
-    def has_open_line(self) -> bool:
-        """Whether a line was begun and not ended, also by an earlier process."""
-        ...
-
-    def begin_line(self, position: int) -> None:
-        """Mark a line that a kill may cut off; `position` is that before its notes. Does nothing if one is open."""
-        ...
-
-    def end_line(self) -> None:
-        """Note that all lines are written to their end."""
-        ...
-
-    def note_call(self, number: int, operation_id: str) -> None:
-        """Note a call with an operation id; `number` is the id of its request."""
-        ...
-
-    def note_answered(self, request_id: int | str) -> None:
-        """Note that a request of the child is being answered."""
-        ...
-
-
 class StdinWriter(ClosingStream, asyncio.BaseProtocol):
     """The stdin of a child as the SDK's write stream. close() ends the child's stdin.
 
@@ -362,7 +334,7 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         self,
         on_end: Callable[[], None],
         *,
-        log: SentLog | None = None,
+        log: CallLog | None = None,
     ) -> None:
         self._on_end = on_end
         self._log = log
@@ -411,7 +383,7 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
             self._write_logged(self._log, self._transport, data, item.message)
 
     def _write_logged(
-        self, log: SentLog, transport: asyncio.WriteTransport, data: bytes, message: JSONRPCMessage
+        self, log: CallLog, transport: asyncio.WriteTransport, data: bytes, message: JSONRPCMessage
     ) -> None:
         position = log.position
         # The kernel writes a shorter line as a whole or not at all.
@@ -424,7 +396,7 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         else:
             log.end_line()
 
-    def _note(self, log: SentLog, message: JSONRPCMessage) -> None:
+    def _note(self, log: CallLog, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCRequest):
             operation_id = self.operations.pop(message.id, None)
             if operation_id is not None:
@@ -467,7 +439,6 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
 __all__ = [
     "ClosingStream",
     "MessageStream",
-    "SentLog",
     "StdinWriter",
     "StdoutReader",
     "decode",

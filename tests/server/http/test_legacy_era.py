@@ -23,7 +23,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.legacy_response import LegacyResponse, StreamQuestion
+from statehold.server.http.legacy_response import LegacyResponse, StreamQuestions
 from statehold.server.http.request import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
@@ -308,20 +308,18 @@ async def test_a_call_whose_client_left_keeps_no_other_caller_from_being_asked(
             assert (await impatient.post(cancelled(7)).of(impatient.direct)).status == 202
 
 
-class NoQuestions:
-    def ask(self) -> StreamQuestion:
-        raise AssertionError("no client is there")
-
-    def finish(self, call: LegacyResponse) -> None: ...
-
-    def forget(self, question: StreamQuestion) -> None: ...
-
-
 async def test_a_client_that_left_is_not_asked(door: Door) -> None:
     asking, connection = AsgiRequest(b"", []), door.mcp_server.connection(door.session)
     assert connection is not None
     request = PlainRequest({}, {"type": "http"}, asking.receive, asking.send)
-    call = LegacyResponse(request, ToolCall(1, {}, {}), connection, NoQuestions(), headers=())
+    call = LegacyResponse(
+        request,
+        ToolCall(1, {}, {}),
+        connection,
+        StreamQuestions(),
+        on_end=lambda _: None,
+        headers=(),
+    )
     assert call.can_send_request
     call.on_disconnect()
     with pytest.raises(NoBackChannelError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -11,19 +11,10 @@ from ..devtools.interception import RequestInterceptor
 from ..devtools.world import send_command
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, BrowserContext, Page
+    from playwright.async_api import Browser, Page
 
     from ..snapshot.watch import ContextWatch
-
-
-class Opener(Protocol):
-    """The receiver of notices about the windows that pages of one context open."""
-
-    context: BrowserContext
-
-    def expect_window(self, window: str) -> None: ...
-
-    def note_closed(self, window: str) -> None: ...
+    from .tabs import Tabs
 
 
 class Popups:
@@ -35,14 +26,14 @@ class Popups:
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
-        self._openers: dict[str, Opener] = {}
+        self._tabs: dict[str, Tabs] = {}
         self._listening = False
         self._starting = anyio.Lock()
 
     def __repr__(self) -> str:
-        return f"<Popups contexts={len(self._openers)}>"
+        return f"<Popups contexts={len(self._tabs)}>"
 
-    def follow(self, opener: Opener, watch: ContextWatch, *, spawn: Callable[..., None]) -> None:
+    def follow(self, tabs: Tabs, watch: ContextWatch, *, spawn: Callable[..., None]) -> None:
         """Notify a session of windows, from shortly after its first page until its context closes."""
         ids: list[str] = []
         closed = anyio.Event()
@@ -54,16 +45,16 @@ class Popups:
             await self._listen()
             if not closed.is_set():
                 ids.append(context_id)
-                self._openers[context_id] = opener
+                self._tabs[context_id] = tabs
 
         def unregister(_: object) -> None:
             closed.set()
             for context_id in ids:
-                self._openers.pop(context_id, None)
+                self._tabs.pop(context_id, None)
 
-        opener.context.on("close", unregister)
-        opener.context.on("page", lambda page: None if ids else spawn(register, page))
-        for page in opener.context.pages[:1]:
+        tabs.context.on("close", unregister)
+        tabs.context.on("page", lambda page: None if ids else spawn(register, page))
+        for page in tabs.context.pages[:1]:
             spawn(register, page)
 
     async def _listen(self) -> None:
@@ -79,15 +70,15 @@ class Popups:
 
     def _on_created(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
-        opener = self._openers.get(target.get("browserContextId", ""))
+        tabs = self._tabs.get(target.get("browserContextId", ""))
         # A target with a subtype is only prerendered.
-        if opener is None or not target.get("openerId") or target.get("subtype"):
+        if tabs is None or not target.get("openerId") or target.get("subtype"):
             return
-        opener.expect_window(target["targetId"])
+        tabs.expect_window(target["targetId"])
 
     def _on_destroyed(self, event: dict[str, Any]) -> None:
-        for opener in self._openers.values():
-            opener.note_closed(event["targetId"])
+        for tabs in self._tabs.values():
+            tabs.note_closed(event["targetId"])
 
 
-__all__ = ["Opener", "Popups"]
+__all__ = ["Popups"]
