@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from pydantic import BaseModel
+from dataclasses import dataclass
+from typing import Literal
 
 from ...sessions.lifecycle import Event
 from ...sessions.registry import Registry
 from ...tools.definition import NoArguments
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
+from ...tools.own.results import SessionInfo
 from ...tools.own.sessions import SessionArguments
 
 
@@ -18,24 +18,39 @@ class Screenshot(SessionArguments):
     full_page: bool = False
 
 
-class HeldSessions(BaseModel):
-    sessions: list[dict[str, Any]]
+@dataclass(frozen=True, slots=True)
+class HeldSessions:
+    """The sessions that this process holds."""
+
+    sessions: list[SessionInfo]
 
 
-class Stderr(BaseModel):
+@dataclass(frozen=True, slots=True)
+class StderrTails:
+    """The last lines of stderr of the connections of a session, by service."""
+
     stderr: dict[str, str]
 
 
-class ReleasedSession(BaseModel):
+@dataclass(frozen=True, slots=True)
+class ReleasedSession:
+    """A session that holds no connection in this process any more."""
+
     session_id: str
     status: str
 
 
-class SavedSession(BaseModel):
+@dataclass(frozen=True, slots=True)
+class SavedSession:
+    """A session whose journal and snapshots are durable."""
+
     session_id: str
 
 
-class Picture(BaseModel):
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of a page, in base64."""
+
     picture: str
     url: str
     title: str
@@ -65,7 +80,7 @@ class OperatorTools:
                 "Show the stderr of a session's programs",
                 "Show the last lines of stderr of each connection of a session, by service.",
                 SessionArguments,
-                Stderr,
+                StderrTails,
                 self._stderr,
                 read_only=True,
                 toolset="operator",

@@ -40,7 +40,7 @@ class Outcome:
     content: JSON
     session: JSON | None = None
     notice: str | None = None
-    """Text shown after the result, as in the Answer of any call."""
+    """Text shown after the result, as in the answer of any call."""
     delivery: Delivery | None = None
     """The delivery of the notice, for Router.return_notice()."""
 

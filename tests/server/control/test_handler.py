@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 from support.counting import Counting
 from support.engine import engine
 
 from statehold.server.control.handler import ControlHandler
+from statehold.server.control.operator_tools import OperatorTools
 from statehold.server.control.requests import ControlRequest
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
+from statehold.tools.own.results import parse_result
 
 
 async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
@@ -53,3 +57,17 @@ async def test_a_command_leaves_notices_to_the_next_caller() -> None:
         answer = await running.call(session.id)
         assert answer.notice is not None
         assert (await running.call(session.id)).notice is None
+
+
+async def test_the_results_of_operator_tools_have_the_form_of_their_classes() -> None:
+    async with engine(Counting("counter")) as running:
+        session = await running.create()
+        await running.count(session.id)
+        tools = {tool.name: tool for tool in OperatorTools(running.registry).tools()}
+        del tools["operator_screenshot"]  # needs a browser
+        handler = ControlHandler(running.registry, running.store)
+        for name, tool in tools.items():
+            arguments = {"session_id": session.id} if tool.takes_session else {}
+            content = await handler(ControlRequest(tool=name, arguments=arguments))
+            result = parse_result(tool.output, tool.without_nulls(content))
+            assert {each.name for each in fields(result)} <= content.keys()
