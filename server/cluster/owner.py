@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
+from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.registry import Registry
+from ..asgi import has_disconnected, replay_messages, wait_disconnected
 from ..auth.principals import token_of
 from ..client_streams import LINE_LIMIT
 from .assertion import HEADER, Assertion, AssertionRefused, Assertions
@@ -186,7 +187,9 @@ class Owner:
             user = _user_of(assertion.principal) if self.needs_user else None
             # The end of this node ends streams by itself.
             with nullcontext() if scope["method"] == "GET" else self._count():
-                await self.http(_client_scope(scope, user), _receive_again(body, receive), send)
+                whole: Message = {"type": "http.request", "body": body, "more_body": False}
+                receive = replay_messages([whole], receive)
+                await self.http(_client_scope(scope, user), receive, send)
 
     async def _answer(
         self,
@@ -210,7 +213,7 @@ class Owner:
             finally:
                 other_end.request_scope = None
         if message is not None:
-            if "notice" in message and await _has_left(receive):
+            if "notice" in message and await has_disconnected(receive):
                 server.return_notice(message["notice"])
             await answer.end(message)
 
@@ -245,14 +248,14 @@ class _Application:
             await self._owner.run(scope, assertion, other_end, body, receive, send)
         except AssertionRefused as error:
             other_end.refuse(f"the assertion of the last one {error}")
-            await _wait_left(receive)
+            await wait_disconnected(receive)
         except ConnectionEnded:
             other_end.refuse("the last one sent a malformed request")
-            await _wait_left(receive)
+            await wait_disconnected(receive)
         except Exception:
             logger.exception("a request of another node failed")
             other_end.refuse("a request failed")
-            await _wait_left(receive)
+            await wait_disconnected(receive)
 
 
 class _Question:
@@ -347,19 +350,6 @@ async def _read(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-async def _wait_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _has_left(receive: Receive) -> bool:
-    with anyio.CancelScope() as scope:
-        # A known event is returned at once; otherwise receive() would wait, and is cancelled.
-        scope.cancel()
-        return (await receive())["type"] == "http.disconnect"
-    return False
-
-
 def _user_of(principal: Principal) -> AuthenticatedUser:
     return AuthenticatedUser(token_of(principal, token=""))
 
@@ -372,18 +362,6 @@ def _client_scope(scope: Scope, user: AuthenticatedUser | None) -> Scope:
     if user is not None:
         client_scope.update(user=user, auth=AuthCredentials([]))
     return client_scope
-
-
-def _receive_again(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
-    """Return a `receive` that first returns this body."""
-    bodies = [body]
-
-    async def receive_again() -> Message:
-        if bodies:
-            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-        return await receive()
-
-    return receive_again
 
 
 __all__ = ["AnswerLines", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]

@@ -29,6 +29,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
+from ..asgi import replay_messages
 from ..protocol.server import StateholdServer
 from ..sdk.access import request_connection
 from ..sdk.caller import DELIVERY_SCOPE, PIN_SCOPE
@@ -44,7 +45,6 @@ from .request import (
     parse_message,
     read_body,
     read_head,
-    replay_messages,
 )
 from .response import PING_SECONDS, AcceptedResponse, CallResponse
 

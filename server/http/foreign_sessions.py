@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
+from ..asgi import replay_messages, wait_disconnected
 from ..auth.principals import principal_of
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.connection import ConnectionEnded, NodeConnection
@@ -30,7 +31,7 @@ from ..cluster.messages import NOT_OWNER
 from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
 from .open_streams import OpenStreams
-from .request import SESSION, read_body, replay_messages
+from .request import SESSION, read_body
 from .response import encode_event
 
 _NODE: Final = "n_"
@@ -234,8 +235,7 @@ def _silent_node() -> Response:
 
 
 async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await wait_disconnected(receive)
     scope.cancel()
 
 

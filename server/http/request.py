@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
 from ...tools.upstream.transports.pipe_requests import is_tracing
+from ..asgi import replay_messages
 from ..protocol.refusals import invalid_request
 
 VERSION: Final = b"mcp-protocol-version"
@@ -136,16 +136,6 @@ async def read_body(receive: Receive) -> tuple[bytes | None, list[Message]]:
     return b"".join(message.get("body", b"") for message in messages), messages
 
 
-def replay_messages(messages: list[Message], receive: Receive) -> Receive:
-    """Return a `receive` that first returns these messages again."""
-    unread = deque(messages)
-
-    async def receive_again() -> Message:
-        return unread.popleft() if unread else await receive()
-
-    return receive_again
-
-
 class WholeBody:
     """Reads the body of a POST before it calls `app`, which would treat a client that leaves meanwhile as an error.
 
@@ -191,5 +181,4 @@ __all__ = [
     "parse_message",
     "read_body",
     "read_head",
-    "replay_messages",
 ]

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from ...sessions.json_codec import JSON, encode
+from ..asgi import has_disconnected, wait_disconnected
 from ..sdk.access import RequestContext
 from .request import SESSION, PlainRequest, ToolCall
 
@@ -202,8 +203,7 @@ class CallResponse:
             self._watch_end.set()
 
     async def _watch_disconnect(self) -> None:
-        while (await self.request.receive())["type"] != "http.disconnect":
-            pass
+        await wait_disconnected(self.request.receive)
         self.on_disconnect()
 
     def on_disconnect(self) -> None:
@@ -212,11 +212,7 @@ class CallResponse:
 
     async def client_left(self) -> bool:
         """Whether the client disconnected before the answer and cannot reconnect for it."""
-        with anyio.CancelScope() as scope:
-            # receive() returns a known event at once; otherwise it would wait, and is cancelled.
-            scope.cancel()
-            return (await self.request.receive())["type"] == "http.disconnect"
-        return False
+        return await has_disconnected(self.request.receive)
 
     async def _send_pings(self, seconds: float) -> None:
         while True:
