@@ -4,6 +4,7 @@ the roots of a client on this machine."""
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -69,6 +70,34 @@ async def allowed_paths(
     )
 
 
+async def read_allowed(session: BrowserSession, ctx: CallContext, text: str) -> bytes:
+    """Return the content of a file that the session may upload, of at most `download_bytes`.
+
+    Raises:
+        OSError: It cannot be read.
+        ToolFailed: There is no such file, it may not be read, or it is too large.
+    """
+    folders = await upload_folders(session, ctx, [text])
+    read = partial(_read_allowed, text, session.files, folders, session.config.download_bytes)
+    return await anyio.to_thread.run_sync(read)
+
+
+def _read_allowed(text: str, files: Files, folders: list[Path], limit: int) -> bytes:
+    path = _allowed_path(text, files, folders)
+    # Another program may replace the file, or a folder above it, by a link or a pipe while it is being opened.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not _is_regular(status) or not os.path.samestat(
+            status, _allowed_path(text, files, folders).stat()
+        ):
+            raise BrowserToolFailed(f"{text[:500]!r} was replaced while it was read.")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise BrowserToolFailed(f"{text[:500]!r} has more than {limit} bytes.")
+    return content
+
+
 async def allowed_folder(
     session: BrowserSession, paths: list[str], folders: list[Path]
 ) -> Path | None:
@@ -105,18 +134,22 @@ def _refusal_reason(folder: Path, limit: int) -> str:
         if entries > FOLDER_ENTRIES:
             return f"more than {FOLDER_ENTRIES} files"
         link = next((n for n in (*names, *files) if Path(directory, n).is_symlink()), None)
-        link = link or next((n for n in files if _is_linked(Path(directory, n))), None)
+        statuses = {name: Path(directory, name).lstat() for name in files}
+        link = link or next((n for n, status in statuses.items() if status.st_nlink > 1), None)
         if link is not None:
             return f"a link in it, {link[:200]!r}"
-        size += sum(Path(directory, name).stat().st_size for name in files)
+        other = next((n for n, status in statuses.items() if not _is_regular(status)), None)
+        if other is not None:
+            return f"something in it that is no file, {other[:200]!r}"
+        size += sum(status.st_size for status in statuses.values())
         if size > limit:
             return f"more than {limit} bytes"
     return ""
 
 
-def _is_linked(path: Path) -> bool:
-    """Whether a file has other names. One of them may be outside of the folders, so that the file is not theirs."""
-    return path.stat().st_nlink > 1
+def _is_regular(status: os.stat_result) -> bool:
+    """Whether it is a file with content, and no pipe or device, whose reading may not end."""
+    return stat.S_ISREG(status.st_mode)
 
 
 def _is_in(folder: Path, path: Path) -> bool:
@@ -130,7 +163,8 @@ def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
         if resolved.is_file() and any(
             _is_in(folder, resolved) for folder in (files.folder, *folders)
         ):
-            if _is_linked(resolved):
+            # One of its names may be outside of the folders, so that the file is not theirs.
+            if resolved.stat().st_nlink > 1:
                 raise BrowserToolFailed(
                     f"{text[:500]!r} may not be uploaded: it is a hard link, which may lead anywhere; copy the file."
                 )
@@ -143,4 +177,4 @@ def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
     )
 
 
-__all__ = ["allowed_folder", "allowed_paths", "upload_folders"]
+__all__ = ["allowed_folder", "allowed_paths", "read_allowed", "upload_folders"]

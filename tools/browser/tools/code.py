@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, cast
 
-import anyio
-import anyio.to_thread
 from pydantic import Field
 
 from ....sessions.json_codec import JSON
@@ -17,7 +15,7 @@ from ..answers.answer import as_json
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
 from ..process.node import run_code
-from ..session.uploads import allowed_paths, upload_folders
+from ..session.uploads import read_allowed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 
 if TYPE_CHECKING:
@@ -123,10 +121,8 @@ async def run_code_unsafe(call: BrowserCall, arguments: RunCode) -> None:
 
 
 async def _read_code(call: BrowserCall, name: str) -> str:
-    folders = await upload_folders(call.session, call.ctx, [name])
-    [path] = await allowed_paths(call.session, [name], folders)
     try:
-        return (await anyio.to_thread.run_sync(path.read_bytes)).decode()
+        return (await read_allowed(call.session, call.ctx, name)).decode()
     except (OSError, UnicodeDecodeError):
         raise BrowserToolFailed(f"{name[:200]!r} is no text file.") from None
 

@@ -13,7 +13,7 @@ from ..call import BrowserCall
 from ..devtools.world import WorldError, origin_of
 from ..errors import BrowserToolFailed, describe_error
 from ..session.files import file_name
-from ..session.uploads import allowed_paths, upload_folders
+from ..session.uploads import read_allowed
 from ..snapshot.capture import capture
 from ..snapshot.model import ContextSnapshot
 from ..snapshot.restore import add_cookies
@@ -89,10 +89,9 @@ async def _read_state(call: BrowserCall, name: str) -> ContextSnapshot:
     Raises:
         ToolFailed: There is no such file, or it is no saved state.
     """
-    folders = await upload_folders(call.session, call.ctx, [name])
-    [path] = await allowed_paths(call.session, [name], folders)
     try:
-        return parse_storage_state(await anyio.to_thread.run_sync(path.read_bytes))
+        content = await read_allowed(call.session, call.ctx, name)
+        return await anyio.to_thread.run_sync(parse_storage_state, content)
     except OSError as error:
         raise BrowserToolFailed(f"{name} cannot be read: {error.strerror}.") from None
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import anyio
@@ -201,6 +202,9 @@ async def test_a_folder_is_uploaded_where_its_page_wants_one(
         (allowed / "photos" / "link").symlink_to(other)
         assert "a link in it, 'link'" in await refused(photos)
         (allowed / "photos" / "link").unlink()
+        os.mkfifo(allowed / "photos" / "pipe")
+        assert "no file, 'pipe'" in await refused(photos)
+        (allowed / "photos" / "pipe").unlink()
         (allowed / "photos" / "large").write_bytes(bytes(12_000))
         assert "more than 12000 bytes" in await refused(photos)
         (allowed / "photos" / "large").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,50 @@ async def test_a_state_comes_from_files_of_the_session_and_upload_folders_only(
     await browse.connection.session.files.write("deep.json", b"[" * 100_000)
     for filename in ("words.txt", "deep.json"):
         assert "is no JSON" in await browse.error("set_storage_state", filename=filename)
+
+
+async def test_a_file_is_read_up_to_the_size_of_a_download(
+    service: BrowserService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"uploads": [str(tmp_path)], "download_bytes": 3000}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    large = tmp_path / "large"
+    large.write_bytes(b" " * 3001)
+    async with opened(service) as browse:
+        text = await browse.error("set_storage_state", filename=str(large))
+        assert "has more than 3000 bytes" in text
+
+
+async def test_a_file_that_is_replaced_while_it_is_opened_is_not_read(
+    service: BrowserService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed, other = tmp_path / "allowed" / "in", tmp_path / "other"
+    for folder in (allowed, other):
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text('{"cookies": []}')
+    settings = {"uploads": [str(allowed)]}
+    monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
+    real_open = os.open
+
+    def replace_and_open(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        """Open a file while its folder is another one, as a program beside us could have it."""
+        if path != allowed / "state.json":
+            return real_open(path, flags, *rest, **options)
+        allowed.rename(tmp_path / "aside")
+        allowed.symlink_to(other)
+        try:
+            return real_open(path, flags, *rest, **options)
+        finally:
+            allowed.unlink()
+            (tmp_path / "aside").rename(allowed)
+
+    async with opened(service) as browse:
+        name = str(allowed / "state.json")
+        assert "restored" in await browse.text("set_storage_state", filename=name)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", replace_and_open)
+            text = await browse.error("set_storage_state", filename=name)
+        assert "was replaced while it was read" in text
 
 
 @pytest.mark.thorough
