@@ -24,6 +24,7 @@ APPROVALS: Final = ("alwaysAllow", "autoApprove", "trust")
 _COMMON_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers", "disabled", ENV_FILE)
 _EXPANDED_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers")
 _URL_KEYS: Final = {"serverUrl": None, "httpUrl": "http"}
+_OFF: Final = frozenset({"false", "0", "no", "off"})
 _TYPE_KEYS: Final = ("type", "transport", "transportType")
 _INCLUDE_KEYS: Final = ("includeTools", "enabledTools", "tools")
 _EXCLUDE_KEYS: Final = ("excludeTools", "disabledTools")
@@ -58,13 +59,16 @@ def read_entry(
     if unit is None and dialect == "gemini":
         unit = "ms"
     settings = _OF_CLIENTS[dialect](rest) if dialect in _OF_CLIENTS else {}
-    settings |= {key: rest.pop(key) for key in _COMMON_KEYS if rest.get(key) is not None}
     for key, transport in _URL_KEYS.items():
+        # It goes before `url`, as for the clients that have it.
         if isinstance(rest.get(key), str) and "url" not in settings:
             settings["url"] = rest.pop(key)
             if transport:
                 settings["type"] = transport
-    if rest.pop("enabled", True) is False:
+    for key in _COMMON_KEYS:
+        if rest.get(key) is not None and key not in settings:
+            settings[key] = rest.pop(key)
+    if str(rest.pop("enabled", True)).lower() in _OFF:
         settings["disabled"] = True
     for kind in [rest.pop(key, None) for key in _TYPE_KEYS]:
         if isinstance(kind, str) and kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -33,6 +33,16 @@ _OF_GEMINI: Final = frozenset({".gemini", ".qwen"})
 """The folders of Gemini CLI and of Qwen Code, which descends from it."""
 _BUILT_IN: Final = frozenset({"builtin", "platform", "frontend", "inline_python"})
 """The types of Goose's extensions that are no servers which anyone else can start."""
+_TABLES: Final[tuple[tuple[str, Dialect], ...]] = (
+    *(("mcpServers", "common"), ("servers", "common")),
+    *(("context_servers", "zed"), ("mcp_servers", "codex"), ("extensions", "goose")),
+)
+"""The keys of tables of servers, and the kinds of their entries."""
+_SERVER_KEYS: Final = frozenset({"command", "cmd", "url", "uri", "serverUrl", "httpUrl"})
+_DEEPEST: Final = 8
+"""The number of keys above a server that is looked for."""
+_LISTED: Final = 5
+"""The number of places that a note lists."""
 
 
 @dataclass(slots=True)
@@ -64,11 +74,14 @@ def read_client_file(path: Path) -> ClientFile:
     """
     document = _parse(path, read_text(path, "--services"))
     block, dialect = _find_services(document)
+    elsewhere = [place for place, table in _tables(document) if table is not block]
     if block is None:
-        raise ConfigError(_missing_block(path))
+        places = f"; servers in {_list(elsewhere)} are not read" if elsewhere else ""
+        raise ConfigError(f"{_missing_block(path)}{places}")
     if dialect == "common" and path.parent.name in _OF_GEMINI:
         dialect = "gemini"
     unit = _time_unit(path, dialect)
+    common = _common_settings(document) if dialect == "opencode" else {}
     file = ClientFile()
     unused_keys: dict[str, list[str]] = {}
     left_out: list[str] = []
@@ -78,13 +91,17 @@ def read_client_file(path: Path) -> ClientFile:
         elif _is_built_in(cast(JSON, entry), dialect):
             left_out.append(name)
         else:
-            file.services[name], unused = read_entry(cast(JSON, entry), dialect, unit)
+            file.services[name], unused = read_entry({**common, **entry}, dialect, unit)
             if unused:
                 unused_keys[name] = unused
     for name in _excluded(cast(JSON, document), file.services.keys()):
         if isinstance(file.services[name], dict):
             file.services[name]["disabled"] = True
-    file.notes = [*_note_of_keys(path, unused_keys), *_note_of_extensions(path, left_out)]
+    file.notes = [
+        *_note_of_keys(path, unused_keys),
+        *_note_of_extensions(path, left_out),
+        *_note_of_places(path, elsewhere),
+    ]
     return file
 
 
@@ -173,19 +190,36 @@ def _find_services(document: object) -> tuple[JSON | None, Dialect]:
     if not isinstance(document, dict):
         return None, "common"
     members = cast(JSON, document)
-    keys: tuple[tuple[str, Dialect], ...] = (
-        *(("mcpServers", "common"), ("servers", "common")),
-        *(("context_servers", "zed"), ("mcp_servers", "codex"), ("extensions", "goose")),
-    )
-    for key, dialect in keys:
+    for key, dialect in _TABLES:
         block = _by_name(members.get(key))
         if block is not None:
             return block, dialect
     inner = members.get("mcp")
     block, dialect = _find_services(inner)
-    if block is None and isinstance(inner, dict) and _is_of_opencode(cast(JSON, inner)):
-        return cast(JSON, inner), "opencode"
+    if block is not None and any(map(_is_of_opencode, block.values())):
+        return block, "opencode"
+    entries = cast(JSON, inner) if block is None and isinstance(inner, dict) else {}
+    if any(map(_is_entry, entries.values())):
+        return entries, "opencode"
     return block, dialect
+
+
+def _tables(document: object) -> Iterator[tuple[str, object]]:
+    """Yield all tables of servers in a document with their places, also those of a project or a profile."""
+    names = {key for key, _ in _TABLES}
+    unread: list[tuple[tuple[str, ...], object]] = [((), document)]
+    for place, value in unread:
+        if not isinstance(value, dict) or len(place) > _DEEPEST:
+            continue
+        members = cast(JSON, value)
+        if place and place[-1] in names and any(map(_is_server, members.values())):
+            yield ".".join(place), members
+        else:
+            unread += [((*place, key), member) for key, member in members.items()]
+
+
+def _is_server(entry: object) -> bool:
+    return isinstance(entry, dict) and not _SERVER_KEYS.isdisjoint(cast(JSON, entry))
 
 
 def _by_name(block: object) -> JSON | None:
@@ -199,11 +233,19 @@ def _by_name(block: object) -> JSON | None:
     return named or None
 
 
-def _is_of_opencode(block: JSON) -> bool:
-    return any(
-        isinstance(entry, dict) and not {"type", "command", "url"}.isdisjoint(cast(JSON, entry))
-        for entry in block.values()
-    )
+def _is_entry(entry: object) -> bool:
+    keys = ("type", "command", "url")
+    return isinstance(entry, dict) and any(key in cast(JSON, entry) for key in keys)
+
+
+def _is_of_opencode(entry: object) -> bool:
+    return isinstance(entry, dict) and cast(JSON, entry).get("type") in ("local", "remote")
+
+
+def _common_settings(document: object) -> JSON:
+    """Return the settings that opencode has for all servers beside the table `mcp.servers`."""
+    inner = cast("dict[str, JSON]", document)["mcp"]
+    return {key: inner[key] for key in ("timeout",) if "servers" in inner and key in inner}
 
 
 def _missing_block(path: Path) -> str:
@@ -264,6 +306,15 @@ def _note_of_extensions(path: Path, names: list[str]) -> list[str]:
     if not names:
         return []
     return [f"{path}: left out, since only this client can start them: {', '.join(names)}"]
+
+
+def _note_of_places(path: Path, places: list[str]) -> list[str]:
+    return [f"{path}: servers in these places are not read: {_list(places)}"] if places else []
+
+
+def _list(places: list[str]) -> str:
+    listed = ", ".join(places[:_LISTED])
+    return listed if len(places) <= _LISTED else f"{listed} and {len(places) - _LISTED} more"
 
 
 __all__ = ["ClientFile", "parse_json", "read_client_file", "read_text"]

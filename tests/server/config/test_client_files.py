@@ -96,6 +96,20 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
             "call_seconds": 300.0,
         },
     ),
+    "opencode 2": (
+        (
+            '{"mcp": {"timeout": {"startup": 5000, "request": 7000}, "servers": {'
+            '"s": {"type": "local", "command": ["bun", "x"], "environment": {"K": "{env:KEY}"}}, '
+            '"t": {"type": "remote", "url": "https://x.example", "disabled": true}}}}'
+        ),
+        {
+            "command": "bun",
+            "args": ["x"],
+            "env": {"K": SECRET},
+            "connect_seconds": 5.0,
+            "call_seconds": 7.0,
+        },
+    ),
     "Copilot CLI": (
         '{"mcpServers": {"s": {"type": "local", "command": "ls", "args": [1, true, 2.5], "tools": ["*"]}}}',
         {"command": "ls", "args": ["1", "true", "2.5"], "include": None},
@@ -264,6 +278,54 @@ def test_keys_that_are_not_used_are_listed_in_one_line(tmp_path: Path) -> None:
     assert "these keys are not used: s: trust, dev; t: alwaysAllow (" in note
     assert SECRET not in note
     assert load(services=client_file(tmp_path, {"mcpServers": {"u": entries["u"]}})).notes == ()
+
+
+@pytest.mark.parametrize("off", [False, 0, "false", "no"])
+def test_a_server_that_is_not_enabled_is_off(tmp_path: Path, off: object) -> None:
+    entries = {"a": {"command": "ls", "enabled": off}, "b": {"command": "ls", "enabled": "true"}}
+    assert list(load(services=client_file(tmp_path, {"mcpServers": entries})).upstreams()) == ["b"]
+
+
+@pytest.mark.parametrize("key", ["httpUrl", "serverUrl"])
+def test_the_url_key_of_a_client_goes_before_url(tmp_path: Path, key: str) -> None:
+    entry = {key: "https://new.example/mcp", "url": f"https://{SECRET}.example/sse"}
+    config = load(services=client_file(tmp_path, {"mcpServers": {"s": entry}}))
+    assert config.upstreams()["s"].url == "https://new.example/mcp"
+    (note,) = config.notes
+    assert note.endswith("these keys are not used: s: url")
+
+
+OTHER_PLACES: dict[str, Any] = {
+    "projects./home/x.mcpServers": {"projects": {"/home/x": {"mcpServers": {"p": {"url": "x"}}}}},
+    "profiles.work.mcp_servers": {"profiles": {"work": {"mcp_servers": {"p": {"command": "x"}}}}},
+    "mcp.servers": {"mcp": {"servers": {"p": {"command": "x"}}}},
+}
+
+
+@pytest.mark.parametrize("place", OTHER_PLACES)
+def test_servers_in_other_places_of_a_file_are_named(tmp_path: Path, place: str) -> None:
+    entries = {"mcpServers": {"s": {"command": "ls"}}}
+    config = load(services=client_file(tmp_path, entries | OTHER_PLACES[place]))
+    assert list(config.upstreams()) == ["s"]
+    (note,) = config.notes
+    assert note.endswith(f"servers in these places are not read: {place}")
+
+
+def test_a_file_with_servers_in_other_places_only_names_them(tmp_path: Path) -> None:
+    vscode = {"mcp": {"servers": {"s": {"command": SECRET}}}}
+    path = client_file(tmp_path, {"customizations": {"vscode": vscode}})
+    message = refused(services=path)
+    assert message.endswith("servers in customizations.vscode.mcp.servers are not read")
+    many = {f"p{n}": {"servers": {"s": {"command": "x"}}} for n in range(8)}
+    assert refused(services=client_file(tmp_path, many)).endswith(
+        "servers in p0.servers, p1.servers, p2.servers, p3.servers, p4.servers and 3 more are not read"
+    )
+
+
+def test_tools_of_a_profile_are_no_servers(tmp_path: Path) -> None:
+    profile = {"context_servers": {"s": {"tools": {"x": False}}}}
+    document = {"context_servers": {"s": {"command": "ls"}}, "agent": {"write": profile}}
+    assert load(services=client_file(tmp_path, document)).notes == ()
 
 
 def test_servers_that_gemini_excludes_are_off(tmp_path: Path) -> None:
