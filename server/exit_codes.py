@@ -1,25 +1,39 @@
-"""The exit codes of the commands."""
+"""The exit codes of the commands. Imports nothing: `statehold call` has no time for it."""
 
-from __future__ import annotations
+OK = 0
+FAILURE = 1
+USAGE = 2
+NOT_FOUND = 3
+BUSY = 4
+TOOL_FAILED = 5
+ASKS = 6
+UNKNOWN = 7
+FENCED = 75
+INTERRUPTED = 130
 
-from typing import Final
-
-OK: Final = 0
-FAILURE: Final = 1
-USAGE: Final = 2
-NOT_FOUND: Final = 3
-BUSY: Final = 4
-FENCED: Final = 75
-INTERRUPTED: Final = 130
-
-EXIT_CODES: Final = {
+EXIT_CODES = {
     OK: "it worked",
     FAILURE: "it failed, or doctor found something wrong",
-    USAGE: "the command line or the configuration is wrong",
+    USAGE: "the command line or the configuration is wrong; a tool did not run",
     NOT_FOUND: "there is no such session or node",
     BUSY: "the session is open in another running process, or has calls in flight; or the node lives",
+    TOOL_FAILED: "the tool says that it failed (call, answer)",
+    ASKS: "the tool asks something: statehold answer (call, answer)",
+    UNKNOWN: "the outcome is unknown: look at the effect before you repeat it (call, answer)",
     FENCED: "other nodes took over the sessions of this server: start it again (`[cluster]`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
-__all__ = ["BUSY", "EXIT_CODES", "FAILURE", "FENCED", "INTERRUPTED", "NOT_FOUND", "OK", "USAGE"]
+__all__ = [
+    "ASKS",
+    "BUSY",
+    "EXIT_CODES",
+    "FAILURE",
+    "FENCED",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "OK",
+    "TOOL_FAILED",
+    "UNKNOWN",
+    "USAGE",
+]

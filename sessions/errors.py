@@ -86,8 +86,10 @@ class SessionNotFound(SessionError):
     code = "session_not_found"
     recovery = "Call session_list to see your sessions, or session_create to make one."
 
-    def __init__(self, message: str = "There is no such session.") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str = "There is no such session.", *, recovery: str | None = None
+    ) -> None:
+        super().__init__(message, recovery=recovery)
 
 
 class SessionExpired(SessionError):

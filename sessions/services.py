@@ -137,6 +137,11 @@ class CallContext(Protocol):
         ...
 
     @property
+    def result_tokens(self) -> int | None:
+        """The tokens of a text with an outline, such as a page, that the caller reads; None leaves it to the service."""
+        ...
+
+    @property
     def reachable(self) -> bool:
         """Whether a question could still reach the caller. Its client may be gone while the call runs."""
         ...

@@ -10,6 +10,7 @@ import click
 from .command_line import CommandLine
 from .parser import Command, Group, ParserSetting, parse, walk
 from .session_commands import JSON_OPTION, session_commands
+from .tool_commands import tool_commands
 
 SETTINGS: Final = (
     ParserSetting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
@@ -85,6 +86,7 @@ def build_commands() -> Group:
                     help="also end the processes that the keeper holds for no server, and the keeper",
                 ),
             ),
+            *tool_commands(),
             Group(
                 "sessions",
                 "See and change the sessions of a data folder, also while Statehold runs.",
@@ -130,7 +132,8 @@ def build_commands() -> Group:
         alone=True,
     )
     for _, command in walk(root):
-        command.params += SETTINGS
+        own = {option for param in command.params for option in param.opts}
+        command.params += [setting for setting in SETTINGS if not own & set(setting.opts)]
     return root
 
 

@@ -55,6 +55,13 @@ def _run(arguments: CommandLine) -> int:
             from .demo.run import demo
 
             return demo()
+        case "completion":
+            from ..call.completion import show_script
+
+            return show_script(arguments.shell)
+        case "call" | "answer" | "tools":
+            # entry.py runs these commands, with the settings that they take.
+            return complain(f"{arguments.command} takes its settings from the server", USAGE)
         case "status":
             from .shared import show_status
 
@@ -94,6 +101,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .node_commands import run as run_nodes
 
                 return run_nodes(config, arguments)
+            case "skill":
+                from .skill import show_skill
+
+                return show_skill(config, arguments)
             case "backup":
                 from .backup import run as run_backup
 

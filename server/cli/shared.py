@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.data_folder import find_data_folder
 from ..exit_codes import OK, USAGE
-from ..shared.connection import ServerRefused, ServerUnavailable, connect
+from ..shared.connection import ServerUnavailable, connect
 from ..shared.conversation import NotResumed
 from ..shared.folder import SERVER_LOCK, SharedFolder
 from ..shared.pipe import Pipe
-from ..shared.request import STATUS, STOP, ClientRequest
+from ..shared.request import STATUS, STOP, VERB, ClientRequest
 from ..shared.requested_settings import SESSION_VARIABLE, requested_settings
 from ..sockets.request import Exchange, Refused, Unanswered, Unreachable
 from .command_line import CommandLine
-from .commands import SETTINGS
+from .commands import SETTINGS, parse_command_line
 from .output import ago, complain, pairs, say, say_json
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def run_pipe(arguments: CommandLine) -> int:
         # The files of settings may have changed since the last server was started.
         session = getattr(arguments, "session", None) or os.environ.get(SESSION_VARIABLE)
         request = ClientRequest(session=session, settings=settings_of(arguments))
-        return connect(folder, request, command)
+        return connect(folder, VERB, request.members(), command)
 
     try:
         Pipe(connect_again, folder.is_published).carry(connect_again())
-    except ServerRefused as error:
+    except Refused as error:
         return complain(str(error), USAGE)
     except (ServerUnavailable, NotResumed) as error:
         return complain(str(error))
@@ -165,6 +165,30 @@ def _ask(folder: SharedFolder, verb: str) -> Mapping[str, Any] | None:
     return exchange.content
 
 
+def start_and_send(
+    data: str, settings: Sequence[str], verb: str, members: Mapping[str, Any], following: bytes
+) -> Exchange:
+    """Send a request of a command to the server of a data folder, which is started with `settings` if there is none.
+
+    Raises:
+        Refused: the server refuses it.
+        RuntimeError: no server can be reached or started. Its text is one line.
+    """
+    folder = SharedFolder(Path(data))
+    command = _server_command(parse_command_line(["status", *settings]), folder.data)
+    try:
+        return connect(folder, verb, members, command, following=following)
+    except ServerUnavailable as error:
+        raise RuntimeError(str(error)) from None
+    except OSError as error:
+        raise RuntimeError(_describe(error, folder)) from None
+
+
+def settings_of_words(words: Sequence[str]) -> dict[str, str]:
+    """Return digests of the settings that some words of a command line and the environment ask of a server."""
+    return settings_of(parse_command_line(["status", *words]))
+
+
 def settings_of(arguments: CommandLine) -> dict[str, str]:
     """Return digests of the settings that a command line and the environment ask of a server."""
     return requested_settings(_flags(arguments), os.environ)
@@ -191,7 +215,8 @@ def _shared_folder(arguments: CommandLine) -> SharedFolder | None:
     """Return the folder of the server that a command line means. None after a mistake in the settings, which it explains."""
     data, config = getattr(arguments, "data", None), getattr(arguments, "config", None)
     try:
-        return SharedFolder(find_data_folder(data=data, config=config, environ=os.environ))
+        path = find_data_folder(data=data, config=config, environ=os.environ)
+        return SharedFolder(Path(path))
     except (OSError, ValueError):
         # Imported here: loading the settings takes long. It explains the mistake.
         from ..config.load import load_for
@@ -208,4 +233,11 @@ def _describe(error: OSError, folder: SharedFolder) -> str:
     return f"{error.filename or folder.path}: {error.strerror}"
 
 
-__all__ = ["run_pipe", "settings_of", "show_status", "stop"]
+__all__ = [
+    "run_pipe",
+    "settings_of",
+    "settings_of_words",
+    "show_status",
+    "start_and_send",
+    "stop",
+]

@@ -17,7 +17,7 @@ import anyio
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.records import NodeRecord
-from ..sockets.address import find_socket, is_same_user
+from ..sockets.request import find_socket, is_same_user
 from . import tcp
 from .assertion import Assertion, AssertionRefused, Assertions, NodeRequest, SignedAssertions
 from .connection import ConnectionEnded, NodeConnection
@@ -65,7 +65,7 @@ class UnixDialer:
     def has(self, node: str) -> bool:
         """Whether a node is one of the data folder."""
         try:
-            return find_socket(self._folder, node).exists()
+            return os.path.exists(find_socket(self._folder, node))
         except FileNotFoundError:
             return False
 
@@ -73,7 +73,7 @@ class UnixDialer:
         loop, connection = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
         try:
             connection.setblocking(False)
-            path = os.fspath(find_socket(self._folder, node))
+            path = find_socket(self._folder, node)
             with anyio.fail_after(CONNECT_SECONDS):
                 await loop.sock_connect(connection, path)
                 if not is_same_user(connection):

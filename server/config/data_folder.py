@@ -1,30 +1,36 @@
-"""The data folder of a command line, found without the settings: the pipe of `--shared` has no time to load them.
+"""The data folder of a command line, found without the settings: `statehold call` and `--shared` have no time to load them.
 
-`load()` in load.py finds the same folder; a test compares them.
+`load()` in load.py finds the same folder; a test compares them. Paths are texts: pathlib takes longer than the rest.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
-from pathlib import Path
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CONFIG_VARIABLE = "STATEHOLD_CONFIG"
 SERVICES_VARIABLE = "STATEHOLD_SERVICES_FILE"
 DATA_VARIABLE = "STATEHOLD_DATA"
 
 
-def default_data_folder() -> Path:
+def default_data_folder() -> str:
     """Return the data folder of this user, by the rules of the platform."""
-    # Imported here: most callers name a folder.
-    from platformdirs import user_data_dir
-
-    return Path(user_data_dir("statehold", appauthor=False))
+    if sys.platform == "darwin":
+        parent = os.path.expanduser("~/Library/Application Support")
+    else:
+        # XDG Base Directory Specification 0.8: a relative path in the variable is not used.
+        variable = os.environ.get("XDG_DATA_HOME", "")
+        parent = variable if os.path.isabs(variable) else os.path.expanduser("~/.local/share")
+    return os.path.join(parent, "statehold")
 
 
 def find_data_folder(
     *, data: str | None = None, config: str | None = None, environ: Mapping[str, str]
-) -> Path:
+) -> str:
     """Return the data folder that `--data`, the environment, or the TOML file of `--config` names, or the default.
 
     Raises:
@@ -34,25 +40,29 @@ def find_data_folder(
     if data is None:
         data = _variable(environ, DATA_VARIABLE)
     if data is not None:
-        return Path.cwd() / Path(data).expanduser()
+        return os.path.join(os.getcwd(), os.path.expanduser(data))
     config = config or environ.get(CONFIG_VARIABLE)
     if not config:
         return default_data_folder()
-    path = Path(config).expanduser().absolute()
-    value: object = tomllib.loads(path.read_text(encoding="utf-8-sig")).get("data")
+    path = os.path.join(os.getcwd(), os.path.expanduser(config))
+    # Imported here: most callers have no file.
+    import tomllib
+
+    with open(path, encoding="utf-8-sig") as file:
+        value: object = tomllib.loads(file.read()).get("data")
     if value is None:
         return default_data_folder()
     if not isinstance(value, str):
         raise ValueError("data: should be a text")
-    return path.parent / Path(value).expanduser()
+    return os.path.join(os.path.dirname(path), os.path.expanduser(value))
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str | None:
     """Return a setting of the environment. Its name may be in any case."""
-    return next(
-        (value for key, value in environ.items() if key.upper() == name and value),
-        None,
-    )
+    for key, value in environ.items():
+        if key.upper() == name and value:
+            return value
+    return None
 
 
 __all__ = [

@@ -88,7 +88,7 @@ class Config(Section):
     """All settings."""
 
     data: Path = Field(
-        default_factory=default_data_folder,
+        default_factory=lambda: Path(default_data_folder()),
         description="Folder of the database and everything else that is kept. Nothing is written outside it. Default: the "
         "user's data folder of the platform.",
     )

@@ -54,6 +54,7 @@ from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import (
     AUTO_SCOPE,
+    COMMAND_SCOPE,
     DELIVERY_SCOPE,
     INSTANCE_META,
     LOG_LEVEL,
@@ -87,6 +88,7 @@ from .request_checks import (
 from .resources import Resources, refuse_cursor
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
+from .text_arguments import TextArguments
 
 logger = logging.getLogger("statehold.server")
 
@@ -119,6 +121,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self._pinned_name = pinned_name
         self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
         self._auto_sessions = AutoSessions(gateway)
+        self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         self._resources = Resources(gateway, self.principal, self.pin, self.run_or_resume)
@@ -235,6 +238,11 @@ class StateholdServer(Server[dict[str, Any]]):
             return await self._introduce(ctx, await hide_internal_error(call_next, ctx))
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
             return await self._answer(ctx, call_next)
+        if COMMAND_SCOPE in ctx.lifespan_context:
+            try:
+                ctx = await self._text_arguments.parse(ctx, self._naming(ctx))
+            except SessionError as error:
+                return await self._error_result(ctx, error)
         return await self.call(ctx)
 
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:

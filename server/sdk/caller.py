@@ -21,6 +21,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.validation import label
+from ..sockets.command import RESULT_TOKENS
 from .access import RequestContext, connection_of, outbound_of
 
 logger = logging.getLogger("statehold.server")
@@ -57,6 +58,9 @@ AUTO_SCOPE: Final = "statehold.auto"
 """The key in the scope of a forwarded request for whether its client need not name the session."""
 SESSION_SCOPE: Final = "statehold.forwarded_session"
 """The key in the scope of a forwarded request for the session that this node is expected to own; empty for a new one."""
+
+COMMAND_SCOPE: Final = "statehold.command"
+"""The key in the lifespan state of a connection of a command; see sockets/command.py."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 _CAPABILITIES_BY_METHOD = {
@@ -208,7 +212,13 @@ class Caller:
 
     @property
     def can_return_input_required(self) -> bool:
-        return self.modern
+        # A command ends before the answer comes, and has then no arguments to repeat: its calls are parked instead.
+        return self.modern and COMMAND_SCOPE not in self._ctx.lifespan_context
+
+    @property
+    def result_tokens(self) -> int | None:
+        tokens: object = self._raw_meta.get(RESULT_TOKENS)
+        return tokens if type(tokens) is int and tokens >= 0 else None
 
     @property
     def reachable(self) -> bool:
@@ -286,6 +296,7 @@ def is_forwarded(ctx: RequestContext) -> bool:
 
 __all__ = [
     "AUTO_SCOPE",
+    "COMMAND_SCOPE",
     "PIN_SCOPE",
     "PRINCIPAL_SCOPE",
     "SESSION_SCOPE",

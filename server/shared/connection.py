@@ -6,12 +6,12 @@ Everything here blocks, and imports only the standard library: a client waits fo
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ..sockets.request import UNKNOWN_VERB, Exchange, Refused, Unanswered, Unreachable
 from .folder import START_LOCK, SharedFolder
-from .request import ENDING, VERB, ClientRequest
+from .request import ENDING
 from .start import start_server
 
 START_SECONDS: Final = 60.0
@@ -25,15 +25,20 @@ class ServerUnavailable(Exception):
     """Raised when no server of the data folder can be reached or started. Its text is one line."""
 
 
-class ServerRefused(Exception):
-    """Raised when the server refused the request. Its text is one line: the reason and the remedy."""
-
-
-def connect(folder: SharedFolder, request: ClientRequest, command: Sequence[str]) -> Exchange:
+def connect(
+    folder: SharedFolder,
+    verb: str,
+    members: Mapping[str, Any],
+    command: Sequence[str],
+    *,
+    following: bytes = b"",
+) -> Exchange:
     """Return a connection on which the server serves this client. `command` starts a server if there is none.
 
+    `following` are the first bytes of the client, for the server that answers.
+
     Raises:
-        ServerRefused: the server does not serve this client.
+        Refused: the server does not serve this client.
         ServerUnavailable: no server can be reached or started.
         OSError: the folder cannot be used.
     """
@@ -42,7 +47,7 @@ def connect(folder: SharedFolder, request: ClientRequest, command: Sequence[str]
     while True:
         is_ending = False
         try:
-            return folder.send(VERB, request.members())
+            return folder.send(verb, members, following)
         except Unreachable:
             pass
         except Unanswered:
@@ -52,7 +57,7 @@ def connect(folder: SharedFolder, request: ClientRequest, command: Sequence[str]
         except Refused as error:
             is_ending = error.code in (ENDING, UNKNOWN_VERB)
             if not is_ending:
-                raise ServerRefused(error.message) from None
+                raise
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise ServerUnavailable(
@@ -81,4 +86,4 @@ def _start_unless_running(
                 raise ServerUnavailable(f"the server of {folder.data} did not start: {reason}")
 
 
-__all__ = ["ServerRefused", "ServerUnavailable", "connect"]
+__all__ = ["ServerUnavailable", "connect"]

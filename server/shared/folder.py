@@ -71,9 +71,10 @@ class SharedFolder:
         """Whether a server runs. Blocks for at most a second."""
         return is_listening(self.path, SERVER)
 
-    def send(self, verb: str, members: Mapping[str, Any]) -> Exchange:
+    def send(self, verb: str, members: Mapping[str, Any], following: bytes = b"") -> Exchange:
         """Send a request to the server, as send_request() does."""
-        return send_request(self.path, SERVER, verb, members, seconds=REPLY_SECONDS)
+        seconds = REPLY_SECONDS
+        return send_request(self.path, SERVER, verb, members, seconds=seconds, following=following)
 
     @contextmanager
     def lock(self, name: str, *, within: float) -> Generator[bool]:

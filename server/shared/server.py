@@ -18,7 +18,7 @@ import anyio
 from mcp.server.runner import serve_dual_era_loop
 from pydantic import ValidationError
 
-from ...sessions.errors import InvalidArgument
+from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import NODES
@@ -27,10 +27,12 @@ from ..config.messages import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..protocol.server import StateholdServer
-from ..sdk.caller import PIN_SCOPE
+from ..sdk.caller import COMMAND_SCOPE, PIN_SCOPE
 from ..shutdown import Shutdown
-from ..sockets.address import find_socket
+from ..sockets.command import VERB as COMMAND
 from ..sockets.local_socket import Handler, send_content, send_error
+from ..sockets.request import find_socket
+from .commands import CommandRequest, is_new, names
 from .folder import SharedFolder
 from .request import ENDING, STATUS, STOP, VERB, ClientRequest, is_newer
 from .requested_settings import differences
@@ -74,7 +76,12 @@ class SharedServer:
 
     def verbs(self) -> dict[str, Handler]:
         """Return the handlers of the local socket. They outlive serve()."""
-        return {VERB: self._answer, STATUS: self._answer_status, STOP: self._answer_stop}
+        return {
+            VERB: self._answer,
+            COMMAND: self._answer_command,
+            STATUS: self._answer_status,
+            STOP: self._answer_stop,
+        }
 
     async def serve(self, report_listening: Callable[[Path], None]) -> None:
         """Accept clients until the shutdown begins, then drain the sessions and wait for the end of the connections.
@@ -82,7 +89,7 @@ class SharedServer:
         Raises:
             OSError: the folder cannot be written.
         """
-        path = find_socket(self._folder.data / NODES, self._gateway.node.id)
+        path = Path(find_socket(self._folder.data / NODES, self._gateway.node.id))
         with self._folder.published(path):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._end_when_unused)
@@ -133,20 +140,37 @@ class SharedServer:
                 if self._shutdown.begin_event.is_set():
                     await send_error(connection, ENDING, "The server ends.", "Connect again.")
                     return
-                self._check(request)
+                self._check(request.settings, request.session)
             except InvalidArgument as error:
                 await send_error(connection, error.code, error.message, error.recovery)
                 return
-            # From here on this client keeps the server running.
-            self._clients += 1
-            self._had_client.set()
+            state = {} if request.session is None else {PIN_SCOPE: request.session}
+            await self._serve_client(connection, {}, state)
+
+    async def _answer_command(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
             try:
-                await send_content(connection, {})
-                await self._serve_client(connection, request)
-            finally:
-                self._clients -= 1
-                self._client_left.set()
-                self._client_left = anyio.Event()
+                request = CommandRequest.parse(members)
+                if self._shutdown.begin_event.is_set():
+                    await send_error(connection, ENDING, "The server ends.", "Try again.")
+                    return
+                content = await self._describe_session(request)
+            except SessionError as error:
+                await send_error(connection, error.code, error.message, error.recovery)
+                return
+            # Without a session the list of the tools is that of calls that name one on the command line.
+            state = {PIN_SCOPE: request.session or "", COMMAND_SCOPE: True}
+            await self._serve_client(connection, content, state)
+
+    async def _describe_session(self, request: CommandRequest) -> JSON:
+        """Return the answer to the request of a command. Raises SessionError if it is refused."""
+        session = request.session
+        if session is None:
+            self._check(request.settings, None)
+            return {"names": await names(self._gateway)}
+        # A session that is given by its id exists, or is not found.
+        self._check(request.settings, None if session.startswith("sh_") else session)
+        return {"is_new": await is_new(self._gateway, request)}
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -158,25 +182,39 @@ class SharedServer:
             "log": str(self._folder.log),
         }
 
-    def _check(self, request: ClientRequest) -> None:
+    def _check(self, settings: Mapping[str, str] | None, session: str | None) -> None:
         """Raises InvalidArgument when a client cannot be served as it asks."""
-        names = differences(request.settings, self._settings)
-        if names:
+        different = [] if settings is None else differences(settings, self._settings)
+        if different:
             stop = shlex.join(["statehold", "stop", "--data", str(self._folder.data)])
             raise InvalidArgument(
                 f"the server that runs for {self._folder.data} has other settings than this client asks for "
-                f"({', '.join(names)}); run: {stop}, then start this client again"
+                f"({', '.join(different)}); run: {stop}, then start this client again"
             )
-        if request.session is None:
+        if session is None:
             return
-        values = {"server": {"session": request.session}}
+        values = {"server": {"session": session}}
         try:
             Config.model_validate(values)
         except ValidationError as error:
             text = describe(error.errors(include_url=False), [Layer("flags", Path(), values)])
             raise InvalidArgument(text) from None
 
-    async def _serve_client(self, connection: socket.socket, request: ClientRequest) -> None:
+    async def _serve_client(
+        self, connection: socket.socket, content: JSON, state: dict[str, Any]
+    ) -> None:
+        """Answer the first line with `content`, and serve MCP. Meanwhile this client keeps the server running."""
+        self._clients += 1
+        self._had_client.set()
+        try:
+            await send_content(connection, content)
+            await self._serve_lines(connection, state)
+        finally:
+            self._clients -= 1
+            self._client_left.set()
+            self._client_left = anyio.Event()
+
+    async def _serve_lines(self, connection: socket.socket, state: dict[str, Any]) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=LINE_LIMIT)
         # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
         writer.transport.set_write_buffer_limits(0)
@@ -187,10 +225,9 @@ class SharedServer:
 
         with closing(writer):
             async with client_streams(LineMessages(reader, write)) as streams:
-                await self._serve_streams(streams, request)
+                await self._serve_streams(streams, state)
 
-    async def _serve_streams(self, streams: ClientStreams, request: ClientRequest) -> None:
-        state = {} if request.session is None else {PIN_SCOPE: request.session}
+    async def _serve_streams(self, streams: ClientStreams, state: dict[str, Any]) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_client, streams, state)
             tasks.start_soon(self._end_when_drained, streams)
@@ -203,10 +240,12 @@ class SharedServer:
             )
             tasks.cancel_scope.cancel()
 
-    async def _watch_client(self, streams: ClientStreams, state: object) -> None:
+    async def _watch_client(self, streams: ClientStreams, state: dict[str, Any]) -> None:
         """End a connection when its client has closed its side and its requests are answered, or the grace time is over."""
         await streams.client_closed.wait()
-        self._mcp_server.waiting_calls.abandon(state)
+        if COMMAND_SCOPE not in state:
+            # The answers of a command are sent by another one.
+            self._mcp_server.waiting_calls.abandon(state)
         streams.abandon_subscriptions()
         await streams.wait_answered(self._gateway.config.timeouts.close_grace)
         await streams.end()

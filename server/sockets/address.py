@@ -11,28 +11,13 @@ import hashlib
 import os
 import socket
 import stat
-import struct
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from .request import find_socket
+
 _PATH_BYTES = 100  # sun_path holds 104 on macOS and 108 on Linux, its end included
-
-
-def find_socket(folder: Path, name: str) -> Path:
-    """Return the path at which to connect to a socket. No process need listen there any more.
-
-    Raises:
-        FileNotFoundError: there is no socket of that name.
-    """
-    path = folder / f"{name}.sock"
-    try:
-        return Path(os.path.normpath(folder / path.readlink()))
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # it is no link
-            raise
-        return path
 
 
 def create_private_folder(folder: Path) -> None:
@@ -116,7 +101,7 @@ def is_listening(folder: Path, name: str) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:
-            probe.connect(os.fspath(find_socket(folder, name)))
+            probe.connect(find_socket(folder, name))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
@@ -124,23 +109,10 @@ def is_listening(folder: Path, name: str) -> bool:
     return True
 
 
-def is_same_user(connection: socket.socket) -> bool:
-    """Whether this user, or root, is at the other end of a connection."""
-    # The folder excludes other users already; where the kernel knows the peer's user, check that as well.
-    if sys.platform != "linux":
-        return True
-    size = struct.calcsize("3i")
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, uid, _ = struct.unpack("3i", credentials)
-    return uid in (os.getuid(), 0)
-
-
 __all__ = [
     "claim_socket",
     "create_private_folder",
-    "find_socket",
     "is_listening",
-    "is_same_user",
     "link_socket",
     "remove_socket",
     "remove_stale_sockets",

@@ -27,11 +27,10 @@ from .accept_loop import accept_sockets, serve_socket
 from .address import (
     claim_socket,
     create_private_folder,
-    is_same_user,
     remove_socket,
     remove_stale_sockets,
 )
-from .request import UNKNOWN_VERB
+from .request import UNKNOWN_VERB, is_same_user
 
 LINE_BYTES: Final = 4 << 20
 """Bytes of a first line at most: a control request may hold a state."""

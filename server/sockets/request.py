@@ -1,6 +1,6 @@
 """Requests to the local socket of another process; see local_socket.py for their form.
 
-Everything here blocks, and imports only the standard library: the clients of `statehold --shared` wait for it.
+Everything here blocks, and imports few modules of the standard library: `statehold call` takes as long as its imports.
 """
 
 from __future__ import annotations
@@ -8,18 +8,26 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, cast
 
-from .address import find_socket, is_same_user
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, cast
+else:
 
-ANSWER_BYTES: Final = 32 << 20
-UNKNOWN_VERB: Final = "unknown_verb"
+    def cast(kind, value):
+        """Return a value; typing.cast() without typing, which takes as long as all other imports."""
+        return value
+
+
+ANSWER_BYTES = 32 << 20
+UNKNOWN_VERB = "unknown_verb"
 """The code of an error: the process does not serve this verb now, because it starts or ends."""
-_READ_BYTES: Final = 1 << 16
+_READ_BYTES = 1 << 16
+_CREDENTIAL_BYTES = 12
+"""The bytes of struct ucred on Linux: three numbers of 4 bytes, the second of which is the user."""
 
 
 class Unreachable(Exception):
@@ -40,19 +48,53 @@ class Refused(Exception):
         self.recovery = recovery
 
 
-@dataclass(frozen=True)
 class Exchange:
     """A connection on which a request was answered, in blocking mode, with the bytes that followed the answer."""
 
-    connection: socket.socket
-    content: Mapping[str, Any]
-    received: bytes
+    def __init__(
+        self, connection: socket.socket, content: Mapping[str, Any], received: bytes
+    ) -> None:
+        self.connection = connection
+        self.content = content
+        self.received = received
+
+
+def find_socket(folder: str | os.PathLike[str], name: str) -> str:
+    """Return the path at which to connect to a socket; see address.py. No process need listen there any more.
+
+    Raises:
+        FileNotFoundError: there is no socket of that name.
+    """
+    path = os.path.join(folder, f"{name}.sock")
+    try:
+        return os.path.normpath(os.path.join(folder, os.readlink(path)))
+    except FileNotFoundError:
+        raise
+    except OSError:  # it is no link
+        return path
+
+
+def is_same_user(connection: socket.socket) -> bool:
+    """Whether this user, or root, is at the other end of a connection."""
+    # The folder excludes other users already; where the kernel knows the peer's user, check that as well.
+    if sys.platform != "linux":
+        return True
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIAL_BYTES)
+    return int.from_bytes(credentials[4:8], sys.byteorder) in (os.getuid(), 0)
 
 
 def send_request(
-    folder: Path, name: str, verb: str, members: Mapping[str, Any], *, seconds: float
+    folder: str | os.PathLike[str],
+    name: str,
+    verb: str,
+    members: Mapping[str, Any],
+    *,
+    seconds: float,
+    following: bytes = b"",
 ) -> Exchange:
     """Send a request to the socket of a name and return its answer with the connection, which the caller closes.
+
+    `following` are the first bytes for the handler of the verb: they are sent without waiting for the answer.
 
     Raises:
         Refused: the process answered with an error.
@@ -63,10 +105,10 @@ def send_request(
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(seconds)
-        connection.connect(os.fspath(find_socket(folder, name)))
+        connection.connect(find_socket(folder, name))
         if not is_same_user(connection):
             raise Unanswered("its socket belongs to another user")
-        connection.sendall(json.dumps({"verb": verb, **members}).encode() + b"\n")
+        connection.sendall(json.dumps({"verb": verb, **members}).encode() + b"\n" + following)
         line, received = _receive_line(connection, deadline)
         content = _content(line)
         connection.settimeout(None)
@@ -109,14 +151,23 @@ def _content(line: bytes) -> Mapping[str, Any]:
         answer: object = json.loads(line)
     except (ValueError, RecursionError):
         answer = None
-    members = cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-    content, error = members.get("content"), members.get("error")
-    if isinstance(content, dict):
-        return cast("dict[str, Any]", content)
-    if not isinstance(error, dict):
+    members = as_object(answer)
+    if isinstance(members.get("content"), dict):
+        return as_object(members["content"])
+    if not isinstance(members.get("error"), dict):
         raise Unanswered("its answer cannot be read")
-    texts = cast("dict[str, Any]", error)
+    texts = as_object(members["error"])
     raise Refused(*(str(texts.get(key, "")) for key in ("code", "message", "recovery")))
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """Return a JSON object, an empty one for another value."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a JSON list, an empty one for another value."""
+    return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 __all__ = [
@@ -125,5 +176,9 @@ __all__ = [
     "Refused",
     "Unanswered",
     "Unreachable",
+    "as_list",
+    "as_object",
+    "find_socket",
+    "is_same_user",
     "send_request",
 ]

@@ -191,6 +191,10 @@ class DeadlineContext:
         return self._ctx.can_return_input_required
 
     @property
+    def result_tokens(self) -> int | None:
+        return self._ctx.result_tokens
+
+    @property
     def reachable(self) -> bool:
         return self._ctx.reachable
 

@@ -34,6 +34,7 @@ class Nobody:
     input_responses = None
     request_state = None
     can_return_input_required = False
+    result_tokens: int | None = None
     operation_id: str | None = None
     reachable = True
 

@@ -16,8 +16,7 @@ from mcp.client.stdio import stdio_client
 
 from statehold.server.shared.folder import SERVER, SERVER_LOCK, SharedFolder
 from statehold.server.shared.request import STATUS, STOP
-from statehold.server.sockets.address import find_socket
-from statehold.server.sockets.request import Unreachable
+from statehold.server.sockets.request import Unreachable, find_socket
 
 from .gateway_process import JSON, STATEHOLD
 from .piped import HELLO, Pipes
@@ -38,7 +37,7 @@ class SharedClients:
     @property
     def socket(self) -> Path:
         """The socket of the server that runs."""
-        return find_socket(self.folder.path, SERVER)
+        return Path(find_socket(self.folder.path, SERVER))
 
     def command(self, *options: str) -> list[str]:
         flags = ["--config", str(self.config), "--data", str(self.data)]

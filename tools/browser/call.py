@@ -40,6 +40,8 @@ FOREIGN_PAGE: Final = (
 )
 CONSOLE_TOOL: Final = "browser_console_messages"
 NETWORK_TOOL: Final = "browser_network_requests"
+PAGE_FILE: Final = "page.yml"
+"""The file of a page of which the answer has an outline; the next one replaces it."""
 NOTE_SECONDS: Final = 1.0
 DIALOG_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 0.01
@@ -355,7 +357,7 @@ class BrowserCall:
         if is_chosen:
             own_name, is_replaced = await files.rename(path, name)
         await self.link_file(own_name, len(data), label=label)
-        if is_replaced:
+        if is_replaced and name != PAGE_FILE:
             self.answer.result("It replaced the file of that name.")
 
     async def link_file(self, name: str, size: int, *, label: str) -> None:
@@ -447,9 +449,14 @@ class BrowserCall:
         self.answer.page(lines)
 
     async def _add_snapshot(self, tab: Tab, text: str | None = None) -> None:
-        mode, tokens = self.config.snapshot, self.config.snapshot_tokens
-        if mode == "none":
+        mode, tokens, wanted = (
+            self.config.snapshot,
+            self.config.snapshot_tokens,
+            self.ctx.result_tokens,
+        )
+        if mode == "none" or wanted == 0:
             return
+        tokens = tokens if wanted is None else min(tokens, wanted)
         before = tab.shown_snapshot
         try:
             snapshot = await self.snapshot_of(tab, text=text)
@@ -463,7 +470,11 @@ class BrowserCall:
             self.answer.snapshot(diff, language="diff")
         else:
             shown = fit(snapshot, tokens, self.acted_ref, is_overview=not self.element_code)
-            self.answer.snapshot(shown if mode == "auto" else snapshot)
+            if mode != "auto":
+                shown = snapshot
+            self.answer.snapshot(shown)
+            if shown != snapshot and wanted is not None:
+                await self.add_file(PAGE_FILE, snapshot.encode(), label="The whole page")
 
     async def snapshot_of(
         self, tab: Tab, locator: Locator | None = None, *, text: str | None = None, **options: Any

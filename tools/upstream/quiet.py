@@ -18,6 +18,7 @@ class InternalContext:
     input_responses: JSON | None = None
     request_state: str | None = None
     can_return_input_required = False
+    result_tokens: int | None = None
     reachable = False
     operation_id: str | None = None
 

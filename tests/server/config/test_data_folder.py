@@ -46,7 +46,7 @@ def test_the_folder_is_that_of_the_settings(
         for argument, environ in ((option, variables), (None, named)):
             expected = load(config=argument, flags=flags, environ=environ).data
             folder = find_data_folder(data=flag, config=argument, environ=environ)
-            assert folder == expected, (flag, argument, environ)
+            assert Path(folder) == expected, (flag, argument, environ)
 
 
 @pytest.mark.parametrize("text", ["data = 5", "data =", None])
@@ -61,4 +61,4 @@ def test_a_file_that_cannot_be_read_raises_in_both(tmp_path: Path, text: str | N
 
 
 def test_the_default_is_that_of_the_settings() -> None:
-    assert load(environ={}).data == default_data_folder()
+    assert load(environ={}).data == Path(default_data_folder())

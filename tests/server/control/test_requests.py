@@ -18,9 +18,9 @@ import pytest
 
 from statehold.server.control.handler import ControlVerb, RunRequest
 from statehold.server.control.requests import ControlRequest, ControlUnavailable, ask
-from statehold.server.sockets.address import find_socket, remove_socket
+from statehold.server.sockets.address import remove_socket
 from statehold.server.sockets.local_socket import LINE_BYTES, local_socket
-from statehold.server.sockets.request import Refused
+from statehold.server.sockets.request import Refused, find_socket
 from statehold.sessions.errors import SessionNotFound
 from statehold.sessions.json_codec import JSON
 

@@ -15,9 +15,15 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.server.sockets.address import find_socket, link_socket, remove_socket
+from statehold.server.sockets.address import link_socket, remove_socket
 from statehold.server.sockets.local_socket import local_socket, send_content
-from statehold.server.sockets.request import Refused, Unanswered, Unreachable, send_request
+from statehold.server.sockets.request import (
+    Refused,
+    Unanswered,
+    Unreachable,
+    find_socket,
+    send_request,
+)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
 
@@ -31,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 def connected(folder: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(os.fspath(find_socket(folder, "n1")))
+    connection.connect(find_socket(folder, "n1"))
     connection.setblocking(False)
     return connection
 
@@ -173,7 +179,7 @@ async def test_a_second_name_leads_to_the_socket_and_outlives_it(folder: Path) -
         with pytest.raises(Unreachable):
             send_request(other, "server", "echo", {}, seconds=1)
         link_socket(other, "server", local.path)
-        assert find_socket(other, "server") == local.path
+        assert find_socket(other, "server") == str(local.path)
         # Also for a process that has the data folder at another place.
         assert (other / "server.sock").readlink() == Path("../nodes/n1.sock")
     assert (other / "server.sock").is_symlink()

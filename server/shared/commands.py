@@ -1,0 +1,111 @@
+"""The requests of commands at the background server: the session that a command names; see sockets/command.py."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, cast
+
+from ...sessions.errors import (
+    InvalidArgument,
+    NameTaken,
+    OwnedByAnotherNode,
+    SessionClosed,
+    SessionError,
+    SessionExpired,
+    SessionFailed,
+    SessionNotFound,
+)
+from ...sessions.lifecycle import OPEN
+from ...sessions.records import LOCAL, SessionFilter
+from ..gateway.gateway import Gateway
+from ..sockets.command import ANY, EXISTING, NEW
+
+SIMILAR: Final = 0.75
+"""The similarity from which a name is taken for a misspelling of another, as difflib measures it."""
+NAMES: Final = 1000
+"""Sessions whose names are compared."""
+
+
+@dataclass(frozen=True)
+class CommandRequest:
+    """The members of the request of a command."""
+
+    session: str | None
+    presence: str
+    settings: Mapping[str, str] | None
+    """The digests of the settings that the command asks of the server; None takes the server as it is."""
+
+    @classmethod
+    def parse(cls, members: Mapping[str, Any]) -> Self:
+        """Read a request. Unknown members, of a newer version, are ignored.
+
+        Raises:
+            InvalidArgument: it is malformed.
+        """
+        session, settings = members.get("session"), members.get("settings")
+        presence = members.get("presence", ANY)
+        if (
+            not isinstance(session, str | None)
+            or not isinstance(settings, dict | None)
+            or presence not in (ANY, NEW, EXISTING)
+        ):
+            raise InvalidArgument("The request of the command is malformed.")
+        return cls(session, presence, cast("dict[str, str] | None", settings))
+
+
+async def is_new(gateway: Gateway, request: CommandRequest) -> bool:
+    """Return whether the first call of a command creates its session.
+
+    Raises:
+        SessionNotFound: there is none, and none is to be created; or there is one of a similar name.
+        NameTaken: there is one, and it has to be new.
+        SessionError: the session has that id and is no longer open.
+    """
+    name = request.session
+    if name is None:
+        return False
+    try:
+        await gateway.registry.find(LOCAL, name, gateway.config.namespace)
+    except OwnedByAnotherNode:
+        pass
+    except (SessionNotFound, SessionClosed, SessionExpired, SessionFailed) as error:
+        await _refuse_absent(gateway, name, request.presence, error)
+        return True
+    if request.presence == NEW:
+        raise NameTaken(f"There is a session {name:.100} already.")
+    return False
+
+
+async def _refuse_absent(gateway: Gateway, name: str, presence: str, error: SessionError) -> None:
+    if name.startswith("sh_"):
+        raise error
+    if presence == EXISTING:
+        raise SessionNotFound(f"There is no session {name:.100}.")
+    if presence == NEW:
+        return
+    others = [each for each in await names(gateway) if _letters(each) != _letters(name)]
+    similar = difflib.get_close_matches(name, others, n=1, cutoff=SIMILAR)
+    if similar:
+        raise SessionNotFound(
+            f"There is no session {name:.100}, but one called {similar[0]:.100}.",
+            recovery="Use that name, or --new for a new session.",
+        )
+
+
+def _letters(name: str) -> str:
+    """Return a name without digits: `task2` is no misspelling of `task1`."""
+    return "".join(letter for letter in name if not letter.isdigit())
+
+
+async def names(gateway: Gateway) -> list[str]:
+    """Return the names of the open sessions of this user, those that were used last first."""
+    session_filter = SessionFilter(
+        namespace=gateway.config.namespace, statuses=list(OPEN), limit=NAMES
+    )
+    sessions, _ = await gateway.registry.page(LOCAL, session_filter)
+    return [session["name"] for session in sessions if session["name"]]
+
+
+__all__ = ["CommandRequest", "is_new", "names"]

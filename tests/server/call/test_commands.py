@@ -1,0 +1,130 @@
+"""`statehold tools`, `skill` and `completion`, and what a quick command imports."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from support.tool_commands import Commands
+
+from statehold.server.call.words import OPTIONS, SETTINGS
+from statehold.server.cli.commands import SETTINGS as ALL_SETTINGS
+from statehold.server.cli.commands import build_commands
+from statehold.server.cli.parser import ParserSetting
+from statehold.server.exit_codes import OK, USAGE
+
+HEAVY = {"click", "asyncio", "typing", "pathlib", "pydantic", "dataclasses", "inspect", "tempfile"}
+SKILL_TOKENS = 750
+
+
+def test_a_call_imports_little(commands: Commands) -> None:
+    commands.output("call", "imports", "get")
+    line = commands.line("call", "imports", "get", configured=False)
+    program = (
+        "import sys; from statehold.server.entry import main; code = main(); "
+        "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)"
+    )
+    words = line[line.index("statehold.server") + 1 :]
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "0\n"
+    assert HEAVY & set(ran.stderr.split()) == set()
+
+
+@pytest.mark.parametrize("name", ["call", "answer", "tools"])
+def test_the_options_are_those_of_the_help(name: str) -> None:
+    options = {
+        param.opts[0]: not param.is_flag
+        for param in build_commands().commands[name].params
+        if isinstance(param, click.Option) and not isinstance(param, ParserSetting)
+    }
+    assert OPTIONS[name] == options
+    settings = {setting.opts[0]: not setting.is_flag for setting in ALL_SETTINGS}
+    assert SETTINGS.items() <= settings.items()
+
+
+def test_tools_are_one_line_each_and_one_has_its_arguments(commands: Commands) -> None:
+    lines = commands.output("tools").splitlines()
+    assert "inc  inc of the quick server" in lines
+    assert all(len(line) <= 110 for line in lines)
+    assert commands.output("tools", "--grep", "SLOW").splitlines()[0].startswith("slow")
+    assert commands.output("tools", "inc") == (
+        "inc\n  inc of the quick server\n  n (whole number, optional, default 1)\n"
+    )
+    assert json.loads(commands.output("tools", "inc", "--json"))[0]["name"] == "inc"
+    ran = commands("tools", "nothing")
+    assert (ran.returncode, ran.stderr) == (USAGE, "statehold: there is no tool nothing\n")
+
+
+def completed(commands: Commands, *words: str) -> list[str]:
+    return commands.output("complete", "--", *words).split("\n")[:-1]
+
+
+def test_words_are_completed(commands: Commands) -> None:
+    commands.output("call", "$(touch x)", "get")
+    assert {"call", "completion"} == set(completed(commands, "c"))
+    assert completed(commands, "call", "$(") == ["$(touch x)"]
+    assert "inc" in completed(commands, "call", "s", "i")
+    assert completed(commands, "call", "s", "inc", "") == ["n="]
+    assert "--json" in completed(commands, "call", "--j")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_without_evaluating_a_name(commands: Commands, tmp_path: Path) -> None:
+    commands.output("call", "$(touch evil)", "get", "--new")
+    statehold = tmp_path / "statehold"
+    statehold.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
+    statehold.chmod(0o755)
+    script = commands.output("completion", "bash")
+    program = (
+        f'PATH={tmp_path}:$PATH\n{script}\nCOMP_WORDS=(statehold call "\\$(touch")\nCOMP_CWORD=2\n'
+        '_statehold\nprintf "%s\\n" "${COMPREPLY[@]}"\neval "set -- ${COMPREPLY[0]}"\necho "$1"'
+    )
+    ran = subprocess.run(
+        ["bash", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == "$(touch evil)"
+    assert not (tmp_path / "evil").exists()
+
+
+def test_nothing_is_started_to_complete_a_word(own_commands: Commands) -> None:
+    assert completed(own_commands, "call", "") == []
+    assert own_commands.shared.servers() == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_valid(commands: Commands, shell: str) -> None:
+    script = commands.output("completion", shell)
+    assert "statehold complete" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+def test_the_skill_allows_no_service_that_may_be_a_shell(
+    commands: Commands, tmp_path: Path
+) -> None:
+    text = commands.output("skill")
+    allowed = text.partition("allowed-tools: ")[2].partition("\n")[0]
+    assert "call" not in allowed
+    assert "Bash(statehold tools:*)" in allowed
+    commands.output("skill", "--install", str(tmp_path))
+    assert (tmp_path / "statehold" / "SKILL.md").read_text() == text
+    # A word or a sign is at most two tokens.
+    assert len(re.findall(r"\w+|[^\w\s]", text)) < 2 * SKILL_TOKENS
+
+
+def test_settings_may_stand_before_the_command(commands: Commands) -> None:
+    line = commands.line("call", "before", "get")
+    assert line.index("--config") < line.index("call")
+    assert commands("call", "before", "get").returncode == OK
+    behind = ["tools", "inc", f"--config={commands.shared.config}"]
+    assert commands(*behind, configured=False).returncode == OK

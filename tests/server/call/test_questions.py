@@ -1,0 +1,73 @@
+"""Questions of tools: answered by a second command, or at a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+
+from support.tool_commands import Commands
+from support.waiting import until_blocking
+
+from statehold.server.exit_codes import ASKS, NOT_FOUND, OK, USAGE
+
+
+def asked(commands: Commands, session: str) -> str:
+    """Have a tool ask, and return the token of its question."""
+    commands.output("call", session, "get")
+    ran = commands("call", session, "ask")
+    assert ran.returncode == ASKS, ran.stderr
+    assert ran.stdout.startswith("asking asks: What is the answer?\n  answer (text)\n")
+    last = ran.stdout.splitlines()[-1]
+    found = re.fullmatch(r"answer with: statehold answer (park:\S+) answer=\.\.\.", last)
+    assert found is not None, last
+    return found[1]
+
+
+def test_a_second_command_answers_the_question_of_the_first(commands: Commands) -> None:
+    token = asked(commands, "asks")
+    wrong = commands("answer", token, "size=3")
+    assert (wrong.returncode, "no field 'size'" in wrong.stderr) == (USAGE, True)
+    missing = commands("answer", token)
+    assert (missing.returncode, "answer: required" in missing.stderr) == (USAGE, True)
+    right = commands("answer", token, "answer=42")
+    assert right.returncode == OK, right.stderr
+    assert "42" in right.stdout
+    again = commands("answer", token, "answer=42")
+    assert (again.returncode, again.stdout) == (NOT_FOUND, "")
+
+
+def test_a_question_can_be_declined(commands: Commands) -> None:
+    ran = commands("answer", asked(commands, "declines"), "--decline")
+    assert ran.returncode == OK, ran.stderr
+    assert "decline" in ran.stdout
+
+
+def test_an_answer_goes_to_the_session_that_asked(commands: Commands) -> None:
+    token = asked(commands, "owner")
+    path = commands.shared.folder.path / "questions" / f"{token.replace(':', '.')}.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    commands.output("call", "thief", "get")
+    path.write_text(path.read_text().replace('"owner"', '"thief"'))
+    assert commands("answer", token, "answer=1").returncode == NOT_FOUND
+
+
+def test_a_person_at_a_terminal_is_asked(commands: Commands) -> None:
+    commands.output("call", "terminal", "get")
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        commands.line("call", "terminal", "ask"), stdin=end, stdout=end, stderr=end
+    )
+    os.close(end)
+    shown = bytearray()
+
+    def is_shown(text: bytes) -> bool:
+        shown.extend(os.read(terminal, 4096))
+        return text in shown
+
+    until_blocking(lambda: is_shown(b"answer (text): "))
+    os.write(terminal, b"blue\n")
+    assert process.wait(30) == OK
+    until_blocking(lambda: is_shown(b"blue") and b"accept" in shown)
+    os.close(terminal)
