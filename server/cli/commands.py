@@ -132,8 +132,8 @@ def build_commands() -> Group:
         alone=True,
     )
     for _, command in walk(root):
-        own = {option for param in command.params for option in param.opts}
-        command.params += [setting for setting in SETTINGS if not own & set(setting.opts)]
+        own = {param.name for param in command.params}
+        command.params += [setting for setting in SETTINGS if setting.name not in own]
     return root
 
 

@@ -59,6 +59,10 @@ def _run(arguments: CommandLine) -> int:
             from ..call.completion import show_script
 
             return show_script(arguments.shell)
+        case "skill":
+            from .skill import show_skill
+
+            return show_skill(arguments)
         case "call" | "answer" | "tools":
             # entry.py runs these commands, with the settings that they take.
             return complain(f"{arguments.command} takes its settings from the server", USAGE)
@@ -101,10 +105,6 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .node_commands import run as run_nodes
 
                 return run_nodes(config, arguments)
-            case "skill":
-                from .skill import show_skill
-
-                return show_skill(config, arguments)
             case "backup":
                 from .backup import run as run_backup
 

@@ -1,4 +1,4 @@
-"""`statehold skill`: the skill for coding agents, whose allowed commands are those of the configured services."""
+"""`statehold skill`: the skill for coding agents, with the commands that they may run without asking."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 import sys
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ..exit_codes import OK
+from ..exit_codes import OK, USAGE
 from .command_line import CommandLine
 from .output import complain, say
 
-if TYPE_CHECKING:
-    from ..config.model import Config
-
-_ALLOWED = re.compile(r"^allowed-tools: .*$", re.MULTILINE)
 READING = ("statehold tools:*", "statehold sessions list:*", "statehold sessions show:*")
-"""The commands that change nothing."""
-BROWSER = "statehold call * browser_*"
+"""The commands that change nothing. No call is among them: a call may run a shell, send a file and write one."""
+_ALLOWED = re.compile(r"^allowed-tools: .*$", re.MULTILINE)
+_PREFIX = re.compile(r"[A-Za-z0-9_.\-/]+")
 
 
-def show_skill(config: Config, arguments: CommandLine) -> int:
+def show_skill(arguments: CommandLine) -> int:
     """Print the skill, or write it below the folder of --install. Return the exit code."""
-    text = skill_text(config)
+    prefixes: list[str] = arguments.allow or []
+    for prefix in prefixes:
+        if not _PREFIX.fullmatch(prefix):
+            return complain(f"--allow: should begin the name of a tool, found {prefix!r}", USAGE)
+    text = skill_text(prefixes)
     if arguments.install is None:
         sys.stdout.write(text)
         return OK
@@ -37,18 +37,12 @@ def show_skill(config: Config, arguments: CommandLine) -> int:
     return OK
 
 
-def skill_text(config: Config) -> str:
-    """Return the skill. An agent may read with it and use the browser; what other services do is for a person to allow."""
+def skill_text(prefixes: list[str]) -> str:
+    """Return the skill. Calls of tools whose names begin with one of `prefixes` are allowed."""
     text = files("statehold.server.call").joinpath("skill/SKILL.md").read_text(encoding="utf-8")
-    allowed = [*READING, *_browsers(config)]
-    line = f"allowed-tools: {', '.join(f'Bash({command})' for command in allowed)}"
+    commands = [*READING, *(f"statehold call * {prefix}*" for prefix in prefixes)]
+    line = f"allowed-tools: {', '.join(f'Bash({command})' for command in commands)}"
     return _ALLOWED.sub(line, text, count=1)
-
-
-def _browsers(config: Config) -> list[str]:
-    """Return the commands of the browser, if one is configured."""
-    kinds = [service.type for service in config.enabled_services().values()]
-    return [BROWSER] if "browser" in kinds else []
 
 
 __all__ = ["show_skill", "skill_text"]

@@ -86,11 +86,17 @@ def tool_commands() -> list[Command]:
             "Print the skill for coding agents, with the services that are configured.",
             "statehold skill --install .claude/skills",
             click.Option(["--install"], metavar="DIR", help="write DIR/statehold/SKILL.md instead"),
+            click.Option(
+                ["--allow"],
+                metavar="PREFIX",
+                multiple=True,
+                help="have the agent call tools of this beginning without asking, such as browser_",
+            ),
         ),
         Command(
             "completion",
             "Print the completion script of a shell.",
-            'eval "$(statehold completion bash)"',
+            "statehold completion bash",
             click.Argument(["shell"], type=Word(_SHELLS), help="the shell"),
         ),
     ]

@@ -109,17 +109,22 @@ def test_a_completion_script_is_valid(commands: Commands, shell: str) -> None:
         subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
-def test_the_skill_allows_no_service_that_may_be_a_shell(
+def allowed_by(text: str) -> str:
+    return text.partition("allowed-tools: ")[2].partition("\n")[0]
+
+
+def test_the_skill_allows_the_calls_that_a_person_allows(
     commands: Commands, tmp_path: Path
 ) -> None:
     text = commands.output("skill")
-    allowed = text.partition("allowed-tools: ")[2].partition("\n")[0]
-    assert "call" not in allowed
-    assert "Bash(statehold tools:*)" in allowed
-    commands.output("skill", "--install", str(tmp_path))
-    assert (tmp_path / "statehold" / "SKILL.md").read_text() == text
-    # A word or a sign is at most two tokens.
-    assert len(re.findall(r"\w+|[^\w\s]", text)) < 2 * SKILL_TOKENS
+    assert "call" not in allowed_by(text)
+    assert "Bash(statehold tools:*)" in allowed_by(text)
+    commands.output("skill", "--install", str(tmp_path), "--allow", "browser_")
+    installed = (tmp_path / "statehold" / "SKILL.md").read_text()
+    assert allowed_by(installed).endswith(", Bash(statehold call * browser_*)")
+    assert commands("skill", "--allow", "*").returncode == USAGE
+    # A word and a sign are a token at least.
+    assert len(re.findall(r"\w+|[^\w\s]", text)) < SKILL_TOKENS
 
 
 def test_settings_may_stand_before_the_command(commands: Commands) -> None:
