@@ -74,6 +74,11 @@ def _run(arguments: CommandLine) -> int:
             from .shared import stop
 
             return stop(arguments)
+        case "sessions" if arguments.action in ("list", "show"):
+            from .sessions.quick import run_quickly
+
+            code = run_quickly(arguments)
+            return _run_configured(arguments) if code is None else code
         case None if _is_shared(arguments):
             from .shared import run_pipe
 

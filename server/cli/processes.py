@@ -1,33 +1,54 @@
-"""The processes that serve a data folder, for `statehold status`."""
+"""The processes of a data folder that answer on this machine, found by their sockets: no store is opened for it."""
 
 from __future__ import annotations
 
-import anyio
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from ...sessions.records import NodeRecord
-from ..config.model import Config
-from ..gateway.stores import may_exist, store_of
-from .nodes import LiveNodes
+from ..sockets.request import Exchange, Refused, Unanswered, Unreachable, send_request
+
+NODES: Final = "nodes"
+"""The folder of the sockets; see sessions/node.py. A test compares them."""
+PROCESS: Final = "process"
+SECONDS: Final = 3.0
 
 
-def read_processes(config: Config) -> list[NodeRecord]:
-    """Return the processes of the data folder that answer on this machine.
+def read_processes(data: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
+    """Return pid and address of each process of a data folder."""
+    return [_content(exchange) for exchange in ask_each(data, PROCESS, {}, seconds=SECONDS)]
+
+
+def ask_each(
+    data: str | os.PathLike[str], verb: str, members: Mapping[str, Any], *, seconds: float
+) -> Iterator[Exchange]:
+    """Ask the processes of a data folder one after the other; yield the answers of those that know the verb.
 
     Raises:
-        StoreUnavailable: the store cannot be opened.
-        ConfigError: `store.url` names no database.
+        Refused: a process answered with an error other than that it does not serve the verb.
     """
-    if config.ephemeral or not may_exist(config):
-        return []
-    return anyio.run(_read, config)
+    folder = os.path.join(data, NODES)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        if not name.endswith(".sock"):
+            continue
+        node = name.removesuffix(".sock")
+        try:
+            yield send_request(folder, node, verb, members, seconds=seconds)
+        except (Unreachable, Unanswered):
+            # It was killed, or hangs.
+            continue
+        except Refused as error:
+            if error.code != "unknown_verb":
+                raise
 
 
-async def _read(config: Config) -> list[NodeRecord]:
-    async with store_of(config) as store:
-        nodes = await store.nodes()
-    live = LiveNodes(config.data, nodes)
-    await live.ask(node.id for node in nodes)
-    return [node for node in nodes if live.answers(node.id)]
+def _content(exchange: Exchange) -> Mapping[str, Any]:
+    exchange.connection.close()
+    return exchange.content
 
 
-__all__ = ["read_processes"]
+__all__ = ["NODES", "ask_each", "read_processes"]

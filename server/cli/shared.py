@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..config.data_folder import find_data_folder
 from ..exit_codes import OK, USAGE
@@ -21,9 +21,6 @@ from ..sockets.request import Exchange, Refused, Unanswered, Unreachable
 from .command_line import CommandLine
 from .commands import SETTINGS, parse_command_line
 from .output import ago, complain, pairs, say, say_json
-
-if TYPE_CHECKING:
-    from ...sessions.records import NodeRecord
 
 END_SECONDS = 60.0
 """Seconds that `statehold stop` waits for the end of the server."""
@@ -59,6 +56,7 @@ def show_status(arguments: CommandLine) -> int:
     """Print the background server, the other processes and the keeper of the data folder. Return the exit code."""
     # Imported here: the pipe does not need it.
     from .keeper import KeeperUnreachable, keeper_to_json, print_keeper, read_keeper
+    from .processes import read_processes
 
     folder = _shared_folder(arguments)
     if folder is None:
@@ -67,38 +65,25 @@ def show_status(arguments: CommandLine) -> int:
         status = _ask(folder, STATUS)
     except ServerUnavailable as error:
         return complain(str(error))
-    keeper = None
-    others, problem = _read_others(arguments, None if status is None else status.get("pid"))
+    keeper, problem = None, ""
+    server_pid = None if status is None else status.get("pid")
+    others = [each for each in read_processes(folder.data) if each.get("pid") != server_pid]
     try:
         keeper = read_keeper(folder.data)
     except KeeperUnreachable as error:
         problem = f"the keeper of {folder.data}: {error}"
     if arguments.json:
         server = {"running": status is not None, "data": str(folder.data), **(status or {})}
-        processes = [{"pid": each.pid, "address": each.address} for each in others]
         held = None if keeper is None else keeper_to_json(keeper)
-        say_json({**server, "processes": processes, "keeper": held})
+        say_json({**server, "processes": others, "keeper": held})
     else:
         if status is not None or not others:
             _print_server(folder, status)
         for each in others:
-            say(f"running for {folder.data}: {each.address or f'pid {each.pid}'}")
+            name = each.get("address") or "pid " + str(each.get("pid"))
+            say(f"running for {folder.data}: {name}")
         print_keeper(keeper)
     return complain(problem) if problem else OK
-
-
-def _read_others(arguments: CommandLine, server_pid: object) -> tuple[Sequence[NodeRecord], str]:
-    """Return the other processes of the data folder, such as a `statehold serve`, and why they are not known."""
-    from ...sessions.errors import StoreUnavailable
-    from ..config.load import load_for
-    from ..config.model import ConfigError
-    from .processes import read_processes
-
-    try:
-        nodes = read_processes(load_for(arguments))
-    except (ConfigError, StoreUnavailable) as error:
-        return (), f"other processes are not known: {error}"
-    return [node for node in nodes if node.pid != server_pid], ""
 
 
 def _print_server(folder: SharedFolder, status: Mapping[str, Any] | None) -> None:

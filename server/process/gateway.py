@@ -127,7 +127,9 @@ async def hold_open(
                 # Before the gateway, whose last answers it still sends.
                 join_nodes(gateway, local, folder, port),
                 gateway,
-                local.serve({"control": ControlVerb(control), **(verbs or {})}),
+                local.serve(
+                    {"control": ControlVerb(control), **_reading(gateway), **(verbs or {})}
+                ),
             ):
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
@@ -137,6 +139,18 @@ async def hold_open(
         finally:
             with anyio.CancelScope(shield=True):
                 await ledger.aclose()
+
+
+def _reading(gateway: Gateway) -> dict[str, Handler]:
+    """Return the handlers of commands that read: the process, and the sessions of its store if that is no memory."""
+    from ..control.nodes import ProcessVerb
+    from ..control.sessions import SessionDocuments, SessionsVerb
+
+    store, config = gateway.store, gateway.config
+    if config.ephemeral:
+        return {"process": ProcessVerb(gateway.node)}
+    documents = SessionDocuments(store, config.data, closes_idle=config.on_idle == "close")
+    return {"process": ProcessVerb(gateway.node), "sessions": SessionsVerb(documents)}
 
 
 async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:

@@ -230,8 +230,8 @@ def _referred(reference: str, root: Mapping[str, Any]) -> object:
     if not reference.startswith("#"):
         return None
     for part in reference[1:].strip("/").split("/"):
-        members: JSON = place if isinstance(place, dict) else {}
-        place = members.get(part.replace("~1", "/").replace("~0", "~"))
+        key = part.replace("~1", "/").replace("~0", "~")
+        place = cast("dict[object, object]", place).get(key) if isinstance(place, dict) else None
     return place
 
 

@@ -23,9 +23,9 @@ from ....tools.processes.keeper import KeptChild
 from ....tools.processes.launch import find_setpriv
 from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError
+from ...control.nodes import LiveNodes
 from ...gateway.stores import is_remote, may_exist, store_of
 from ..keeper import KeeperUnreachable, read_keeper
-from ..nodes import LiveNodes
 from .finding import Finding
 
 _LOW_SPACE = 200 * 1024 * 1024

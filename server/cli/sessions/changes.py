@@ -13,13 +13,14 @@ from ....sessions.plural import plural
 from ....sessions.records import Principal, SessionFilter, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
+from ...control.nodes import LiveNodes
+from ...control.sessions import read_pages
 from ...exit_codes import FAILURE, OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..nodes import LiveNodes
 from ..output import complain, say, say_json
 from .filters import parse_duration
-from .lookup import find_session, read_pages
+from .lookup import find_session
 from .tool_calls import ToolCaller
 
 _CLOSED_STATUSES = (Status.CLOSED, Status.CLOSING)

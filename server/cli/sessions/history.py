@@ -12,10 +12,10 @@ from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, Sess
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ...config.secrets import redactor_of
+from ...control.nodes import LiveNodes
 from ...exit_codes import OK
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..nodes import LiveNodes
 from ..output import ago, plain_lines, say, say_json, table
 
 WIDTH = 100

@@ -1,199 +1,172 @@
-"""`statehold sessions list` and `show`: the stored sessions, as the processes that hold them report them."""
+"""`statehold sessions list` and `show`: documents of control/sessions.py as text, or as they are."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....sessions.json_codec import JSON
-from ....sessions.lifecycle import OPEN, Status
-from ....sessions.records import LOCAL, JournalKind, JournalRecord, SessionFilter, SessionRecord
-from ....sessions.store.sql import SQLStore
-from ....sessions.views import describe, describe_binding, expiry, timestamp
-from ...config.model import Config
 from ...exit_codes import OK
 from ..command_line import CommandLine
-from ..nodes import LiveNodes
-from ..output import ago, pairs, plain, say, say_json, span, table, until
-from .filters import filter_fields
-from .lookup import parse_owner, read_pages, show_owner
+from ..output import (
+    Column,
+    ago,
+    fitted_table,
+    pairs,
+    plain,
+    say,
+    say_json,
+    seconds_of,
+    span,
+    until,
+)
+
+LOCAL_OWNER = "local"
+_LABELS = ("user_id", "agent_id", "team_id", "workflow_id")
+_COLOURS = {
+    "active": "green",
+    "idle": "cyan",
+    "creating": "yellow",
+    "paused": "dim",
+    "error": "red",
+    "closing": "yellow",
+    "closed": "dim",
+}
 
 
-async def list_sessions(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:
-    """Print the sessions that fit the filter."""
-    statuses = [Status(name) for name in arguments.status or ()]
-    if not statuses and not arguments.all:
-        statuses = [*OPEN, Status.CLOSING]
-    if Status.ACTIVE in statuses:
-        # Only the process that holds a session knows that it is active.
-        statuses.append(Status.IDLE)
-    session_filter = SessionFilter(
-        owner=parse_owner(arguments.owner),
-        statuses=sorted(set(statuses)) or None,
-        **filter_fields(arguments),
-    )
-    records, more = (
-        ([], False) if store is None else await read_pages(store, session_filter, arguments.limit)
-    )
-    live = LiveNodes(config.data, [] if store is None else await store.nodes())
-    await live.ask(record.node for record in records)
-    reported = [live.merge_report(record) for record in records]
-    if arguments.status:
-        reported = [record for record in reported if record.status.value in arguments.status]
+def print_list(document: Mapping[str, Any], arguments: CommandLine, data: object) -> int:
+    """Print the sessions of a data folder. Return the exit code."""
+    sessions: Sequence[Mapping[str, Any]] = document["sessions"]
     if arguments.json:
-        closes_idle = config.on_idle == "close"
-        entries = [_as_json(record, live, closes_idle=closes_idle) for record in reported]
-        say_json({"sessions": entries, "more": more})
+        say_json(document)
         return OK
-    if not reported:
-        say(f"no sessions in {config.data}")
+    if not sessions:
+        say(f"no sessions in {data}")
         return OK
-    say(_table(reported, live, closes_idle=config.on_idle == "close"))
-    if more:
+    now = time.time()
+    has_owners = any(session["owner"] != LOCAL_OWNER for session in sessions)
+    columns = [
+        Column("ID", [session["session_id"] for session in sessions], rank=4),
+        Column("NAME", [session["name"] for session in sessions], rank=9, least=12),
+        Column(
+            "STATUS",
+            [_status(session, now) for session in sessions],
+            rank=8,
+            least=16,
+            colours=[_COLOURS.get(session["status"], "") for session in sessions],
+        ),
+        Column(
+            "SERVICES", [", ".join(session["services"]) for session in sessions], rank=5, least=10
+        ),
+        Column("USED", [ago(seconds_of(session["used_at"]), now) for session in sessions], rank=7),
+        Column(
+            "ENDS", [until(seconds_of(session["ends_at"]), now) for session in sessions], rank=6
+        ),
+        Column("OPEN IN", [session["open_in"] for session in sessions], rank=3, least=10),
+        Column(
+            "OWNER",
+            [session["owner"] if has_owners else "" for session in sessions],
+            rank=8,
+            least=8,
+        ),
+        Column("NAMESPACE", [session["namespace"] for session in sessions], rank=2, least=8),
+    ]
+    if not all(session["name"] for session in sessions):
+        # Without a name the id is the only way to say which one.
+        columns[0].rank = 10
+    say(fitted_table(columns))
+    if document["more"]:
         say(f"... and more: --limit {arguments.limit * 10} shows them")
     return OK
 
 
-def _as_json(record: SessionRecord, live: LiveNodes, *, closes_idle: bool) -> JSON:
-    return {
-        **describe(record, record.status, record.used_at, closes_idle=closes_idle),
-        "owner": show_owner(record),
-        "services": record.services,
-        "open_in": live.describe_node(record.node),
-    }
+def _status(session: Mapping[str, Any], now: float) -> str:
+    text = f"{session['status']} for {span(now - (seconds_of(session['since']) or now))}"
+    return f"{text} ({session['reason']})" if session["reason"] else text
 
 
-def _table(records: list[SessionRecord], live: LiveNodes, *, closes_idle: bool) -> str:
-    now = time.time()
-    head = ("ID", "NAME", "STATUS", "SERVICES", "USED", "ENDS", "OPEN IN", "OWNER", "NAMESPACE")
-    return table(
-        head,
-        [
-            (
-                record.id,
-                record.name,
-                _status(record, now),
-                ", ".join(record.services),
-                ago(record.used_at, now),
-                until(_ends_at(record, closes_idle=closes_idle), now),
-                live.describe_node(record.node),
-                "" if record.owner == LOCAL.key else show_owner(record),
-                record.namespace,
-            )
-            for record in records
-        ],
-    )
-
-
-def _status(record: SessionRecord, now: float) -> str:
-    # A call does not store its changes of the status.
-    idle = record.status is Status.IDLE
-    since = max(record.status_at, record.used_at) if idle else record.status_at
-    text = f"{record.status.value} for {span(now - since)}"
-    return f"{text} ({record.reason})" if record.reason else text
-
-
-def _ends_at(record: SessionRecord, *, closes_idle: bool) -> float | None:
-    if record.status is Status.CLOSED:
-        return record.due_at
-    return expiry(record, record.status, record.used_at, closes_idle=closes_idle)
-
-
-async def show_session(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
-) -> int:
+def print_session(document: Mapping[str, Any], arguments: CommandLine) -> int:
     """Print one session with its services, the end of its journal, and the stderr of its programs."""
-    closes_idle = config.on_idle == "close"
-    live = LiveNodes(config.data, await store.nodes())
-    await live.ask([record.node])
-    record = live.merge_report(record)
-    entries = await store.journal(record.id, last=arguments.last)
-    bindings = live.bindings(record.id)
-    if bindings is None:
-        bindings = [describe_binding(binding) for binding in await store.bindings(record.id)]
-    stderr = await live.stderr(record)
-    state = await store.state(record.id)
     if arguments.json:
-        document = {
-            **_as_json(record, live, closes_idle=closes_idle),
-            "services": bindings,
-            "state_version": state.version if state else 0,
-            "journal": [_entry_as_json(entry) for entry in entries],
-            "stderr": stderr,
-        }
         say_json(document)
         return OK
     now = time.time()
-    say(pairs(_details(record, live, now, closes_idle=closes_idle)))
-    if bindings:
-        head = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
+    say(pairs(_details(document, now)))
+    if bindings := document["services"]:
         keys = ("service", "status", "generation", "last_error")
-        say("\n" + table(head, [[binding[key] for key in keys] for binding in bindings]))
-    if entries:
+        heads = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
+        columns = [
+            Column(head, [binding[key] for binding in bindings], rank=9 - rank, least=12)
+            for rank, (head, key) in enumerate(zip(heads, keys, strict=True))
+        ]
+        say("\n" + fitted_table(columns))
+    if entries := document["journal"]:
         say("\n" + _journal(entries, now))
-    for service, text in stderr.items():
+    for service, text in document["stderr"].items():
         lines = "\n".join(f"  {plain(line)}" for line in text.splitlines())
         say(f"\nstderr of {service}:\n{lines}")
     return OK
 
 
-def _entry_as_json(entry: JournalRecord) -> JSON:
-    times = {"started_at": timestamp(entry.started_at), "ended_at": timestamp(entry.ended_at)}
-    return {**entry.model_dump(mode="json"), **times}
-
-
-def _details(
-    record: SessionRecord, live: LiveNodes, now: float, *, closes_idle: bool
-) -> list[tuple[str, Any]]:
-    times = record.timeouts
-    clocks = (("idle", times.idle), ("paused", times.paused), ("lifetime", times.lifetime))
+def _details(session: Mapping[str, Any], now: float) -> list[tuple[str, Any]]:
+    clocks = [(name, session[f"{name}_seconds"]) for name in ("idle", "paused", "lifetime")]
+    metadata = session["metadata"]
+    status = _status(session, now)
     return [
-        ("id", record.id),
-        ("name", record.name),
-        ("owner", show_owner(record)),
-        ("namespace", record.namespace),
-        ("status", _status(record, now)),
-        ("open in", live.describe_node(record.node)),
-        ("created", ago(record.created_at, now)),
-        ("used", ago(record.used_at, now)),
+        ("id", session["session_id"]),
+        ("name", session["name"]),
+        ("owner", session["owner"]),
+        ("namespace", session["namespace"]),
+        ("status", status),
+        ("open in", session["open_in"]),
+        ("created", ago(seconds_of(session["created_at"]), now)),
+        ("used", ago(seconds_of(session["used_at"]), now)),
         (
-            "purged" if record.status is Status.CLOSED else "ends",
-            until(_ends_at(record, closes_idle=closes_idle), now),
+            "purged" if session["status"] == "closed" else "ends",
+            until(seconds_of(session["ends_at"]), now),
         ),
         ("clocks", ", ".join(f"{name} {span(s) if s else 'never'}" for name, s in clocks)),
-        ("parent", record.parent),
-        *((label.removesuffix("_id"), value) for label, value in record.labels.items()),
-        ("metadata", json.dumps(record.metadata, ensure_ascii=False) if record.metadata else None),
+        ("parent", session["parent"]),
+        *((label.removesuffix("_id"), session[label]) for label in _LABELS),
+        ("metadata", json.dumps(metadata, ensure_ascii=False) if metadata else None),
     ]
 
 
-def _journal(entries: list[JournalRecord], now: float) -> str:
-    return table(
-        ("#", "WHEN", "WHAT", "RESULT", "TOOK"),
+def _journal(entries: Sequence[Mapping[str, Any]], now: float) -> str:
+    return fitted_table(
         [
-            (
-                entry.seq,
-                ago(entry.started_at, now),
-                _describe_entry(entry),
-                entry.status,
-                ""
-                if entry.ended_at is None or entry.kind is not JournalKind.CALL
-                else f"{(entry.ended_at - entry.started_at) * 1000:.0f} ms",
-            )
-            for entry in entries
-        ],
+            Column("#", [entry["seq"] for entry in entries], rank=5),
+            Column(
+                "WHEN", [ago(seconds_of(entry["started_at"]), now) for entry in entries], rank=8
+            ),
+            Column("WHAT", [_describe(entry) for entry in entries], rank=9, least=20),
+            Column(
+                "RESULT",
+                [entry["status"] for entry in entries],
+                rank=7,
+                colours=["red" if entry["status"] == "error" else "" for entry in entries],
+            ),
+            Column("TOOK", [_duration(entry) for entry in entries], rank=6),
+        ]
     )
 
 
-def _describe_entry(entry: JournalRecord) -> str:
-    if entry.kind is JournalKind.CALL:
-        return f"{entry.service}: {entry.tool}"
-    if entry.kind is JournalKind.TRANSITION:
-        request: JSON = entry.request or {}
+def _duration(entry: Mapping[str, Any]) -> str:
+    started_at, ended_at = seconds_of(entry["started_at"]), seconds_of(entry["ended_at"])
+    if started_at is None or ended_at is None or entry["kind"] != "call":
+        return ""
+    return f"{(ended_at - started_at) * 1000:.0f} ms"
+
+
+def _describe(entry: Mapping[str, Any]) -> str:
+    if entry["kind"] == "call":
+        return f"{entry['service']}: {entry['tool']}"
+    if entry["kind"] == "transition":
+        request: Mapping[str, Any] = entry["request"] or {}
         cause = f" ({request['cause']})" if request.get("cause") else ""
         return f"{str(request.get('event')).replace('_', ' ')}{cause}"
-    return entry.kind.value
+    return str(entry["kind"])
 
 
-__all__ = ["list_sessions", "show_session"]
+__all__ = ["print_list", "print_session"]

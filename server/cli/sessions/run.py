@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from ....sessions.errors import StoreUnavailable
+from ....sessions.errors import InvalidArgument, StoreUnavailable
+from ....sessions.json_codec import JSON
 from ....sessions.records import SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config, ConfigError
+from ...control.sessions import SessionDocuments
 from ...exit_codes import FAILURE
 from ...gateway.stores import may_exist, store_of
 from ..command_line import CommandLine
@@ -38,9 +40,10 @@ async def _run(config: Config, arguments: CommandLine) -> int:
     async with _open_store(config, create=action in ("import", "login")) as store:
         match action:
             case "list":
-                from .listing import list_sessions
+                from .listing import print_list
 
-                return await list_sessions(config, store, arguments)
+                document = await _list(config, store, arguments)
+                return print_list(document, arguments, config.data)
             case "close" | "pause" | "resume" | "purge" | "delete":
                 from .changes import change_sessions
 
@@ -72,9 +75,10 @@ async def _run_on(
     """Run an action on one session."""
     match arguments.action:
         case "show":
-            from .listing import show_session
+            from .listing import print_session
 
-            return await show_session(config, store, record, arguments)
+            documents = _documents(config, store)
+            return print_session(await documents.show(record.id, arguments.last), arguments)
         case "history" | "summary":
             from .history import show_history, show_summary
 
@@ -98,6 +102,19 @@ async def _run_on(
             from . import transfer
 
             return await transfer.ACTIONS[arguments.action](config, store, record, arguments)
+
+
+async def _list(config: Config, store: SQLStore | None, arguments: CommandLine) -> JSON:
+    if store is None:
+        return {"sessions": [], "more": False}
+    try:
+        return await _documents(config, store).list(vars(arguments))
+    except InvalidArgument as error:
+        raise CommandError.usage(error.message) from None
+
+
+def _documents(config: Config, store: SQLStore) -> SessionDocuments:
+    return SessionDocuments(store, config.data, closes_idle=config.on_idle == "close")
 
 
 @asynccontextmanager

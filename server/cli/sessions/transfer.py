@@ -21,12 +21,13 @@ from ....sessions.records import LOCAL, Principal, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ...config.model import Config
 from ...config.secrets import redactor_of
+from ...control.sessions import parse_owner
 from ...exit_codes import OK
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import plain, say, say_json
 from .filters import parse_metadata
-from .lookup import find_session, parse_owner
+from .lookup import find_session
 from .tool_calls import ToolCaller, lazy_services
 
 

@@ -23,11 +23,11 @@ from .....sessions.registry import Registry
 from .....sessions.store.sql import SQLStore
 from .....sessions.transitions.create import CreationOptions, timeouts_of
 from ....config.model import Config
+from ....control.sessions import parse_owner, read_pages
 from ....exit_codes import FAILURE, OK
 from ...command_line import CommandLine
 from ...errors import CommandError
 from ...output import plain, say, say_json
-from ..lookup import parse_owner, read_pages
 from ..tool_calls import ToolCaller
 from .agentscope import read_agentscope
 from .agno import read_agno

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -10,14 +12,27 @@ import anyio
 
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
-from ...sessions.node import NODES
+from ...sessions.node import NODES, Node
 from ...sessions.records import NodeRecord, SessionRecord
 from ...sessions.views import seconds_of
-from ..control.requests import ControlRequest, ControlUnavailable
-from ..control.requests import ask as send_request
+from ..sockets.local_socket import send_content
 from ..sockets.request import Refused
+from .requests import ControlRequest, ControlUnavailable
+from .requests import ask as send_request
 
 ANSWER_SECONDS = 3.0
+
+
+class ProcessVerb:
+    """The handler of the verb `process` of a local socket: the pid of the process, and its address."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def __call__(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
+            record = self._node.record
+            await send_content(connection, {"pid": record.pid, "address": record.address})
 
 
 class LiveNodes:
