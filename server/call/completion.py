@@ -1,17 +1,16 @@
 """The words that a shell completes behind `statehold`: commands, sessions, tools, arguments and their values.
 
-The scripts call `statehold complete SHELL WORD...`, with the words of the line up to the cursor. Words go to the shell as
-they are, one a line, and no shell evaluates them. A server is asked only if it runs.
+The scripts of cli/completion.py call `statehold complete -- WORD...` with the words of the line up to the cursor. Words go to
+the shell as they are, one a line, and no shell evaluates them. A server is asked only if it runs.
 """
 
 from __future__ import annotations
 
 import sys
 
-from ..exit_codes import OK, USAGE
+from ..exit_codes import OK
 from ..sockets.request import as_object
 from .connection import Connection, Failure, RequestFailed, ServerLost
-from .output import complain
 from .tools import list_tools
 from .words import OPTIONS, Words
 
@@ -24,49 +23,6 @@ COMMANDS = (
     *("services", "sessions", "skill", "status", "stop", "tools"),
 )
 SECONDS = 2.0
-
-SCRIPTS = {
-    "bash": """\
-_statehold() {
-    local IFS=$'\\n' words=()
-    mapfile -t words < <(statehold complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
-    COMPREPLY=()
-    local word
-    for word in "${words[@]}"; do COMPREPLY+=("$(printf '%q' "$word")"); done
-    [[ ${#words[@]} == 1 && ${words[0]} == *= ]] && compopt -o nospace
-}
-COMP_WORDBREAKS=${COMP_WORDBREAKS//=/}
-COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}
-complete -o default -F _statehold statehold
-""",
-    "zsh": """\
-#compdef statehold
-_statehold() {
-    local -a found
-    found=("${(@f)$(statehold complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    [[ -n $found[1] ]] && compadd -S '' -- "${found[@]}"
-}
-compdef _statehold statehold
-""",
-    "fish": """\
-function __statehold
-    set -l words (commandline -opc) (commandline -ct)
-    statehold complete -- $words[2..-1] 2>/dev/null
-end
-complete -c statehold -f -a '(__statehold)'
-""",
-}
-
-
-def show_script(shell: str) -> int:
-    """Print the script of a shell. Return the exit code."""
-    script = SCRIPTS.get(shell)
-    if script is None:
-        return complain(
-            f"there is no completion for {shell}; there is one for {', '.join(SCRIPTS)}", USAGE
-        )
-    sys.stdout.write(script)
-    return OK
 
 
 def complete(words: Words) -> int:
@@ -133,4 +89,4 @@ def _arguments(words: Words, tool: str, last: str) -> list[str]:
     return []
 
 
-__all__ = ["complete", "show_script"]
+__all__ = ["complete"]

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .remote import RemoteConnection
-
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol/"
 SHARED, SERVER = "shared", "server"
@@ -253,21 +251,6 @@ def request_message(
     }
 
 
-def connect(
-    words: Words, session: str | None, presence: str = ANY, *, starts: bool = True
-) -> Connection | RemoteConnection:
-    """Return the connection of a command: to the server of this machine, or to that of --url.
-
-    Raises:
-        WrongUsage: --url and the options beside it are wrong.
-    """
-    if not words.has("--url"):
-        return Connection(words, session, presence, starts=starts)
-    from .remote import RemoteConnection
-
-    return RemoteConnection(words, session)
-
-
 def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n"
 
@@ -279,7 +262,6 @@ __all__ = [
     "OutOfTime",
     "RequestFailed",
     "ServerLost",
-    "connect",
     "data_folder",
     "request_message",
 ]

@@ -9,13 +9,13 @@ from ..exit_codes import FAILURE, INTERRUPTED, NOT_FOUND, OK, UNKNOWN, USAGE
 from ..sockets.command import ANY, EXISTING, NEW, RESULT_TOKENS, TEXT_ANSWERS, TEXT_ARGUMENTS
 from ..sockets.request import as_list, as_object
 from . import questions
+from .connect import connect
 from .connection import (
     Connection,
     Failure,
     OutOfTime,
     RequestFailed,
     ServerLost,
-    connect,
     data_folder,
 )
 from .output import complain, complain_of, exit_code, show

@@ -8,7 +8,8 @@ import sys
 from ..exit_codes import OK, USAGE
 from ..sockets.command import ANY, EXISTING
 from ..sockets.request import as_list, as_object
-from .connection import Connection, connect
+from .connect import connect
+from .connection import Connection
 from .output import complain
 from .words import Words
 

@@ -56,7 +56,7 @@ def _run(arguments: CommandLine) -> int:
 
             return demo()
         case "completion":
-            from ..call.completion import show_script
+            from .completion import show_script
 
             return show_script(arguments.shell)
         case "skill":

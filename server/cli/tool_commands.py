@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
+from .completion import SCRIPTS
 from .parser import Command, Word
 from .session_commands import JSON_OPTION
-
-_SHELLS = ("bash", "zsh", "fish")
 
 
 def _calls() -> list[click.Option]:
@@ -97,7 +96,7 @@ def tool_commands() -> list[Command]:
             "completion",
             "Print the completion script of a shell.",
             "statehold completion bash",
-            click.Argument(["shell"], type=Word(_SHELLS), help="the shell"),
+            click.Argument(["shell"], type=Word(list(SCRIPTS)), help="the shell"),
         ),
     ]
 

@@ -1,0 +1,54 @@
+"""`statehold completion`: the scripts with which a shell completes words; call/completion.py finds the words."""
+
+from __future__ import annotations
+
+import sys
+
+from ..exit_codes import OK, USAGE
+from .output import complain
+
+SCRIPTS = {
+    "bash": """\
+_statehold() {
+    local IFS=$'\\n' words=()
+    mapfile -t words < <(statehold complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    COMPREPLY=()
+    local word
+    for word in "${words[@]}"; do COMPREPLY+=("$(printf '%q' "$word")"); done
+    [[ ${#words[@]} == 1 && ${words[0]} == *= ]] && compopt -o nospace
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=/}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}
+complete -o default -F _statehold statehold
+""",
+    "zsh": """\
+#compdef statehold
+_statehold() {
+    local -a found
+    found=("${(@f)$(statehold complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    [[ -n $found[1] ]] && compadd -S '' -- "${found[@]}"
+}
+compdef _statehold statehold
+""",
+    "fish": """\
+function __statehold
+    set -l words (commandline -opc) (commandline -ct)
+    statehold complete -- $words[2..-1] 2>/dev/null
+end
+complete -c statehold -f -a '(__statehold)'
+""",
+}
+
+
+def show_script(shell: str) -> int:
+    """Print the script of a shell. Return the exit code."""
+    script = SCRIPTS.get(shell)
+    if script is None:
+        return complain(
+            f"there is no completion for {shell}; there is one for {', '.join(SCRIPTS)}", USAGE
+        )
+    sys.stdout.write(script)
+    return OK
+
+
+__all__ = ["SCRIPTS", "show_script"]
