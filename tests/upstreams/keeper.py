@@ -46,8 +46,8 @@ class Keeper(Quick):
         surroundings = {"cwd": os.getcwd(), "args": sys.argv[1:], "env": dict(os.environ)}
         return text("surroundings", surroundings)
 
-    def tool_refuse(self, *_: object) -> JSON:
-        return {**text("I will not"), "isError": True}
+    def tool_refuse(self, arguments: JSON, *_: object) -> JSON:
+        return {**text(arguments.get("words", "I will not")), "isError": True}
 
     def tool_end(self, *_: object) -> JSON:
         sys.stderr.write("keeper: the end\n")

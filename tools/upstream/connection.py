@@ -210,6 +210,10 @@ class UpstreamConnection:
     def peer(self) -> Peer:
         return self.rpc.peer
 
+    def quote(self, words: str) -> str:
+        """Return words of the server as one line without secrets, of bounded length."""
+        return self.rpc.quote(words)
+
     def stderr_tail(self) -> str:
         """Return the last lines of the server's stderr, without secrets, also after its end; empty if it is remote."""
         return "" if self._rpc is None else self._rpc.stderr_tail()

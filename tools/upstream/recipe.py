@@ -19,7 +19,6 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...sessions.json_codec import JSON
-from ...sessions.one_line import one_line
 from ...sessions.services import RestoreReport, Snapshot
 from ..processes.workdir import private_folder
 from .config import Recipe, RecipeStep
@@ -117,9 +116,10 @@ async def _run_step(
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:
-        raise StepFailed(f"{step.tool} failed: {one_line(error.message)}") from error
+        raise StepFailed(f"{step.tool} failed: {connection.quote(error.message)}") from error
     if result.is_error:
-        raise StepFailed(f"{step.tool} failed: {one_line(_text(result.payload))[:200]}")
+        words = connection.quote(_text(result.payload))
+        raise StepFailed(f"{step.tool} failed: {words[:200]}")
     return result.payload
 
 

@@ -108,6 +108,19 @@ async def test_a_step_that_fails_while_restoring_is_reported_and_not_raised(
     assert report.lost == "the value (refuse failed), the count"
 
 
+async def test_a_step_that_fails_while_saving_quotes_no_secret(serving: Serving) -> None:
+    arguments = {"words": "not for s3cret-v4lue"}
+    step = {"tool": "refuse", "arguments": arguments, "keep": {"all": "text"}}
+    recipe = {"save": [step], "restore": []}
+    service = serving("keeper", recipe=recipe, env={"KEY": "s3cret-v4lue"})
+    connection = await service.open(view(), None)
+    try:
+        with pytest.raises(ServiceUnavailable, match=r"refuse failed: not for \*\*\*"):
+            await connection.snapshot()
+    finally:
+        await connection.aclose()
+
+
 async def test_a_connection_that_dies_of_restoring_is_not_open(
     serving: Serving, leaks: Any
 ) -> None:

@@ -157,8 +157,11 @@ class JsonRpcConnection:
 
     def noise(self) -> str:
         """Return the last text on stdout that is not MCP as one line, without secrets, bounded."""
-        noise = self._transport.noise() if self._transport is not None else ""
-        return self._secrets.describe_failure(noise)
+        return self.quote(self._transport.noise() if self._transport is not None else "")
+
+    def quote(self, words: str) -> str:
+        """Return words of the upstream as one line, without secrets, bounded."""
+        return self._secrets.describe_failure(words)
 
     def stderr_tail(self) -> str:
         """Return the last lines of the upstream's stderr, without secrets; control characters are escaped."""
