@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from ...sessions.journal.redaction import Redactor
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
 from .model import BROWSER_TAG, UPSTREAM_TAG, Config
@@ -100,7 +101,7 @@ def _problem(
 
 
 def _abbreviate(value: object) -> str:
-    text = repr(value)
+    text = Redactor().text(repr(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

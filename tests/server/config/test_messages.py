@@ -29,6 +29,10 @@ from support.settings import SECRET, client_file, refused, toml
         ("[timeouts]\nidle = inf", "timeouts.idle: should be"),
         ("[timeouts]\ncall = 0", "timeouts.call: should be greater than 0"),
         ("timeouts = 5", "timeouts: should be a table of settings, found 5"),
+        (
+            "[summary]\ncommand = 'ask --api-key hunter2'",
+            "found 'ask --api-key [redacted]'",
+        ),
         ("[limits]\nqueue = 1.5", "limits.queue: should be a valid integer"),
         (
             "[limits]\nlive_sessions = 0",
