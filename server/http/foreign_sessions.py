@@ -15,7 +15,7 @@ from typing import Final, cast
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
+from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -43,7 +43,8 @@ _HEADERS: Final = frozenset((b"accept", b"content-type", b"last-event-id"))
 _MCP_HEADERS: Final = b"mcp-"
 _OWN_HEADERS: Final = frozenset((b"connection", b"transfer-encoding", b"date"))
 """The headers of a response that belong to its connection."""
-_MESSAGES_PATH: Final = re.compile("/messages/([0-9a-f]{16})/?")
+_MESSAGES: Final = "/messages/"
+_MESSAGES_PATH: Final = re.compile(f"{_MESSAGES}([0-9a-f]{{16}})/?")
 
 
 def session_prefix(node: str) -> str:
@@ -55,8 +56,8 @@ class ForeignSessions:
     """Passes on a request in a transport session of another node to that node, and passes all others to `app`.
 
     The check of tokens stands in front. With `needs_user`, a request without a principal goes to `app`, which refuses it.
-    If no node holds the session, `app` answers as for every unknown session. A client that leaves is reported to the node
-    that answers, and does not cancel its request.
+    If no node holds the session, `app` answers as for every unknown session. If its node has ended, the answer has the same
+    status, and says how to go on. A client that leaves is reported to the node that answers; its request is not cancelled.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class ForeignSessions:
         except NodeUnreachable as error:
             if error.is_silent or await self._may_live(node):
                 await _silent_node()(scope, receive, send)
-            else:
+            elif scope["path"].startswith(_MESSAGES):
                 await self._app(scope, replay_messages(messages, receive), send)
+            else:
+                await _ended_node()(scope, receive, send)
 
     async def _may_live(self, node: str) -> bool:
         """Whether a node that cannot be reached may still hold its sessions. Without a cluster, it has ended."""
@@ -230,8 +233,24 @@ def _silent_node() -> Response:
         code=CONNECTION_CLOSED,
         message="The process that holds the connection of this client does not answer. Try again later.",
     )
+    return _refusal(error, 503)
+
+
+def _ended_node() -> Response:
+    # Most clients do not initialize again by themselves, but show this to their person or model.
+    error = ErrorData(
+        code=INVALID_REQUEST,
+        message=(
+            "Session not found: Statehold was restarted, and this MCP connection has ended. The call did not run. Connect "
+            "the MCP client again; a session_id stays valid."
+        ),
+    )
+    return _refusal(error, 404)
+
+
+def _refusal(error: ErrorData, status: int) -> Response:
     body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
-    return JSONResponse(body.model_dump(mode="json", by_alias=True), status_code=503)
+    return JSONResponse(body.model_dump(mode="json", by_alias=True), status_code=status)
 
 
 async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:

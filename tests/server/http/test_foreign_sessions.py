@@ -293,6 +293,16 @@ async def test_a_process_with_tokens_and_one_without_know_no_sessions_of_each_ot
                 assert await ping(http, headers) == 404
 
 
+async def test_a_client_of_an_ended_process_is_told_how_to_go_on(urls: list[str]) -> None:
+    async with http_client(urls) as http:
+        headers = {**ACCEPT, "mcp-session-id": f"{'0' * 16}.{'0' * 32}"}
+        refused = await http.post("/mcp", json=message("ping", {}), headers=headers)
+        assert refused.status_code == 404
+        text = refused.json()["error"]["message"]
+        assert text.startswith("Session not found")
+        assert "Connect the MCP client again" in text
+
+
 @pytest.mark.thorough
 async def test_the_session_of_a_killed_process_is_unknown(
     config_file: Path, tmp_path: Path
