@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -82,12 +83,15 @@ def test_a_client_s_file_is_one_that_we_read_and_starts_what_there_is(
 ) -> None:
     """Claude Desktop, Claude Code and Cursor: a file for them is an `mcpServers` file like any other, and ours reads it."""
     monkeypatch.setenv("MCP_BEARER_TOKEN", "secret")
-    [(name, entry)] = load(services=path, environ=dict(os.environ)).upstreams().items()
+    config = load(services=path, environ=dict(os.environ))
+    [(name, entry)] = json.loads(path.read_text(encoding="utf-8"))["mcpServers"].items()
     assert name == "statehold"
-    if entry.command is None:
-        assert entry.url is not None
-        assert re.fullmatch(r"http://127\.0\.0\.1:8931/s/[a-z]+/mcp", entry.url)
+    if "command" not in entry:
+        assert re.fullmatch(
+            r"http://127\.0\.0\.1:8931/s/[a-z]+/mcp", config.upstreams()[name].url or ""
+        )
         return
-    assert (entry.command, entry.args[3]) == ("uv", "statehold")
-    options = parse_command_line(entry.args[4:])
+    assert not config.upstreams()
+    assert (entry["command"], entry["args"][3]) == ("uv", "statehold")
+    options = parse_command_line(entry["args"][4:])
     assert options.config

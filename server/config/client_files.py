@@ -57,6 +57,10 @@ class ClientFile:
     notes: list[str] = field(default_factory=list[str])
 
 
+_RUNNERS: Final = re.compile(r"(?:uvx?|pipx|python[\d.]*|wsl)(?:\.exe)?")
+"""The programs that start Statehold with its name as an argument."""
+_OWN_NAMES: Final = frozenset({"statehold", "statehold.server"})
+
 _YAML_VALUES: Final = (
     ("bool", "^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
     ("int", "^(?:0|-?[1-9][0-9]{0,18})$", "-0123456789"),
@@ -85,21 +89,28 @@ def read_client_file(path: Path) -> ClientFile:
     file = ClientFile()
     unused_keys: dict[str, list[str]] = {}
     left_out: list[str] = []
+    own: list[str] = []
     for name, entry in block.items():
         if not isinstance(entry, dict):
             file.services[name] = entry
-        elif _is_built_in(cast(JSON, entry), dialect):
+            continue
+        if _is_built_in(cast(JSON, entry), dialect):
             left_out.append(name)
-        else:
-            file.services[name], unused = read_entry({**common, **entry}, dialect, unit)
-            if unused:
-                unused_keys[name] = unused
+            continue
+        settings, unused = read_entry({**common, **entry}, dialect, unit)
+        if _starts_statehold(settings):
+            own.append(name)
+            continue
+        file.services[name] = settings
+        if unused:
+            unused_keys[name] = unused
     for name in _excluded(cast(JSON, document), file.services.keys()):
         if isinstance(file.services[name], dict):
             file.services[name]["disabled"] = True
     file.notes = [
         *_note_of_keys(path, unused_keys),
         *_note_of_extensions(path, left_out),
+        *_note_of_itself(path, own),
         *_note_of_places(path, elsewhere),
     ]
     return file
@@ -276,6 +287,18 @@ def _is_built_in(entry: JSON, dialect: Dialect) -> bool:
     return dialect == "zed" and "command" not in entry and "url" not in entry
 
 
+def _starts_statehold(settings: JSON) -> bool:
+    """Whether an entry starts Statehold, which a client of it has beside its other servers."""
+    command, args = settings.get("command"), settings.get("args")
+    if not isinstance(command, str):
+        return False
+    name = Path(command).name
+    words = cast("list[object]", args) if isinstance(args, list) else []
+    return name in _OWN_NAMES or (
+        _RUNNERS.fullmatch(name) is not None and any(word in _OWN_NAMES for word in words)
+    )
+
+
 def _excluded(document: JSON, names: Mapping[str, Any] | Any) -> list[str]:
     """Return the servers that lists of Gemini CLI beside the table turn off."""
     inner: object = document.get("mcp")
@@ -306,6 +329,10 @@ def _note_of_extensions(path: Path, names: list[str]) -> list[str]:
     if not names:
         return []
     return [f"{path}: left out, since only this client can start them: {', '.join(names)}"]
+
+
+def _note_of_itself(path: Path, names: list[str]) -> list[str]:
+    return [f"{path}: left out, since it is Statehold itself: {', '.join(names)}"] if names else []
 
 
 def _note_of_places(path: Path, places: list[str]) -> list[str]:

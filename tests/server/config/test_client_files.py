@@ -11,6 +11,7 @@ import pytest
 from support.settings import SECRET, client_file, refused, toml
 
 from statehold.server.config.load import load
+from statehold.sessions.json_codec import JSON
 
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Claude Desktop": (
@@ -320,6 +321,26 @@ def test_a_file_with_servers_in_other_places_only_names_them(tmp_path: Path) -> 
     assert refused(services=client_file(tmp_path, many)).endswith(
         "servers in p0.servers, p1.servers, p2.servers, p3.servers, p4.servers and 3 more are not read"
     )
+
+
+OWN_ENTRIES: list[JSON] = [
+    {"command": "uv", "args": ["run", "--directory", "/x/statehold", "statehold", "--shared"]},
+    {"command": "/home/x/.venv/bin/statehold", "args": []},
+    {"command": "wsl", "args": ["--exec", "/home/x/uv", "run", "statehold"]},
+    {"command": "python3", "args": ["-m", "statehold.server", "--session", "work"]},
+]
+
+
+@pytest.mark.parametrize("entry", OWN_ENTRIES)
+def test_the_entry_of_statehold_in_the_file_of_its_client_is_left_out(
+    tmp_path: Path, entry: JSON
+) -> None:
+    other = {"command": "uv", "args": ["run", "--directory", "/x/statehold", "server"]}
+    entries = {"ours": entry, "other": other, "npx": {"command": "npx", "args": ["statehold"]}}
+    config = load(services=client_file(tmp_path, {"mcpServers": entries}))
+    assert list(config.upstreams()) == ["other", "npx"]
+    (note,) = config.notes
+    assert note.endswith("left out, since it is Statehold itself: ours")
 
 
 def test_tools_of_a_profile_are_no_servers(tmp_path: Path) -> None:
