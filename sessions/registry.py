@@ -23,7 +23,7 @@ from .lifecycle import Event, Status
 from .live.connector import Connector
 from .live.directory import STORED, Directory
 from .live.quota import Quota
-from .live.session import Binding, Session
+from .live.session import Binding, LiveSession
 from .live.snapshots import Snapshots
 from .records import Principal, SessionFilter
 from .resumption import Orphans
@@ -199,7 +199,9 @@ class Registry:
             "deadlines": len(self.core.deadlines),
         }
 
-    async def create(self, principal: Principal, options: CreationOptions | None = None) -> Session:
+    async def create(
+        self, principal: Principal, options: CreationOptions | None = None
+    ) -> LiveSession:
         """Create a session and open its eager services (T01 to T03). Durable on return.
 
         Raises:
@@ -212,11 +214,13 @@ class Registry:
         self.core.node.require_place(None)
         return await self._creation.create(principal, options or CreationOptions())
 
-    async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
+    async def find(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> LiveSession:
         """Return a session that this node owns, in any open status; see Directory.find."""
         return await self._directory.find(principal, ref, namespace)
 
-    def live(self, principal: Principal, session_id: str) -> Session | None:
+    def live(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""
         return self.access.ready_nowait(principal, session_id)
 
@@ -229,7 +233,7 @@ class Registry:
         """Look for the owner of another node's session again; see Directory.forget_owner."""
         self._directory.forget_owner(session_id)
 
-    def owned_sessions(self) -> list[Session]:
+    def owned_sessions(self) -> list[LiveSession]:
         """Return every session this node owns, of all principals; for operators."""
         return list(self._directory)
 
@@ -251,7 +255,9 @@ class Registry:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
         return await self._directory.page(principal, session_filter)
 
-    async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
+    async def ready(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> LiveSession:
         """Return a session that is idle or active; resume it or wait for its recovery if necessary.
 
         Raises:
@@ -260,7 +266,9 @@ class Registry:
         """
         return await self.access.ready(principal, ref, namespace)
 
-    async def pause(self, principal: Principal, ref: str, *, cause: str = "requested") -> Session:
+    async def pause(
+        self, principal: Principal, ref: str, *, cause: str = "requested"
+    ) -> LiveSession:
         """Pause a session (T08); pausing a paused one does nothing.
 
         Raises:
@@ -271,7 +279,7 @@ class Registry:
             raise busy(session)
         return session
 
-    async def resume(self, principal: Principal, ref: str) -> Session:
+    async def resume(self, principal: Principal, ref: str) -> LiveSession:
         """Resume a session (T09) and reopen its connections; the notice of each binding says what was restored."""
         session = await self._directory.find(principal, ref)
         if session.status is Status.PAUSED:
@@ -289,7 +297,7 @@ class Registry:
         """Close a session (T12, T13). Return its description and whether it was closed already."""
         return await self.closing.close_by_ref(principal, ref, force=force, reason=reason)
 
-    async def extend(self, principal: Principal, ref: str, seconds: float) -> Session:
+    async def extend(self, principal: Principal, ref: str, seconds: float) -> LiveSession:
         """Move the end of a session's lifetime by `seconds`, at most to the longest lifetime from now.
 
         A session without an end stays without. Negative seconds shorten it, down to now.
@@ -305,7 +313,7 @@ class Registry:
 
     async def restart(
         self, principal: Principal, ref: str, services: Sequence[str] | None = None
-    ) -> Session:
+    ) -> LiveSession:
         """Replace the live connections of a session by fresh ones (T15 when it was in error).
 
         Raises:
@@ -328,7 +336,7 @@ class Registry:
             self.core.budget.mark_idle(session.id)
         return session
 
-    async def bind(self, principal: Principal, ref: str, service: str) -> Session:
+    async def bind(self, principal: Principal, ref: str, service: str) -> LiveSession:
         """Bind a service to a session; binding it twice does nothing."""
         configured = self._creation.service(service)
         await self.ready(principal, ref)
@@ -345,7 +353,7 @@ class Registry:
             await self.connector.connect(session, session.bindings[service])
         return session
 
-    async def unbind(self, principal: Principal, ref: str, service: str) -> Session:
+    async def unbind(self, principal: Principal, ref: str, service: str) -> LiveSession:
         """Unbind a service from a session: close its connection and delete its snapshots."""
         self._creation.service(service)
         async with self.access.hold(principal, ref) as session:
@@ -362,10 +370,10 @@ class Registry:
 
     # A lost connection and a fenced session end in parts that are built on the connector and the directory.
 
-    def _recover(self, session: Session, binding: Binding, contenders: Collection[str]) -> None:
+    def _recover(self, session: LiveSession, binding: Binding, contenders: Collection[str]) -> None:
         self.spawn(self._recovery.recover, session, binding, contenders)
 
-    def _drop_fenced(self, session: Session) -> None:
+    def _drop_fenced(self, session: LiveSession) -> None:
         logger.error("session %s was taken over by another process", session.id)
         self.spawn(self.closing.drop, session)
 

@@ -25,7 +25,7 @@ from .json_codec import loads
 from .live.bindings import is_orphan, is_resumable
 from .live.connection import LiveConnection
 from .live.connector import Connector, unreported_notice
-from .live.session import Binding, Session
+from .live.session import Binding, LiveSession
 from .records import BindingStatus, HistoryFilter, JournalKind, JournalRecord, ReceiptRecord
 from .services import Resumption, ToolResult
 from .store.base import RESTARTED
@@ -61,7 +61,7 @@ class Orphans:
         self._connector = connector
         self._interrupted_calls = InterruptedCalls(core, admission, running_operations)
 
-    async def resume(self, session: Session) -> None:
+    async def resume(self, session: LiveSession) -> None:
         """Resume the orphans of a session, under `session.changing`, and settle the calls that were in flight.
 
         Those that are gone become lost. One whose other end does not answer stays an orphan: the next call tries again.
@@ -79,14 +79,14 @@ class Orphans:
         if orphans or not session.bindings.keys() >= set(session.record.services):
             await self._interrupted_calls.settle(session)
 
-    async def end(self, session: Session, bindings: Iterable[Binding]) -> None:
+    async def end(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
         """End those of the bindings that are orphans, each within its bound."""
         async with anyio.create_task_group() as tasks:
             for binding in bindings:
                 if is_orphan(binding) and is_resumable(binding):
                     tasks.start_soon(self._end, session, binding)
 
-    async def _end(self, session: Session, binding: Binding) -> None:
+    async def _end(self, session: LiveSession, binding: Binding) -> None:
         live = self._connector.orphan_connection(session, binding, None)
         live.start(self._core.tasks.start)
         with anyio.move_on_after(END_SECONDS), suppress(SessionError):
@@ -105,7 +105,7 @@ class InterruptedCalls:
         self._admission = admission
         self._running_operations = running_operations
 
-    async def settle(self, session: Session) -> None:
+    async def settle(self, session: LiveSession) -> None:
         """Settle every interrupted call of a session, or wait for its answer in the background.
 
         Called before the session takes calls. A repeat waits for the answer that the call waits for.
@@ -131,7 +131,7 @@ class InterruptedCalls:
                 # It may have been sent over the connection before this one.
                 await self._record_unknown(session, call)
 
-    async def _repeat_notices(self, session: Session, calls: Sequence[InterruptedCall]) -> None:
+    async def _repeat_notices(self, session: LiveSession, calls: Sequence[InterruptedCall]) -> None:
         """Make the notice of a replaced connection due again if only the answer of an interrupted call can have had it."""
         candidates = {
             service: binding
@@ -151,7 +151,7 @@ class InterruptedCalls:
 
     def _begin(
         self,
-        session: Session,
+        session: LiveSession,
         live: LiveConnection,
         resumption: Resumption,
         call: InterruptedCall,
@@ -168,7 +168,7 @@ class InterruptedCalls:
 
     async def _wait(
         self,
-        session: Session,
+        session: LiveSession,
         resumption: Resumption,
         call: InterruptedCall,
         operation: Operation,
@@ -191,11 +191,11 @@ class InterruptedCalls:
                 self._running_operations.end(operation)
                 self._admission.release(session)
 
-    async def _record_unknown(self, session: Session, call: InterruptedCall) -> None:
+    async def _record_unknown(self, session: LiveSession, call: InterruptedCall) -> None:
         await self._record(session, call, OutcomeUnknown("The server ended during the call."))
 
     async def _record(
-        self, session: Session, call: InterruptedCall, outcome: ToolResult | SessionError
+        self, session: LiveSession, call: InterruptedCall, outcome: ToolResult | SessionError
     ) -> ReceiptRecord:
         core, now = self._core, self._core.clock.now()
         receipt = close_receipt(call.receipt, outcome, now, core.policy.receipt_bytes)
@@ -214,7 +214,7 @@ class InterruptedCalls:
         await self._save(session, entry, receipts=[receipt])
         return receipt
 
-    async def _forget(self, session: Session, call: InterruptedCall) -> None:
+    async def _forget(self, session: LiveSession, call: InterruptedCall) -> None:
         """Free the id of a call that was not sent: its repeat may run."""
         now = self._core.clock.now()
         update = {"status": "connection_lost", "ended_at": now, "error": RESTARTED}
@@ -223,7 +223,7 @@ class InterruptedCalls:
 
     async def _save(
         self,
-        session: Session,
+        session: LiveSession,
         entry: JournalRecord,
         *,
         receipts: Sequence[ReceiptRecord] = (),

@@ -15,7 +15,7 @@ TWINS = {
     "CallOptions": {"client", SYNC},
     "Client": {"client", SYNC},
     "Run": {"client", SYNC},
-    "Session": {"client", SYNC, MCPSTORE, "sessions/live"},
+    "Session": {"client", SYNC, MCPSTORE},
     "SessionBlock": {"client", SYNC, MCPSTORE},
     "State": {"client", SYNC},
     "ToolSource": {"client/integrations", SYNC},

@@ -11,7 +11,7 @@ import anyio
 from ...sessions.errors import ServiceNotBound, ServiceUnavailable, SessionBusy
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Event, Status
-from ...sessions.live.session import Binding, Session
+from ...sessions.live.session import Binding, LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser.connection import BrowserConnection
@@ -50,7 +50,7 @@ async def take_screenshot(
 
 
 @asynccontextmanager
-async def _resumed_session(registry: Registry, session: Session) -> AsyncGenerator[None]:
+async def _resumed_session(registry: Registry, session: LiveSession) -> AsyncGenerator[None]:
     """Resume a paused session for the block and pause it again at the end, unless it was used meanwhile."""
     if session.status is not Status.PAUSED:
         yield
@@ -72,7 +72,7 @@ async def _resumed_session(registry: Registry, session: Session) -> AsyncGenerat
             await registry.pausing.give_back(session)
 
 
-def _find_browser(session: Session) -> Binding:
+def _find_browser(session: LiveSession) -> Binding:
     """Return the binding of the browser that a session uses.
 
     Raises:

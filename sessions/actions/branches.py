@@ -15,7 +15,7 @@ from ..core import Core
 from ..errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from ..lifecycle import Status
 from ..live.directory import Directory
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..live.snapshots import Snapshots
 from ..policy import Policy
 from ..records import Principal, StateRecord
@@ -56,8 +56,8 @@ class ServiceCopy:
 class ForkOutcome:
     """The parent, the new children, and the copies of the parent's services."""
 
-    parent: Session
-    children: list[Session]
+    parent: LiveSession
+    children: list[LiveSession]
     services: list[ServiceCopy]
 
 
@@ -131,12 +131,12 @@ class Branches:
     async def _create_children(
         self,
         principal: Principal,
-        parent: Session,
+        parent: LiveSession,
         state: StateRecord,
         source: ForkSource,
         names: Sequence[str | None],
-    ) -> list[Session]:
-        children: list[Session] = []
+    ) -> list[LiveSession]:
+        children: list[LiveSession] = []
         try:
             for name in names:
                 options = _options_of(parent, state, name, self._core.policy)
@@ -148,7 +148,9 @@ class Branches:
             raise
         return children
 
-    async def save_services(self, parent: Session) -> tuple[list[ServiceCopy], dict[str, bytes]]:
+    async def save_services(
+        self, parent: LiveSession
+    ) -> tuple[list[ServiceCopy], dict[str, bytes]]:
         """Save each service once, durably; use the last snapshot of a service without a live connection."""
         copies: dict[str, ServiceCopy] = {}
         snapshots: dict[str, bytes] = {}
@@ -165,7 +167,7 @@ class Branches:
                 tasks.start_soon(save, binding)
         return [copies[name] for name in parent.bindings], snapshots
 
-    async def _data(self, parent: Session, binding: Binding) -> tuple[bytes | None, str | None]:
+    async def _data(self, parent: LiveSession, binding: Binding) -> tuple[bytes | None, str | None]:
         """Return the snapshot of a connection for the children, and a note about it."""
         if binding.service.pause != "snapshot":
             return None, "It saves nothing: the children get fresh connections."
@@ -247,7 +249,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _options_of(
-    parent: Session, state: StateRecord, name: str | None, policy: Policy
+    parent: LiveSession, state: StateRecord, name: str | None, policy: Policy
 ) -> CreationOptions:
     record = parent.record
     timeouts = policy.renamed(record.timeouts, before=record.name, after=name)

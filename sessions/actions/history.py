@@ -22,7 +22,7 @@ from ..json_codec import JSON
 from ..lifecycle import Status
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import (
     HistoryFilter,
     JournalKind,
@@ -54,7 +54,7 @@ class Histories:
         self._quota = quota
         self._directory = directory
         self._access = access
-        self.on_message: Callable[[Session], None] = _nothing
+        self.on_message: Callable[[LiveSession], None] = _nothing
         """Called with a session after a message was added to it."""
 
     async def page(
@@ -115,7 +115,7 @@ class Histories:
 
     async def note(
         self, principal: Principal, ref: str, role: str, content: str, run: str | None = None
-    ) -> tuple[Session, JSON]:
+    ) -> tuple[LiveSession, JSON]:
         """Add a message to the journal, durable on return; a paused session stays paused.
 
         Raises:
@@ -137,7 +137,7 @@ class Histories:
         async with self._access.hold(principal, ref) as session:
             return session, await self._note(session, role, content, run)
 
-    async def _note(self, session: Session, role: str, content: str, run: str | None) -> JSON:
+    async def _note(self, session: LiveSession, role: str, content: str, run: str | None) -> JSON:
         self._quota.check(session.record.owner, len(content) + OVERHEAD)
         content = await self._core.redactions.prose(content, session.record.owner)
         now = self._core.clock.now()
@@ -173,7 +173,7 @@ class Histories:
 
     async def write_summary(
         self, principal: Principal, ref: str, text: str, topics: list[str]
-    ) -> Session:
+    ) -> LiveSession:
         """Store a host's own summary in place of the one before, durable on return.
 
         Raises:
@@ -187,7 +187,7 @@ class Histories:
             await self._write_summary(session, text, topics)
             return session
 
-    async def _write_summary(self, session: Session, text: str, topics: list[str]) -> None:
+    async def _write_summary(self, session: LiveSession, text: str, topics: list[str]) -> None:
         redact, owner = self._core.redactions.prose, session.record.owner
         self._quota.check(owner, len(text) + sum(map(len, topics)))
         text = await redact(text, owner)
@@ -203,11 +203,11 @@ class Histories:
         )
 
 
-def _nothing(session: Session) -> None: ...
+def _nothing(session: LiveSession) -> None: ...
 
 
 async def summarize(
-    store: Store, record: SessionRecord, redactor: Redactor, session: Session | None = None
+    store: Store, record: SessionRecord, redactor: Redactor, session: LiveSession | None = None
 ) -> JSON:
     """Return the summary of a stored session; see History.summary. Pass `session` if this process holds it."""
     counts = await store.journal_counts(record.id)
@@ -218,7 +218,7 @@ async def summarize(
     }
 
 
-async def _material(store: Store, record: SessionRecord, session: Session | None) -> Material:
+async def _material(store: Store, record: SessionRecord, session: LiveSession | None) -> Material:
     read_history, key = store.history, record.id
     calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
     failed_calls = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
@@ -293,7 +293,9 @@ def show(entry: JournalRecord) -> JSON:
     return {key: value for key, value in fields.items() if value is not None}
 
 
-def show_in_session(entry: JournalRecord, record: SessionRecord, session: Session | None) -> JSON:
+def show_in_session(
+    entry: JournalRecord, record: SessionRecord, session: LiveSession | None
+) -> JSON:
     """Return an entry as show() does; a started call that no longer runs gets the status `outcome_unknown`."""
     fields = show(entry)
     if entry.status == STARTED and entry.kind is JournalKind.CALL:

@@ -18,7 +18,7 @@ from ..journal.redaction import Redactor
 from ..lifecycle import Event, Status
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..live.snapshots import decode_snapshot, encode_snapshot
 from ..live.write_size import entries_bytes
 from ..policy import Policy
@@ -250,7 +250,7 @@ async def _write_session(
     operation: Operation | None,
 ) -> None:
     """Write the session in parts while it is `creating` and no caller can use it; the last part releases it."""
-    session = Session(
+    session = LiveSession(
         record,
         state,
         store=target.core.store,
@@ -296,7 +296,7 @@ def _binding(target: ImportTarget, session_id: str, binding: BindingPart) -> Bin
 
 
 async def _release_session(
-    session: Session,
+    session: LiveSession,
     document: Document,
     snapshots: list[SnapshotRecord],
     receipts: list[ReceiptRecord],
@@ -319,7 +319,7 @@ async def _release_session(
 
 
 def _snapshots(
-    target: ImportTarget, session: Session, document: Document, bindings: list[BindingPart]
+    target: ImportTarget, session: LiveSession, document: Document, bindings: list[BindingPart]
 ) -> list[SnapshotRecord]:
     now = target.core.clock.now()
     contents = {
@@ -349,7 +349,7 @@ def _receipt(receipt: ReceiptPart, session_id: str) -> ReceiptRecord:
     return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)
 
 
-async def _delete_partial(target: ImportTarget, session: Session) -> None:
+async def _delete_partial(target: ImportTarget, session: LiveSession) -> None:
     """Delete a session that could not be written completely. If that fails, the next start closes it."""
     try:
         now = target.core.clock.now()

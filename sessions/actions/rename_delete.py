@@ -10,7 +10,7 @@ from ..core import Core
 from ..errors import SessionBusy
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import Principal
 from ..state.patch import copy_json, merge_patch, size_of
 from ..transitions.access import Access
@@ -50,7 +50,7 @@ class RenameDelete:
         name: str | _Same | None = SAME,
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Session:
+    ) -> LiveSession:
         """Give a session another name, or none, and apply a merge patch to its metadata, where null deletes.
 
         Raises:

@@ -14,7 +14,7 @@ from ..json_codec import JSON
 from ..lifecycle import Status
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import HistoryFilter, JournalKind, JournalRecord, Principal
 from ..transitions.access import Access
 from ..validation import label
@@ -37,7 +37,7 @@ class Runs:
 
     async def write(
         self, principal: Principal, ref: str, run: str, status: RunStatus, error: str | None = None
-    ) -> tuple[Session, JSON]:
+    ) -> tuple[LiveSession, JSON]:
         """Begin a run, or end the newest one of this id; durable on return. Return its entry.
 
         An id may be used again: each beginning gets an entry. The end of a run without a beginning gets one, too. A paused
@@ -55,7 +55,7 @@ class Runs:
             return session, await self._write(session, run, status, error)
 
     async def _write(
-        self, session: Session, run: str, status: RunStatus, error: str | None
+        self, session: LiveSession, run: str, status: RunStatus, error: str | None
     ) -> JSON:
         core, now = self._core, self._core.clock.now()
         if error is not None:
@@ -84,7 +84,7 @@ class Runs:
             session.idle_since = now
         return show(entry)
 
-    async def _running_entry(self, session: Session, run: str) -> JournalRecord | None:
+    async def _running_entry(self, session: LiveSession, run: str) -> JournalRecord | None:
         """Return the newest entry of a run if it has not ended."""
         newest = HistoryFilter(kinds=[JournalKind.RUN], runs=[run], limit=1)
         entries = await self._core.store.history(session.id, newest)

@@ -15,7 +15,7 @@ from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.bindings import has_orphans
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Session, UnconfirmedUpdates
+from ..live.session import LiveSession, UnconfirmedUpdates
 from ..records import JournalKind, Principal, StateRecord
 from ..services import ToolResult
 from ..state.patch import MISSING, Mode, copy_json, size_of, tokens_of, update_state, value_at
@@ -160,7 +160,7 @@ class States:
         raise SessionBusy("The session keeps changing.")
 
     async def _journal(
-        self, session: Session, newer: StateRecord | None, in_run: RunChange | None
+        self, session: LiveSession, newer: StateRecord | None, in_run: RunChange | None
     ) -> None:
         core = self._core
         if newer is None or in_run is None or not core.policy.journal_calls:
@@ -193,7 +193,7 @@ class States:
 
 
 async def change_state(
-    session: Session,
+    session: LiveSession,
     change: Change,
     quota: Quota | None = None,
     *,
@@ -222,7 +222,7 @@ async def change_state(
 
 
 async def _propose(
-    session: Session, change: Change, quota: Quota | None, *, live: bool, in_thread: bool
+    session: LiveSession, change: Change, quota: Quota | None, *, live: bool, in_thread: bool
 ) -> tuple[StateRecord, UnconfirmedUpdates] | None:
     async with session.revising:
         while True:
@@ -245,7 +245,7 @@ async def _propose(
         return proposed, session.propose_state(proposed)
 
 
-def _can_change(session: Session, live: bool) -> bool:
+def _can_change(session: LiveSession, live: bool) -> bool:
     """Whether the state of a session can be changed now: it is open, and with `live` idle or active."""
     return not session.ownership_ended.is_set() and session.status in (LIVE if live else OPEN)
 

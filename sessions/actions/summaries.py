@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, NameTaken, SessionError, SessionFenced, St
 from ..journal.model_answer import ModelAnswer
 from ..json_codec import JSON
 from ..live.directory import Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import HistoryFilter, JournalKind, Principal, SessionRecord, SummaryRecord
 from ..store.base import Write
 from ..transitions.create import validate_name
@@ -65,7 +65,7 @@ class Summaries:
         self.model: Summarize | None = None
         self._triggers = core.policy.summaries
 
-    def note_message(self, session: Session) -> None:
+    def note_message(self, session: LiveSession) -> None:
         """Count a message, and write a summary in the background when enough came."""
         most = self._triggers.every_messages
         if self.model is None or not most:
@@ -78,18 +78,18 @@ class Summaries:
         while len(self._messages) > COUNTED:
             del self._messages[next(iter(self._messages))]
 
-    def note_paused(self, session: Session) -> None:
+    def note_paused(self, session: LiveSession) -> None:
         """Write a summary of a paused session in the background, if that is configured."""
         if self._triggers.on_pause:
             self._start(session)
 
-    def note_closed(self, session: Session) -> None:
+    def note_closed(self, session: LiveSession) -> None:
         """Write a summary of a closed session in the background, if that is configured."""
         self._messages.pop(session.id, None)
         if self._triggers.on_close and session.record.reason not in UNUSED:
             self._start(session)
 
-    def _start(self, session: Session) -> None:
+    def _start(self, session: LiveSession) -> None:
         if self.model is None or session.id in self._pending or len(self._pending) >= WAITING:
             return
         principal = Principal.of_key(session.record.owner)

@@ -17,7 +17,7 @@ from ..concurrency import RaceLost, race
 from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
 from ..json_codec import JSON
 from ..live.connection import LiveConnection, OpenQuestions
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..services import CallContext
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class WaitProgress:
             await self._ctx.progress(self.reported_seconds, None, message)
 
 
-QuestionOrigin: TypeAlias = "tuple[OpenQuestions, Session, str]"
+QuestionOrigin: TypeAlias = "tuple[OpenQuestions, LiveSession, str]"
 """Origin of the questions of a call: the open questions of its connection, its session, and its tool."""
 
 
@@ -261,7 +261,7 @@ def enforce_deadline(
 
 
 @contextmanager
-def end_with_session(session: Session) -> Generator[None]:
+def end_with_session(session: LiveSession) -> Generator[None]:
     """Cancel the block when the session is closed or the process ends.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from ..attribution import NOTICE_MEMBER
 from ..json_codec import JSON
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..services import ToolResult, ToolSpec
 
 NOTICE_META: Final = "statehold/notice"
@@ -92,7 +92,7 @@ class NoticePart:
 class Delivery:
     """The notice that one answer carries. It counts as delivered unless the transport calls revert()."""
 
-    def __init__(self, session: Session, general: str | None, parts: list[NoticePart]) -> None:
+    def __init__(self, session: LiveSession, general: str | None, parts: list[NoticePart]) -> None:
         self.session = session
         self._general = general
         self._parts = parts
@@ -121,7 +121,7 @@ class Delivery:
         return True
 
 
-def take_notices(session: Session, *bindings: Binding) -> Delivery | None:
+def take_notices(session: LiveSession, *bindings: Binding) -> Delivery | None:
     """Take the notices of the session and of replaced connections for the next result; None when none is due."""
     general, session.notice = session.notice, None
     parts: list[NoticePart] = []

@@ -6,7 +6,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ..core import Core
-from ..live.session import Session
+from ..live.session import LiveSession
 from .idempotency import ReceiptMemory
 
 TOTAL_BYTES: Final = 256 << 20
@@ -18,11 +18,11 @@ class ReceiptMemories:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._memories: WeakKeyDictionary[Session, ReceiptMemory] = WeakKeyDictionary()
+        self._memories: WeakKeyDictionary[LiveSession, ReceiptMemory] = WeakKeyDictionary()
         self._bytes = 0
         """Upper bound of the bytes of all results; it includes those of sessions that were given up since."""
 
-    def of(self, session: Session) -> ReceiptMemory:
+    def of(self, session: LiveSession) -> ReceiptMemory:
         memory = self._memories.get(session)
         if memory is None:
             core, epoch = self._core, session.record.epoch

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import Core
 from ..journal.entries import CallEntry
 from ..json_codec import JSON
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..records import Principal
 from ..services import CallContext, ToolResult, ToolSpec
 from .deadline import WaitProgress
@@ -49,7 +49,7 @@ class Call:
     """The progress of one call through the router. It lives as long as the call."""
 
     request: Request
-    session: Session
+    session: LiveSession
     binding: Binding
     context: CallContext
     operation: Operation | None = None

@@ -29,7 +29,7 @@ from ..errors import (
 from ..journal.entries import excerpt
 from ..json_codec import JSON
 from ..live.connection import LiveConnection
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..registry import Registry
 from ..services import Answering, CallContext, RequestSender, ToolResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
@@ -118,7 +118,7 @@ class Router:
             return operation, CallReceipts(self._core, call)
         return operation, self._memories.of(session)
 
-    async def _forget(self, session: Session, acknowledged_operations: Sequence[str]) -> None:
+    async def _forget(self, session: LiveSession, acknowledged_operations: Sequence[str]) -> None:
         """Delete the receipts of results that the caller has acknowledged."""
         memory = self._memories.of(session)
         stored_ids = [
@@ -270,7 +270,7 @@ class Router:
 
     async def request_service(
         self, request: Request, method: str, params: JSON, context: CallContext
-    ) -> tuple[JSON, Session]:
+    ) -> tuple[JSON, LiveSession]:
         """Send an MCP request other than tools/call to a service of a session (resources, prompts).
 
         Raises:
@@ -299,7 +299,7 @@ class Router:
             registry.admission.release(session)
 
 
-def _binding(session: Session, service: str) -> Binding:
+def _binding(session: LiveSession, service: str) -> Binding:
     binding = session.bindings.get(service)
     if binding is None:
         raise ServiceNotBound(
@@ -323,7 +323,7 @@ def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
     return isinstance(error, ConnectionLost) or call.repeatable
 
 
-def _timed_out(session: Session, binding: Binding, method: str) -> CallTimedOut:
+def _timed_out(session: LiveSession, binding: Binding, method: str) -> CallTimedOut:
     return CallTimedOut(
         f"{method} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
         session_id=session.id,

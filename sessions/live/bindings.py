@@ -6,18 +6,18 @@ from typing import Final
 
 from ..records import BindingStatus
 from ..store.base import RESTARTED
-from .session import Binding, Session
+from .session import Binding, LiveSession
 
 REASON_LENGTH: Final = 300
 """Characters of the `reason` of a session."""
 
 
-def missing_bindings(session: Session) -> list[Binding]:
+def missing_bindings(session: LiveSession) -> list[Binding]:
     """Return the bindings whose connection was lost or could not be opened."""
     return [binding for binding in session.bindings.values() if binding.record.status.missing]
 
 
-def lost_reason(session: Session) -> str | None:
+def lost_reason(session: LiveSession) -> str | None:
     """Return the `reason` of a session whose lost connections could not be opened again; None when it has lost none."""
     for binding in missing_bindings(session):
         error = binding.record.last_error
@@ -38,7 +38,7 @@ def is_resumable(binding: Binding) -> bool:
     return record.resume_token is not None and record.config_hash == binding.service.config_hash
 
 
-def has_orphans(session: Session) -> bool:
+def has_orphans(session: LiveSession) -> bool:
     """Whether an earlier process left connections of a session that this one has not resumed."""
     return any(map(is_orphan, session.bindings.values()))
 

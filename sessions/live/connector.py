@@ -28,7 +28,7 @@ from .bindings import is_orphan, lost_reason
 from .connection import LiveConnection
 from .contention import CONTENDED, Contention
 from .outages import Outages
-from .session import Binding, Session
+from .session import Binding, LiveSession
 from .snapshots import UNSTORED, Snapshots, save_quietly
 
 logger = logging.getLogger("statehold.sessions")
@@ -52,7 +52,7 @@ class Connector:
         self,
         core: Core,
         snapshots: Snapshots,
-        recover: Callable[[Session, Binding, Collection[str]], None],
+        recover: Callable[[LiveSession, Binding, Collection[str]], None],
     ) -> None:
         self._core = core
         self._snapshots = snapshots
@@ -62,7 +62,7 @@ class Connector:
         self._shared_connections: dict[str, LiveConnection] = {}
 
     async def connect(
-        self, session: Session, binding: Binding, *, spacing: float | None = None
+        self, session: LiveSession, binding: Binding, *, spacing: float | None = None
     ) -> LiveConnection:
         """Return the live connection of a binding, opening it when there is none.
 
@@ -90,7 +90,7 @@ class Connector:
         return live
 
     async def _wait_until_open(
-        self, session: Session, binding: Binding, live: LiveConnection
+        self, session: LiveSession, binding: Binding, live: LiveConnection
     ) -> None:
         try:
             await live.wait_until_open()
@@ -100,7 +100,7 @@ class Connector:
         self._note_opened(session, binding, live)
 
     async def _start(
-        self, session: Session, binding: Binding, spacing: float | None = None
+        self, session: LiveSession, binding: Binding, spacing: float | None = None
     ) -> LiveConnection:
         _refuse_ended(session)
         await self._admit(session, binding, spacing)
@@ -140,7 +140,7 @@ class Connector:
         self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
 
-    async def _admit(self, session: Session, binding: Binding, spacing: float | None) -> None:
+    async def _admit(self, session: LiveSession, binding: Binding, spacing: float | None) -> None:
         key, owner = _key_of(session, binding), session.record.owner
         try:
             await self._outages.admit(binding.service.name, key, owner, spacing=spacing)
@@ -149,7 +149,7 @@ class Connector:
             raise
 
     def _outcome_noter(
-        self, session: Session, binding: Binding, *, by_call: bool = True
+        self, session: LiveSession, binding: Binding, *, by_call: bool = True
     ) -> Callable[[SessionError | None], None]:
         """Return the function that is called with the outcome of an opening."""
         name, key, owner = binding.service.name, _key_of(session, binding), session.record.owner
@@ -163,7 +163,7 @@ class Connector:
 
         return note
 
-    async def resume(self, session: Session, binding: Binding) -> None:
+    async def resume(self, session: LiveSession, binding: Binding) -> None:
         """Resume the connection of a binding that outlived its process, under `session.changing`.
 
         If it is gone, it becomes lost. If its other end does not answer, it stays as it is: connect() tries again.
@@ -180,7 +180,7 @@ class Connector:
             await self._wait_until_open(session, binding, live)
 
     def orphan_connection(
-        self, session: Session, binding: Binding, snapshot: Snapshot | None
+        self, session: LiveSession, binding: Binding, snapshot: Snapshot | None
     ) -> LiveConnection:
         """Return the connection of a binding that outlived its process, to be started. Nothing is recorded of it yet."""
         return LiveConnection(
@@ -201,14 +201,14 @@ class Connector:
             since=self._core.clock.now(),
         )
 
-    def _follow_changes(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def _follow_changes(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         if isinstance(live.connection, SelfChanging):
             live.connection.report_changes(
                 partial(self._snapshots.note_own_change, session, binding, live)
             )
 
     async def _record_opening(
-        self, session: Session, binding: Binding, live: LiveConnection
+        self, session: LiveSession, binding: Binding, live: LiveConnection
     ) -> None:
         """Record the result of an opening, even if every waiting caller was cancelled."""
         try:
@@ -220,7 +220,7 @@ class Connector:
         finally:
             live.opening_recorded.set()
 
-    def _note_opened(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def _note_opened(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         record, generation = binding.record, live.view.generation
         if live.resume_token is not None and record.status is BindingStatus.KEPT:
             if max(record.told_generation, 1) < generation:
@@ -259,7 +259,7 @@ class Connector:
             session.record.reason = lost_reason(session)
 
     def _open_failed(
-        self, session: Session, binding: Binding, live: LiveConnection, error: SessionError
+        self, session: LiveSession, binding: Binding, live: LiveConnection, error: SessionError
     ) -> None:
         if binding.live is not live:
             return
@@ -276,7 +276,7 @@ class Connector:
         if not session.holds_connection:
             self._core.budget.release(session.id)
 
-    async def _connect_shared(self, session: Session, binding: Binding) -> LiveConnection:
+    async def _connect_shared(self, session: LiveSession, binding: Binding) -> LiveConnection:
         name = binding.service.name
         if not self._has_shared(name):
             await self._admit(session, binding, None)
@@ -303,7 +303,7 @@ class Connector:
         live = self._shared_connections.get(name)
         return live is not None and live.phase in ("opening", "open")
 
-    def _note_lost(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def _note_lost(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
             return
         # The reason may quote the output of a program.
@@ -327,7 +327,7 @@ class Connector:
             self._core.budget.mark_busy(session.id)
             self._recover(session, binding, contenders)
 
-    async def restart(self, session: Session, bindings: Iterable[Binding]) -> None:
+    async def restart(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
         """Replace live connections by new ones, restored from a snapshot taken now, under `session.changing`."""
         for binding in bindings:
             if binding.service.scope == "shared":
@@ -344,12 +344,12 @@ class Connector:
                 binding.update(status=BindingStatus.LOST, last_error="restarted on request")
             await self.connect(session, binding)
 
-    def save_soon(self, session: Session, binding: Binding) -> None:
+    def save_soon(self, session: LiveSession, binding: Binding) -> None:
         """Make a binding's record durable in the background."""
         if not session.ownership_ended.is_set():
             self._core.tasks.spawn(save_quietly, session, [binding.record])
 
-    async def close(self, session: Session, bindings: Iterable[Binding]) -> None:
+    async def close(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings at once, each within its bound."""
         async with anyio.create_task_group() as tasks:
             for binding in bindings:
@@ -368,12 +368,12 @@ class Connector:
             await live.aclose()
 
 
-def _key_of(session: Session, binding: Binding) -> str:
+def _key_of(session: LiveSession, binding: Binding) -> str:
     """Return the name of a session among those that fail to open a service; a shared connection fails for all."""
     return "" if binding.service.scope == "shared" else session.id
 
 
-def _refuse_ended(session: Session) -> None:
+def _refuse_ended(session: LiveSession) -> None:
     if session.fenced:
         raise SessionBusy("Another process took the session over.", session_id=session.id)
     if session.ends or session.ownership_ended.is_set():

@@ -27,7 +27,7 @@ from ..records import BindingStatus, Principal, SessionFilter, SessionRecord, St
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding, format_duration, timestamp
 from .quota import Quota
-from .session import Binding, Session
+from .session import Binding, LiveSession
 
 KNOWN_OWNERS = 10_000
 """Sessions of other nodes whose owner is remembered."""
@@ -43,14 +43,14 @@ class Directory:
     is claimed once, however many tasks look for it at the same time.
     """
 
-    def __init__(self, core: Core, on_fenced: Callable[[Session], None], quota: Quota) -> None:
+    def __init__(self, core: Core, on_fenced: Callable[[LiveSession], None], quota: Quota) -> None:
         self._core = core
         self._on_fenced = on_fenced
         self._quota = quota
         self._closes_idle = core.policy.on_idle == "close"
         self.on_purged: list[Callable[[str], None]] = []
         """Called with the id of a session when nothing of it is left."""
-        self._live: dict[str, Session] = {}
+        self._live: dict[str, LiveSession] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
         self._owners: dict[str, tuple[str, str, int]] = {}
@@ -60,23 +60,23 @@ class Directory:
     def __len__(self) -> int:
         return len(self._live)
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[LiveSession]:
         return iter(list(self._live.values()))
 
-    def get(self, session_id: str) -> Session | None:
+    def get(self, session_id: str) -> LiveSession | None:
         """Return a session of this node, without a check of its owner."""
         return self._live.get(session_id)
 
-    def _owned(self, principal: Principal, session_id: str) -> Session | None:
+    def _owned(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session of this node if it belongs to the caller."""
         session = self._live.get(session_id)
         return session if session is not None and session.record.owner == principal.key else None
 
     def new_session(
         self, record: SessionRecord, state: StateRecord, *, last_seq: int = 0
-    ) -> Session:
+    ) -> LiveSession:
         """Return the session of a record, for keep() once this node owns it in the store."""
-        return Session(
+        return LiveSession(
             record,
             state,
             store=self._core.store,
@@ -90,12 +90,12 @@ class Directory:
             on_fenced=self._on_fenced,
         )
 
-    def keep(self, session: Session) -> None:
+    def keep(self, session: LiveSession) -> None:
         self._live[session.id] = session
         self.name(session)
         self.schedule(session)
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: LiveSession) -> None:
         """Drop a session from memory: it is closed, paused without a live connection, or another node's."""
         # The same session may have been claimed anew under this id.
         if self._live.get(session.id) is session:
@@ -107,20 +107,20 @@ class Directory:
         session.steady.set()
         session.ownership_ended.set()
 
-    def schedule(self, session: Session) -> None:
+    def schedule(self, session: LiveSession) -> None:
         self._core.deadlines.schedule(session.id, session.deadline())
 
-    def name(self, session: Session) -> None:
+    def name(self, session: LiveSession) -> None:
         record = session.record
         if record.name is not None:
             self._names[record.owner, record.namespace, record.name] = record.id
 
-    def unname(self, session: Session) -> None:
+    def unname(self, session: LiveSession) -> None:
         record = session.record
         if record.name is not None:
             self._names.pop((record.owner, record.namespace, record.name), None)
 
-    def ready(self, principal: Principal, session_id: str) -> Session | None:
+    def ready(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""
         session = self._owned(principal, session_id)
         if session is None:
@@ -129,7 +129,9 @@ class Directory:
             return None
         return session if session.status in LIVE else None
 
-    async def find(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
+    async def find(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> LiveSession:
         """Return a session that this node owns; claim it if no other process holds it. It is not resumed.
 
         `ref` is an id, or a name of the caller's.
@@ -157,7 +159,7 @@ class Directory:
 
     def find_here(
         self, principal: Principal, ref: str, namespace: str | None = None
-    ) -> Session | None:
+    ) -> LiveSession | None:
         """Return a session that this node owns, in any status; None when it owns none of that id or name."""
         return self._owned(principal, self._key(principal, ref, namespace))
 
@@ -403,7 +405,7 @@ class Directory:
                     tasks.start_soon(_save_use_of, session)
 
 
-async def _save_use_of(session: Session) -> None:
+async def _save_use_of(session: LiveSession) -> None:
     try:
         await session.save(used_at=session.idle_since)
     except (SessionError, StoreUnavailable):
@@ -445,7 +447,7 @@ def _describe_expiry(record: SessionRecord, reason: str) -> str:
     )
 
 
-def _mark_lost(session: Session) -> None:
+def _mark_lost(session: LiveSession) -> None:
     for binding in session.bindings.values():
         if binding.record.status in (BindingStatus.OPEN, BindingStatus.KEPT):
             binding.update(status=BindingStatus.LOST, last_error=RESTARTED)

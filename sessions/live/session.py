@@ -63,7 +63,7 @@ LOGGED_CAUSE: Final = 300
 REDACTOR = Redactor()
 
 
-def _nothing(session: Session) -> None: ...
+def _nothing(session: LiveSession) -> None: ...
 
 
 class Binding:
@@ -132,7 +132,7 @@ class UnconfirmedUpdates:
     error: SessionBusy | StoreUnavailable | None = None
 
 
-class Session:
+class LiveSession:
     """A session this node owns. It lives from create or claim until it is closed, or paused without a live connection.
 
     Everything but save() is synchronous, so a caller that does not await sees one consistent session. Changes that take
@@ -155,8 +155,8 @@ class Session:
         redactor: Redactor = REDACTOR,
         quota: Quota | None = None,
         closes_idle: bool = False,
-        on_deadline: Callable[[Session], None] = _nothing,
-        on_fenced: Callable[[Session], None] = _nothing,
+        on_deadline: Callable[[LiveSession], None] = _nothing,
+        on_fenced: Callable[[LiveSession], None] = _nothing,
     ) -> None:
         self.record = record
         self.state = state
@@ -211,7 +211,7 @@ class Session:
         self._updates = UnconfirmedUpdates()
 
     def __repr__(self) -> str:
-        return f"<Session {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
+        return f"<LiveSession {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
 
     @property
     def id(self) -> str:
@@ -482,4 +482,4 @@ class Session:
         return fields
 
 
-__all__ = ["Binding", "Session"]
+__all__ = ["Binding", "LiveSession"]

@@ -20,7 +20,7 @@ from ..lifecycle import Status
 from ..records import BindingRecord, HistoryFilter, JournalKind, JournalRecord, SnapshotRecord
 from ..services import Snapshot
 from .connection import LiveConnection
-from .session import Binding, Session
+from .session import Binding, LiveSession
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -68,7 +68,7 @@ class Snapshots:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def find(self, session: Session, binding: Binding) -> Snapshot | None:
+    async def find(self, session: LiveSession, binding: Binding) -> Snapshot | None:
         """Return the snapshot to open a connection from, None when nothing was saved.
 
         Sets `binding.behind` to whether calls were made after it had been saved.
@@ -94,7 +94,9 @@ class Snapshots:
             binding.unreported_losses = binding.unreported_losses or unreported
         return snapshot
 
-    async def is_outdated(self, session: Session, binding: Binding, record: SnapshotRecord) -> bool:
+    async def is_outdated(
+        self, session: LiveSession, binding: Binding, record: SnapshotRecord
+    ) -> bool:
         """Return whether calls that may have changed something followed `record` over a lost connection.
 
         Return False when the journal cannot be read, so that the connection is opened all the same.
@@ -113,7 +115,7 @@ class Snapshots:
             logger.warning("session %s: what was not saved is not known: %s", session.id, error)
             return False
 
-    async def _called_since(self, session: Session, binding: Binding, since: float) -> bool:
+    async def _called_since(self, session: LiveSession, binding: Binding, since: float) -> bool:
         before: int | None = None
         for _ in range(PAGES):
             history_filter = HistoryFilter(kinds=[JournalKind.CALL], before=before, limit=PAGE)
@@ -129,7 +131,7 @@ class Snapshots:
         return False
 
     async def take(
-        self, session: Session, binding: Binding, *, light: bool = False
+        self, session: LiveSession, binding: Binding, *, light: bool = False
     ) -> SnapshotRecord | None:
         """Have a service save a connection, as a checkpoint if `light`; None when it saves nothing or cannot.
 
@@ -160,7 +162,7 @@ class Snapshots:
         )
 
     async def _save_connection(
-        self, session: Session, binding: Binding, live: LiveConnection, light: bool
+        self, session: LiveSession, binding: Binding, live: LiveConnection, light: bool
     ) -> tuple[float, bytes] | None:
         name, error = binding.service.name, None
         try:
@@ -193,27 +195,27 @@ class Snapshots:
         binding.save_error = error
         return None
 
-    async def save(self, session: Session, binding: Binding) -> SnapshotRecord | None:
+    async def save(self, session: LiveSession, binding: Binding) -> SnapshotRecord | None:
         """Take a snapshot and make it durable: take() and keep() in one."""
         record = await self.take(session, binding)
         if record is not None:
             await self.keep(session, record)
         return record
 
-    def note_call(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def note_call(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         """Note that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
         live.called_at = self._core.clock.now()
         if _has_unsaved(binding, live):
             binding.unsaved_at = live.called_at
         self.schedule(session, binding)
 
-    def note_own_change(self, session: Session, binding: Binding, live: LiveConnection) -> None:
+    def note_own_change(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         """Schedule a checkpoint of a connection that changed by itself: soon if its last call may be the cause."""
         is_late = self._core.clock.now() - live.called_at > AFTERMATH_SECONDS
         soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
         self.schedule(session, binding, rest=LATER_SECONDS if is_late else soon)
 
-    def schedule(self, session: Session, binding: Binding, *, rest: float = 0.0) -> None:
+    def schedule(self, session: LiveSession, binding: Binding, *, rest: float = 0.0) -> None:
         """Schedule a checkpoint if something is unsaved, at most one every `checkpoint_seconds`. Return at once.
 
         `rest` is the shortest delay in seconds.
@@ -224,12 +226,12 @@ class Snapshots:
         now = self._core.clock.now()
         self._checkpoint_at(session, binding, max(binding.checkpointed_at + seconds, now + rest))
 
-    def _checkpoint_at(self, session: Session, binding: Binding, due_at: float) -> None:
+    def _checkpoint_at(self, session: LiveSession, binding: Binding, due_at: float) -> None:
         if binding.checkpoint_at is None or due_at < binding.checkpoint_at:
             binding.checkpoint_at = due_at
             self._core.tasks.spawn(self._checkpoint, session, binding, due_at)
 
-    async def _checkpoint(self, session: Session, binding: Binding, due_at: float) -> None:
+    async def _checkpoint(self, session: LiveSession, binding: Binding, due_at: float) -> None:
         with suppress(RaceLost):
             # Otherwise a closed session would stay in memory until `due_at`.
             await race(session.ownership_ended.wait, partial(self._core.clock.sleep_until, due_at))
@@ -248,14 +250,14 @@ class Snapshots:
             binding.save_failures += 1
             self._try_again(session, binding)
 
-    def _try_again(self, session: Session, binding: Binding) -> None:
+    def _try_again(self, session: LiveSession, binding: Binding) -> None:
         """Schedule a failed checkpoint again. The delay starts at one interval and doubles with each failure, to a bound."""
         seconds = binding.service.checkpoint_seconds or 0.0
         binding.checkpointed_at = now = self._core.clock.now()
         later = seconds * 2.0 ** min(binding.save_failures - 1, 32)
         self._checkpoint_at(session, binding, now + min(later, max(seconds, RETRY_SECONDS)))
 
-    async def keep(self, session: Session, record: SnapshotRecord) -> bool:
+    async def keep(self, session: LiveSession, record: SnapshotRecord) -> bool:
         """Make a snapshot durable and return whether it is; a failure is logged."""
         if session.ownership_ended.is_set():
             return False
@@ -269,7 +271,7 @@ class Snapshots:
         self.note_unstored(session, [record])
         return False
 
-    def note_unstored(self, session: Session, records: Sequence[SnapshotRecord]) -> None:
+    def note_unstored(self, session: LiveSession, records: Sequence[SnapshotRecord]) -> None:
         """Keep refused snapshots for the next connection, until the store takes a newer one."""
         for record in records:
             if (binding := session.bindings.get(record.service)) is not None:
@@ -277,7 +279,7 @@ class Snapshots:
 
 
 async def save_quietly(
-    session: Session,
+    session: LiveSession,
     bindings: Sequence[BindingRecord],
     snapshots: Sequence[SnapshotRecord] = (),
     **columns: Any,

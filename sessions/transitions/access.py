@@ -12,7 +12,7 @@ from ..core import Core
 from ..errors import SessionBusy, SessionFailed, SessionPaused, ShuttingDown
 from ..lifecycle import LIVE, Status
 from ..live.directory import Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import Principal
 from .pause import Pausing
 
@@ -30,13 +30,15 @@ class Access:
         self.draining = False
         """Set when the process ends, or an operator has the node drain: new work is refused, or left to other nodes."""
 
-    def ready_nowait(self, principal: Principal, session_id: str) -> Session | None:
+    def ready_nowait(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that takes a call at once; None when it does not."""
         if self.draining or not self._core.node.may_act():
             return None
         return self._directory.ready(principal, session_id)
 
-    async def ready(self, principal: Principal, ref: str, namespace: str | None = None) -> Session:
+    async def ready(
+        self, principal: Principal, ref: str, namespace: str | None = None
+    ) -> LiveSession:
         """Return a session that is idle or active; see Registry.ready."""
         for _ in range(8):
             await self.leave_when_draining(principal, ref, namespace)
@@ -77,7 +79,7 @@ class Access:
             return
         raise ShuttingDown
 
-    async def wait_until_recovered(self, session: Session) -> None:
+    async def wait_until_recovered(self, session: LiveSession) -> None:
         """Wait, within a bound, until a session is not in error.
 
         Raises:
@@ -97,7 +99,7 @@ class Access:
         raise SessionFailed("The session was not recovered in time.", session_id=session.id)
 
     @asynccontextmanager
-    async def hold(self, principal: Principal, ref: str) -> AsyncGenerator[Session]:
+    async def hold(self, principal: Principal, ref: str) -> AsyncGenerator[LiveSession]:
         """Hold an open session while the block changes it; release a paused one afterwards."""
         for _ in range(8):
             session = await self._directory.find(principal, ref)
@@ -114,7 +116,7 @@ class Access:
                 await self.give_back(session)
         raise SessionBusy("The session keeps changing.")
 
-    async def give_back(self, session: Session) -> None:
+    async def give_back(self, session: LiveSession) -> None:
         """Give up a paused session that was only claimed to be read or changed, so that any process may claim it."""
         # Only if paused: the release waits for `changing`, so a pause that holds it would delay the caller's notice.
         if session.status is Status.PAUSED:

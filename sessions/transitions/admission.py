@@ -7,7 +7,7 @@ import anyio
 from ..core import Core
 from ..errors import SessionBusy
 from ..lifecycle import LIVE, OPEN, Event, Status
-from ..live.session import Session
+from ..live.session import LiveSession
 
 USED_SECONDS = 60.0
 """Shortest time between two writes of the last use of an open session."""
@@ -19,7 +19,7 @@ class Admission:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def admit(self, session: Session) -> None:
+    def admit(self, session: LiveSession) -> None:
         """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
 
         Raises:
@@ -29,7 +29,7 @@ class Admission:
             raise busy(session)
         self.count_in(session)
 
-    def count_in(self, session: Session) -> None:
+    def count_in(self, session: LiveSession) -> None:
         """Count in a call that runs already, in a session of any status."""
         if session.in_flight == 0:
             session.quiet = anyio.Event()
@@ -38,7 +38,7 @@ class Admission:
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
 
-    def release(self, session: Session) -> None:
+    def release(self, session: LiveSession) -> None:
         """Count a call out. The idle time starts with the end of the last one."""
         session.in_flight -= 1
         if session.in_flight:
@@ -54,12 +54,12 @@ class Admission:
             self._core.tasks.spawn(_save_used, session, now)
 
 
-async def _save_used(session: Session, now: float) -> None:
+async def _save_used(session: LiveSession, now: float) -> None:
     if not session.ownership_ended.is_set():
         await session.save(used_at=now)
 
 
-def busy(session: Session) -> SessionBusy:
+def busy(session: LiveSession) -> SessionBusy:
     count = session.in_flight
     if session.status is Status.IDLE and session.busy is not None:
         return SessionBusy(

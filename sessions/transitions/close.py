@@ -22,7 +22,7 @@ from ..errors import (
 from ..lifecycle import TABLE, Event, Status
 from ..live.connector import Connector
 from ..live.directory import Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import BindingStatus, Principal
 from ..resumption import Orphans
 from .pause import SHUTDOWN, Pausing, mark_bindings
@@ -52,7 +52,7 @@ class Closing:
         self._connector = connector
         self._orphans = orphans
         self._pausing = pausing
-        self.on_closed: Callable[[Session], None] = _nothing
+        self.on_closed: Callable[[LiveSession], None] = _nothing
         """Called with a session after it was recorded as closed."""
 
     async def close_by_ref(
@@ -68,7 +68,7 @@ class Closing:
                 return session.info(), already
         raise SessionBusy("The session keeps changing.")
 
-    async def _find(self, principal: Principal, ref: str) -> tuple[Session | str, bool]:
+    async def _find(self, principal: Principal, ref: str) -> tuple[LiveSession | str, bool]:
         """Return a session that is to be closed, its id when it is closed, and whether it is closing already."""
         try:
             return await self._directory.find(principal, ref), False
@@ -80,7 +80,7 @@ class Closing:
             return closing, True
 
     async def close(
-        self, session: Session, event: Event, *, reason: str, force: bool = False
+        self, session: LiveSession, event: Event, *, reason: str, force: bool = False
     ) -> bool:
         """Close a session and return when it is closed, within the grace and the bounds of its connections.
 
@@ -111,7 +111,7 @@ class Closing:
         await session.ownership_ended.wait()
         return True
 
-    async def _finish(self, session: Session, reason: str, grace: float) -> None:
+    async def _finish(self, session: LiveSession, reason: str, grace: float) -> None:
         try:
             if session.in_flight:
                 with anyio.move_on_after(grace):
@@ -132,7 +132,7 @@ class Closing:
                 session.ownership_ended.set()
                 self._core.tasks.spawn(self._record_later, session, reason)
 
-    async def _record_closed(self, session: Session, reason: str) -> bool:
+    async def _record_closed(self, session: LiveSession, reason: str) -> bool:
         now, retention = self._core.clock.now(), self._core.policy.retention
         try:
             await session.save(
@@ -154,7 +154,7 @@ class Closing:
             self.on_closed(session)
         return True
 
-    async def _record_later(self, session: Session, reason: str) -> None:
+    async def _record_later(self, session: LiveSession, reason: str) -> None:
         wait = 1.0
         while True:
             await self._core.clock.sleep_until(self._core.clock.now() + wait)
@@ -163,17 +163,17 @@ class Closing:
                 return
             wait = min(wait * 2, 60.0)
 
-    async def abandon(self, session: Session) -> None:
+    async def abandon(self, session: LiveSession) -> None:
         """Close a session that could not be created as a whole."""
         await self.close(session, Event.CLOSE_FORCED, reason="connect_failed", force=True)
 
-    async def drop(self, session: Session) -> None:
+    async def drop(self, session: LiveSession) -> None:
         """Give up a session that another node took: close its connections and write nothing."""
         cancel_calls(session)
         await self._connector.close(session, session.bindings.values())
         self._directory.forget(session)
 
-    async def drain(self, sessions: Iterable[Session]) -> None:
+    async def drain(self, sessions: Iterable[LiveSession]) -> None:
         """Pause all sessions because the process ends; calls in flight, and creations, get `close_grace`."""
         grace_over = anyio.Event()
 
@@ -188,7 +188,7 @@ class Closing:
                     tasks.start_soon(self._drain_one, session, grace_over)
             timer.cancel_scope.cancel()
 
-    async def _drain_one(self, session: Session, grace_over: anyio.Event) -> None:
+    async def _drain_one(self, session: LiveSession, grace_over: anyio.Event) -> None:
         """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
         while (ended := _end_of_work(session)) is not None and not grace_over.is_set():
             with suppress(RaceLost):
@@ -208,7 +208,7 @@ class Closing:
             # Not recorded, but nothing of it may go on: the next start treats it as a dead node's session.
             await self.drop(session)
 
-    async def _put_down(self, session: Session) -> None:
+    async def _put_down(self, session: LiveSession) -> None:
         if session.status is Status.ERROR:
             session.apply(Event.ADOPTED, cause=SHUTDOWN)
             await self._pausing.pause_applied(session, release=True, cause=SHUTDOWN)
@@ -219,10 +219,10 @@ class Closing:
             await self._pausing.pause(session, event, cause=SHUTDOWN, release=True, anyway=True)
 
 
-def _nothing(session: Session) -> None: ...
+def _nothing(session: LiveSession) -> None: ...
 
 
-def _end_of_work(session: Session) -> anyio.Event | None:
+def _end_of_work(session: LiveSession) -> anyio.Event | None:
     """Return the event that ends the calls or the creation of a session; None when nothing of that is under way."""
     if session.in_flight:
         return session.quiet
@@ -231,7 +231,7 @@ def _end_of_work(session: Session) -> anyio.Event | None:
     return session.steady if session.status is Status.CREATING else None
 
 
-def cancel_calls(session: Session) -> None:
+def cancel_calls(session: LiveSession) -> None:
     for scope in list(session.calls):
         scope.cancel()
 

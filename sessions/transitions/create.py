@@ -26,7 +26,7 @@ from ..lifecycle import Event, Status
 from ..live.connector import Connector
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..policy import Policy
 from ..records import (
     LABELS,
@@ -102,7 +102,7 @@ class Creation:
 
     async def create(
         self, principal: Principal, options: CreationOptions, source: ForkSource | None = None
-    ) -> Session:
+    ) -> LiveSession:
         """Create a session and open its eager services; see Registry.create."""
         services = self._services_of(options.services)
         record = new_record(
@@ -158,7 +158,7 @@ class Creation:
             raise InvalidArgument(f"There is no service {name!r:.100}; configured: {configured}.")
         return service
 
-    def require_binding(self, session: Session, name: str) -> Binding:
+    def require_binding(self, session: LiveSession, name: str) -> Binding:
         """Return the binding of a session to a service.
 
         Raises:
@@ -172,7 +172,7 @@ class Creation:
             )
         return binding
 
-    def bind(self, session: Session, service: Service) -> Binding:
+    def bind(self, session: LiveSession, service: Service) -> Binding:
         """Bind a service to a session, in memory only."""
         record = BindingRecord(
             session_id=session.id, service=service.name, config_hash=service.config_hash
@@ -180,7 +180,7 @@ class Creation:
         binding = session.bindings[service.name] = Binding(record, service)
         return binding
 
-    async def _insert(self, session: Session, operation: Operation | None) -> None:
+    async def _insert(self, session: LiveSession, operation: Operation | None) -> None:
         record = session.record
         receipt = operation and operation.start(record.id, record.created_at)
         try:
@@ -200,7 +200,7 @@ class Creation:
             error.session_id = holder.id if holder else None
             raise
 
-    def _copied_snapshots(self, session: Session, source: ForkSource) -> list[SnapshotRecord]:
+    def _copied_snapshots(self, session: LiveSession, source: ForkSource) -> list[SnapshotRecord]:
         now = self._core.clock.now()
         return [
             SnapshotRecord(
@@ -214,7 +214,7 @@ class Creation:
             for service, data in source.snapshots.items()
         ]
 
-    async def _open(self, session: Session, *, is_fork: bool) -> None:
+    async def _open(self, session: LiveSession, *, is_fork: bool) -> None:
         eager = [b for b in session.bindings.values() if b.service.eager]
         for binding in eager:
             try:
@@ -235,7 +235,7 @@ class Creation:
         )
         self._core.budget.mark_idle(session.id)
 
-    async def _open_failed(self, session: Session, error: BaseException) -> None:
+    async def _open_failed(self, session: LiveSession, error: BaseException) -> None:
         if isinstance(error, SessionError):
             error.session_id = session.id
         if session.status is not Status.CREATING:

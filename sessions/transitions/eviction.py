@@ -7,7 +7,7 @@ from typing import Final
 from ..core import Core
 from ..lifecycle import Event
 from ..live.directory import Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from .pause import Pausing
 
 NOTICE_SECONDS: Final = 60.0
@@ -40,7 +40,7 @@ class Eviction:
             return False
         return session.saveable or not foreign or self._must_give_way(session)
 
-    def _must_give_way(self, session: Session) -> bool:
+    def _must_give_way(self, session: LiveSession) -> bool:
         if not self._core.budget.is_over_share(session.id):
             return False
         noticed_at = session.idle_since + NOTICE_SECONDS

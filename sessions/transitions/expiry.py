@@ -8,7 +8,7 @@ from ..core import Core
 from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..live.directory import STORED, Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from ..records import SessionRecord
 from .close import Closing
 from .pause import Pausing
@@ -49,7 +49,7 @@ class Expiry:
         self._core.tasks.spawn(self._expire, session)
         return None
 
-    async def _expire(self, session: Session) -> None:
+    async def _expire(self, session: LiveSession) -> None:
         try:
             await self._run_due(session, self._core.clock.now())
         except (SessionError, StoreUnavailable) as error:
@@ -61,7 +61,7 @@ class Expiry:
                 retry_at = self._core.clock.now() + 1.0
                 self._core.deadlines.schedule(session.id, max(due_at, retry_at) if due_at else None)
 
-    async def _run_due(self, session: Session, now: float) -> None:
+    async def _run_due(self, session: LiveSession, now: float) -> None:
         end = session.record.lifetime_ends_at
         if end is not None and end <= now:
             await self._closing.close(session, Event.LIFETIME_OVER, reason="lifetime")

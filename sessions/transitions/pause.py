@@ -14,7 +14,7 @@ from ..lifecycle import Event, Status
 from ..live.connector import STOPPED, Connector
 from ..live.contention import CONTENDED
 from ..live.directory import Directory
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..live.snapshots import Snapshots
 from ..records import BindingRecord, BindingStatus, SnapshotRecord
 from ..resumption import Orphans
@@ -46,12 +46,12 @@ class Pausing:
         self._connector = connector
         self._snapshots = snapshots
         self._orphans = orphans
-        self.on_paused: Callable[[Session], None] = _nothing
+        self.on_paused: Callable[[LiveSession], None] = _nothing
         """Called with a session that was paused, but for the end of this process."""
 
     async def pause(
         self,
-        session: Session,
+        session: LiveSession,
         event: Event,
         *,
         cause: str,
@@ -86,7 +86,7 @@ class Pausing:
             except StoreUnavailable as error:
                 logger.error("session %s was not paused: %s", session_id, error)
 
-    async def _pause_contender(self, session: Session, service: str) -> None:
+    async def _pause_contender(self, session: LiveSession, service: str) -> None:
         async with session.changing:
             if session.in_flight or session.ends or session.ownership_ended.is_set():
                 return
@@ -103,7 +103,7 @@ class Pausing:
 
     async def _pause_if_idle(
         self,
-        session: Session,
+        session: LiveSession,
         event: Event,
         cause: str,
         *,
@@ -128,7 +128,7 @@ class Pausing:
         return is_paused
 
     async def pause_applied(
-        self, session: Session, release: bool, saved_only: bool = False, *, cause: str
+        self, session: LiveSession, release: bool, saved_only: bool = False, *, cause: str
     ) -> bool:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
@@ -179,7 +179,7 @@ class Pausing:
             await self._release(session)
         return True
 
-    async def _let_go(self, session: Session, release: bool, cause: str = "") -> None:
+    async def _let_go(self, session: LiveSession, release: bool, cause: str = "") -> None:
         """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
         kept_open = open_bindings(session)
         if kept_open and not release:
@@ -192,7 +192,7 @@ class Pausing:
             await self._connector.close(session, kept_open)
         await self._release(session)
 
-    async def give_back(self, session: Session) -> None:
+    async def give_back(self, session: LiveSession) -> None:
         """Give up a paused session that this process claimed and holds no connection of, so that any process may claim it.
 
         Cancelling the caller does not interrupt it.
@@ -202,11 +202,11 @@ class Pausing:
                 if session.status is Status.PAUSED and not session.ownership_ended.is_set():
                     await self._let_go(session, release=False)
 
-    async def _release(self, session: Session) -> None:
+    async def _release(self, session: LiveSession) -> None:
         await session.save(node=None, **self._paused_columns(session))
         self._directory.forget(session)
 
-    def _paused_columns(self, session: Session) -> dict[str, Any]:
+    def _paused_columns(self, session: LiveSession) -> dict[str, Any]:
         return {
             "status": Status.PAUSED,
             "status_at": session.record.status_at,
@@ -215,7 +215,9 @@ class Pausing:
             "reason": session.record.reason,
         }
 
-    async def _take_snapshots(self, session: Session) -> tuple[list[SnapshotRecord], list[Binding]]:
+    async def _take_snapshots(
+        self, session: LiveSession
+    ) -> tuple[list[SnapshotRecord], list[Binding]]:
         """Save the connections of a session.
 
         Return the snapshots, and the bindings whose connections could not be saved.
@@ -235,7 +237,7 @@ class Pausing:
                 tasks.start_soon(take, binding)
         return snapshots, unsaved
 
-    async def resume(self, session: Session, *, cause: str) -> None:
+    async def resume(self, session: LiveSession, *, cause: str) -> None:
         """Take a paused session back to idle (T09). A call opens the connections that it needs.
 
         Connections that outlived their process are resumed.
@@ -244,7 +246,7 @@ class Pausing:
             if not session.ownership_ended.is_set() and session.status is Status.PAUSED:
                 await self.resume_held(session, cause=cause)
 
-    async def resume_held(self, session: Session, *, cause: str) -> None:
+    async def resume_held(self, session: LiveSession, *, cause: str) -> None:
         """Resume a paused session while the caller holds `session.changing`."""
         await self._orphans.resume(session)
         session.apply(Event.RESUMED, cause=cause)
@@ -264,7 +266,7 @@ class Pausing:
             self._core.budget.mark_idle(session.id)
 
 
-async def end_questions(session: Session) -> None:
+async def end_questions(session: LiveSession) -> None:
     """End the calls that wait for an answer of their caller, if nothing else is running in the session."""
     connections = [b.live for b in session.bindings.values() if b.live is not None]
     asking_calls = [call for live in connections for call in live.questions.calls_of(session.id)]
@@ -280,10 +282,10 @@ async def end_questions(session: Session) -> None:
         await session.quiet.wait()
 
 
-def _nothing(session: Session) -> None: ...
+def _nothing(session: LiveSession) -> None: ...
 
 
-def open_bindings(session: Session) -> list[Binding]:
+def open_bindings(session: LiveSession) -> list[Binding]:
     return [
         b for b in session.bindings.values() if b.live is not None and b.service.scope == "session"
     ]

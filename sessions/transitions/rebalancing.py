@@ -8,7 +8,7 @@ from ..cluster.placement import excess
 from ..core import Core
 from ..lifecycle import Event, Status
 from ..live.directory import Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from .pause import Pausing
 
 AT_ONCE: Final = 4
@@ -43,7 +43,7 @@ class Rebalancing:
         for session in sorted(idle, key=lambda session: session.idle_since)[:count]:
             self._core.tasks.spawn(self._give_up, session)
 
-    async def _give_up(self, session: Session) -> None:
+    async def _give_up(self, session: LiveSession) -> None:
         await self._pausing.pause(
             session, Event.PAUSE_REQUESTED, cause="rebalancing", release=True, saved_only=True
         )

@@ -12,7 +12,7 @@ from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..live.bindings import lost_reason, missing_bindings
 from ..live.connector import Connector
-from ..live.session import Binding, Session
+from ..live.session import Binding, LiveSession
 from ..live.snapshots import save_quietly
 from ..one_line import one_line
 from .close import Closing
@@ -33,7 +33,7 @@ class Recovery:
         self._closing = closing
 
     async def recover(
-        self, session: Session, binding: Binding, contenders: Collection[str]
+        self, session: LiveSession, binding: Binding, contenders: Collection[str]
     ) -> None:
         """Bring a session out of error by itself, within the attempts it has.
 
@@ -70,7 +70,7 @@ class Recovery:
         )
         await self._pausing.pause_contenders(contenders, service)
 
-    async def _attempt(self, session: Session, spacing: float) -> bool:
+    async def _attempt(self, session: LiveSession, spacing: float) -> bool:
         """Try to open the missing connections. Return whether the recovery is over.
 
         Nothing is locked meanwhile: opening may take long, and the session may be renamed, restarted or closed.
@@ -94,7 +94,7 @@ class Recovery:
             await self.finish(session, cause="automatic")
         return True
 
-    async def finish(self, session: Session, *, cause: str) -> None:
+    async def finish(self, session: LiveSession, *, cause: str) -> None:
         """Take a session out of error (T15), under `session.changing`."""
         session.apply(Event.RECOVERED, cause=cause)
         if session.in_flight:
@@ -104,7 +104,7 @@ class Recovery:
         records = [b.record for b in session.bindings.values()]
         await save_quietly(session, records, reason=session.record.reason)
 
-    async def _give_up(self, session: Session) -> None:
+    async def _give_up(self, session: LiveSession) -> None:
         """Pause a session whose connections could not be opened again: its next call tries again.
 
         While calls run in it, over its other connections, it goes on instead. It is closed if a service wants that.

@@ -10,7 +10,7 @@ import anyio
 from ..core import Core
 from ..live.connector import Connector
 from ..live.directory import Directory
-from ..live.session import Session
+from ..live.session import LiveSession
 from .close import Closing, cancel_calls
 from .pause import Pausing
 
@@ -88,7 +88,7 @@ class Suspension:
                 tasks.start_soon(self._drop, session)
             tasks.start_soon(self._connector.close_shared)
 
-    async def _drop(self, session: Session) -> None:
+    async def _drop(self, session: LiveSession) -> None:
         try:
             await self._closing.drop(session)
         except Exception:

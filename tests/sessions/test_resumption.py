@@ -21,7 +21,7 @@ from statehold.sessions.errors import (
     ServiceUnavailable,
     SessionBusy,
 )
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallContext, SessionView, Snapshot, ToolResult
 
@@ -129,7 +129,7 @@ async def killed(build: Build, tmp_path: Path) -> tuple[str, Path, dict[str, int
         return session.id, *await left_by_kill(engine, folder)
 
 
-async def replace_connection(engine: Engine, session: Session) -> None:
+async def replace_connection(engine: Engine, session: LiveSession) -> None:
     """Kill the connection of a session, and wait until the session has another."""
     engine.counter.live[0].die("killed")
     await engine.until(lambda: session.status == "error")

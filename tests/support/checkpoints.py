@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 
 from .counting import Counter, Counting
 from .engine import Engine
@@ -26,7 +26,7 @@ async def settle(engine: Engine, seconds: float = 0.0) -> None:
     await anyio.wait_all_tasks_blocked()
 
 
-async def create_counted(engine: Engine) -> tuple[Session, Counter]:
+async def create_counted(engine: Engine) -> tuple[LiveSession, Counter]:
     """Return a session whose count, 1, is saved long enough ago for the next checkpoint to be taken at once."""
     session = await engine.create(idle=600.0)
     await engine.count(session.id)

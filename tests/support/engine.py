@@ -15,7 +15,7 @@ from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.core import Core
 from statehold.sessions.errors import StoreUnavailable
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.node import Node
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
@@ -41,7 +41,7 @@ class Engine:
     def counter(self) -> Counting:
         return self.services["counter"]
 
-    async def create(self, principal: Principal = LOCAL, **options: Any) -> Session:
+    async def create(self, principal: Principal = LOCAL, **options: Any) -> LiveSession:
         return await self.registry.create(principal, CreationOptions(**options))
 
     async def call(

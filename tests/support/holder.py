@@ -18,7 +18,7 @@ import anyio
 from statehold.server.control.handler import ControlHandler, ControlVerb
 from statehold.server.sockets.local_socket import local_socket
 from statehold.sessions.core import Core
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.node import NODES, Node
 from statehold.sessions.records import Principal
 from statehold.sessions.registry import Registry
@@ -33,7 +33,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
         starting = Node(store, data, address=f"holder, pid {os.getpid()}", clock=time.time)
         node = await stack.enter_async_context(starting)
         registry = await stack.enter_async_context(Registry(Core.create(store, node, {})))
-        sessions: list[Session] = []
+        sessions: list[LiveSession] = []
         for name in names:
             owner, _, name = name.rpartition("/")
             principal = Principal(subject=owner or "local")

@@ -12,7 +12,7 @@ from ...sessions.actions.rename_delete import SAME
 from ...sessions.calls.notices import take_notices
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
-from ...sessions.live.session import Session
+from ...sessions.live.session import LiveSession
 from ...sessions.records import LABELS, SessionFilter, labels_of
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import CreationOptions
@@ -423,7 +423,7 @@ class SessionTools:
             await self._registry.unbind(context.principal, arguments.session_id, arguments.service)
         )
 
-    def _outcome(self, session: Session) -> Outcome:
+    def _outcome(self, session: LiveSession) -> Outcome:
         bindings = list(session.bindings.values())
         delivery = take_notices(session, *bindings)
         if delivery is None:

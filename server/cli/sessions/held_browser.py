@@ -13,7 +13,7 @@ from ....sessions.clock import SystemClock
 from ....sessions.errors import ServiceUnavailable, SessionBusy, SessionError
 from ....sessions.lifecycle import Event, Status
 from ....sessions.live.connector import OPENED_IN_WINDOW
-from ....sessions.live.session import Session
+from ....sessions.live.session import LiveSession
 from ....sessions.live.snapshots import decode_snapshot, encode_snapshot
 from ....sessions.node import Node
 from ....sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
@@ -34,7 +34,7 @@ class HeldBrowser:
 
     def __init__(
         self,
-        session: Session,
+        session: LiveSession,
         binding: BindingRecord,
         connection: BrowserConnection,
         *,
@@ -118,13 +118,13 @@ async def hold_browser(
                 await _pause(session)
 
 
-async def _claim(caller: ToolCaller, node: Node, record: SessionRecord) -> Session:
+async def _claim(caller: ToolCaller, node: Node, record: SessionRecord) -> LiveSession:
     store = caller.store
     claimed = await store.claim(record.id, node.id, time.time())
     if claimed is None:
         current = await store.get(record.id) or record
         raise await caller.busy(current, "which was faster; try again")
-    return Session(
+    return LiveSession(
         claimed.session,
         claimed.state,
         store=store,
@@ -136,7 +136,7 @@ async def _claim(caller: ToolCaller, node: Node, record: SessionRecord) -> Sessi
 
 @asynccontextmanager
 async def _connect(
-    caller: ToolCaller, node: Node, session: Session, name: str, browser: BrowserConfig
+    caller: ToolCaller, node: Node, session: LiveSession, name: str, browser: BrowserConfig
 ) -> AsyncGenerator[HeldBrowser]:
     store, config = caller.store, caller.config
     bindings = {binding.service: binding for binding in await store.bindings(session.id)}
@@ -187,7 +187,7 @@ def _with_next_connection(binding: BindingRecord) -> BindingRecord:
     )
 
 
-async def _pause(session: Session, **changes: Any) -> None:
+async def _pause(session: LiveSession, **changes: Any) -> None:
     try:
         session.apply(Event.PAUSE_REQUESTED, cause=CAUSE)
         await session.save(

@@ -24,7 +24,7 @@ from statehold.sessions.errors import (
     StateInvalid,
 )
 from statehold.sessions.json_codec import JSON
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.live.snapshots import decode_snapshot
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
@@ -37,7 +37,7 @@ def two() -> tuple[Counting, Counting]:
     return Counting("counter", pause="snapshot"), Counting("plain", pause="keep")
 
 
-async def forked(engine: Engine, session: Session, count: int = 1) -> list[str]:
+async def forked(engine: Engine, session: LiveSession, count: int = 1) -> list[str]:
     forks = await engine.registry.branches.fork(LOCAL, session.id, count=count)
     return [child.id for child in forks.children]
 

@@ -17,7 +17,7 @@ from statehold.sessions.calls.deadline import enforce_deadline
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import OutcomeUnknown
 from statehold.sessions.json_codec import JSON
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import CallContext, SessionView, Snapshot, ToolResult
@@ -205,7 +205,7 @@ class Told(Nobody):
             self.twice.set()
 
 
-async def called(engine: Engine, session: Session, caller: CallContext) -> None:
+async def called(engine: Engine, session: LiveSession, caller: CallContext) -> None:
     request = Request(LOCAL, session.id, "counter", "inc", {})
     await engine.router.call(request, caller)
 
@@ -236,7 +236,7 @@ async def test_a_caller_with_a_progress_callback_is_notified_of_an_opening_conne
 
 
 @asynccontextmanager
-async def held(engine: Engine) -> AsyncGenerator[Session]:
+async def held(engine: Engine) -> AsyncGenerator[LiveSession]:
     """A session in which a call runs until it is let go; it has ended afterwards."""
     session = await engine.create()
     async with anyio.create_task_group() as tasks:

@@ -37,7 +37,7 @@ from statehold.sessions.errors import (
     SessionLimit,
     StoreUnavailable,
 )
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import ToolResult
@@ -54,7 +54,7 @@ class Guarded:
 
     engine: Engine
     kind: Kind
-    session: Session
+    session: LiveSession
     runs: int = 0
     begun: anyio.Event = field(default_factory=anyio.Event)
     go: anyio.Event = field(default_factory=anyio.Event)

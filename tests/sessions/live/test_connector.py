@@ -19,7 +19,7 @@ from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, Store
 from statehold.sessions.live import connector
 from statehold.sessions.live import snapshots as kept
 from statehold.sessions.live.connector import replacement_notice
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import RestoreReport, Snapshot, ToolResult, ToolSpec
 
@@ -28,7 +28,7 @@ BEHIND = f"Lost: {WHAT}."
 NOTHING = "Lost: nothing that is known."
 
 
-async def unsaved(engine: Engine, tool: str = "inc") -> tuple[Session, Counter]:
+async def unsaved(engine: Engine, tool: str = "inc") -> tuple[LiveSession, Counter]:
     """Return a session with a call that no checkpoint can save."""
     session, counter = await create_counted(engine)
     counter.checkpoint = refuse
@@ -37,21 +37,21 @@ async def unsaved(engine: Engine, tool: str = "inc") -> tuple[Session, Counter]:
     return session, counter
 
 
-async def noticed(engine: Engine, session: Session) -> str:
+async def noticed(engine: Engine, session: LiveSession) -> str:
     """Return the notice of the first result."""
     notice = (await engine.call(session.id, "get")).notice
     assert notice is not None
     return notice
 
 
-async def died(engine: Engine, session: Session) -> None:
+async def died(engine: Engine, session: LiveSession) -> None:
     """Kill the connection of a session, and wait until it is there again."""
     engine.counter.live[0].die("killed")
     await engine.until(lambda: session.status == "error")
     await engine.pass_time(lambda: session.status == "idle")
 
 
-async def killed(engine: Engine, session: Session) -> str:
+async def killed(engine: Engine, session: LiveSession) -> str:
     """Kill the connection of a session, and return the notice of the first result after it is replaced."""
     await died(engine, session)
     return await noticed(engine, session)

@@ -7,24 +7,24 @@ from typing import Any
 from support.counting import Counting
 from support.engine import Build, Engine
 
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL
 
 
-def connection_of(session: Session) -> Any:
+def connection_of(session: LiveSession) -> Any:
     live = session.bindings["counter"].live
     assert live is not None
     return live.connection
 
 
-async def end(engine: Engine, session: Session) -> None:
+async def end(engine: Engine, session: LiveSession) -> None:
     """End the server of a session and wait until its loss is noted."""
     connection = connection_of(session)
     connection.die("killed")
     await engine.until(lambda: session.bindings["counter"].live is None)
 
 
-async def reopened(engine: Engine, session: Session) -> None:
+async def reopened(engine: Engine, session: LiveSession) -> None:
     await engine.pass_time(lambda: session.status == "idle", step=0.05)
 
 

@@ -19,7 +19,7 @@ from statehold.sessions.errors import (
     StoreUnavailable,
 )
 from statehold.sessions.live import snapshots as kept
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import Snapshot, ToolResult
 from statehold.sessions.store.base import Write
@@ -49,7 +49,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("support.counting.Counter", Restless)
 
 
-async def saved_count(engine: Engine, session: Session) -> int | None:
+async def saved_count(engine: Engine, session: LiveSession) -> int | None:
     snapshot = await engine.store.snapshot(session.id, "counter")
     return None if snapshot is None else kept.decode_snapshot(snapshot.data).data["count"]
 
@@ -242,19 +242,19 @@ async def test_a_connection_does_not_make_up_for_the_checkpoints_of_the_one_befo
 # However a call ends.
 
 
-async def timed_out(engine: Engine, session: Session) -> None:
+async def timed_out(engine: Engine, session: LiveSession) -> None:
     with pytest.raises(CallTimedOut):
         await engine.call(session.id, "hold")
 
 
-async def cancelled(engine: Engine, session: Session) -> None:
+async def cancelled(engine: Engine, session: LiveSession) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(engine.call, session.id, "hold")
         await engine.counter.holding.wait()
         tasks.cancel_scope.cancel()
 
 
-async def refused(engine: Engine, session: Session) -> None:
+async def refused(engine: Engine, session: LiveSession) -> None:
     async def call(tool: str, arguments: object, ctx: object) -> ToolResult:
         raise InvalidArgument("The counter does not count that.")
 
@@ -265,7 +265,7 @@ async def refused(engine: Engine, session: Session) -> None:
 
 @pytest.mark.parametrize("ended", [timed_out, cancelled, refused])
 async def test_effects_of_a_failed_call_are_saved(
-    build: Build, ended: Callable[[Engine, Session], Awaitable[None]]
+    build: Build, ended: Callable[[Engine, LiveSession], Awaitable[None]]
 ):
     with anyio.fail_after(5):
         async with build(saving(call_seconds=0.05)) as engine:

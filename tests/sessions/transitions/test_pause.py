@@ -12,7 +12,7 @@ from support.engine import Build, Engine
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event
 from statehold.sessions.live.connector import OPENED_IN_WINDOW, replacement_notice
-from statehold.sessions.live.session import Session
+from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import RestoreReport, Snapshot
 
@@ -25,7 +25,7 @@ async def burst() -> Snapshot | None:
     raise RuntimeError("a bug of the service")
 
 
-async def told(engine: Engine, session: Session) -> str:
+async def told(engine: Engine, session: LiveSession) -> str:
     """Return the notice of the next result, after a check that later results have none."""
     answer = await engine.call(session.id)
     assert (await engine.call(session.id)).notice is None
@@ -33,7 +33,7 @@ async def told(engine: Engine, session: Session) -> str:
     return answer.notice
 
 
-async def saved_once(engine: Engine) -> tuple[Session, Counter]:
+async def saved_once(engine: Engine) -> tuple[LiveSession, Counter]:
     """Return a session with a snapshot of its count as it was at 1, and its connection."""
     session = await engine.create()
     await engine.count(session.id)
