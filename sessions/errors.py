@@ -29,18 +29,6 @@ machine.
 
 from __future__ import annotations
 
-from typing import Protocol
-
-
-class Notice(Protocol):
-    """A note for the caller that one answer carries."""
-
-    text: str
-
-    def revert(self) -> bool:
-        """Make the note due again because its answer was not delivered; return False when it was reverted before."""
-        ...
-
 
 class SessionError(Exception):
     """Base of everything a caller can act on. Raised as one of its subclasses only."""
@@ -226,17 +214,6 @@ class ConnectionLost(SessionError):
     retryable = True
     recovery = "Try the call again: it was not sent."
     did_not_run = True
-
-
-class CallDeferred(ConnectionLost):
-    """Raised instead of running a call whose client would not show the note about a replaced connection in its result."""
-
-    recovery = "The call was not run, because its result could not carry this note: call again."
-
-    def __init__(self, notice: Notice, *, session_id: str | None = None) -> None:
-        super().__init__(notice.text, session_id=session_id)
-        self.notice = notice
-        """The note that this error carries."""
 
 
 class OutcomeUnknown(SessionError):

@@ -31,9 +31,9 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from ...sessions.calls.deadline import WaitProgress
+from ...sessions.calls.notices import CallDeferred
 from ...sessions.calls.request import Request
 from ...sessions.errors import (
-    CallDeferred,
     InvalidArgument,
     NodeUnavailable,
     OutcomeUnknown,
@@ -419,7 +419,7 @@ class StateholdServer(Server[dict[str, Any]]):
         try:
             answer = await self._gateway.router.call(request, caller)
         except CallDeferred as error:
-            caller.carry(error.notice)
+            caller.carry(error.delivery)
             raise
         caller.carry(answer.delivery)
         is_pinned = self.pin(ctx) is not None

@@ -11,11 +11,11 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...sessions.calls.notices import Delivery
 from ...sessions.errors import (
     InvalidArgument,
     NodeUnavailable,
     NotAllowed,
-    Notice,
     OwnedByAnotherNode,
     SessionError,
 )
@@ -94,7 +94,7 @@ class Caller:
     def close(self) -> None:
         self._closed = True
 
-    def carry(self, delivery: Notice | None) -> None:
+    def carry(self, delivery: Delivery | None) -> None:
         """Store the notice of the answer in the request, for the HTTP response that delivers it; see http/fast_path.py."""
         request = self._ctx.request
         if delivery is not None and request is not None:

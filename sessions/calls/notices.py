@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ..attribution import NOTICE_MEMBER
+from ..errors import ConnectionLost
 from ..json_codec import JSON
 from ..live.session import Binding, LiveSession
 from ..services import ToolResult, ToolSpec
@@ -119,6 +120,17 @@ class Delivery:
             if binding.record.told_generation == part.generation:
                 binding.update(told_generation=part.reported_before)
         return True
+
+
+class CallDeferred(ConnectionLost):
+    """Raised instead of running a call whose client would not show the note about a replaced connection in its result."""
+
+    recovery = "The call was not run, because its result could not carry this note: call again."
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__(delivery.text, session_id=delivery.session.id)
+        self.delivery = delivery
+        """The notice that this error carries."""
 
 
 def take_notices(session: LiveSession, *bindings: Binding) -> Delivery | None:

@@ -14,12 +14,10 @@ from typing import Final
 import anyio
 
 from ..errors import (
-    CallDeferred,
     CallTimedOut,
     CallWithdrawn,
     ConnectionLost,
     NotAllowed,
-    Notice,
     OutcomeUnknown,
     ServiceNotBound,
     SessionClosed,
@@ -34,7 +32,7 @@ from ..registry import Registry
 from ..services import Answering, CallContext, RequestSender, ToolResult
 from .deadline import WaitProgress, end_with_session, enforce_deadline
 from .idempotency import CallReceipts, IdempotencyGuard, Receipts
-from .notices import Delivery, accepts_notice, shows_content, take_notices
+from .notices import CallDeferred, Delivery, accepts_notice, shows_content, take_notices
 from .receipt_memories import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Call, CallAnswer, Request
@@ -216,9 +214,9 @@ class Router:
         await self._registry.access.wait_until_recovered(call.session)
         return await self._registry.connector.connect(call.session, call.binding)
 
-    def return_notice(self, delivery: Notice | None) -> None:
+    def return_notice(self, delivery: Delivery | None) -> None:
         """Make the notice of an answer that was not delivered due again. A second call does nothing."""
-        if isinstance(delivery, Delivery) and delivery.revert():
+        if delivery is not None and delivery.revert():
             self._save_notice(delivery)
 
     def _take_notice(self, call: Call, result: ToolResult | None) -> None:
@@ -239,7 +237,7 @@ class Router:
             return
         self._take_notice(call, None)
         if call.delivery is not None:
-            raise CallDeferred(call.delivery, session_id=call.session.id)
+            raise CallDeferred(call.delivery)
 
     async def _journal(
         self, call: Call, started_at: float, outcome: ToolResult | BaseException
