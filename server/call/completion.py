@@ -1,7 +1,7 @@
 """The words that a shell completes behind `statehold`: commands, sessions, tools, arguments and their values.
 
-The scripts of cli/completion.py call `statehold complete -- WORD...` with the words of the line up to the cursor. Words go to
-the shell as they are, one a line, and no shell evaluates them. A server is asked only if it runs.
+The scripts of cli/completion.py call `statehold complete -- WORD...` with the words of the line up to the cursor. Words go
+to the shell as they are, one a line, and no shell evaluates them. A server is asked only if it runs.
 """
 
 from __future__ import annotations
