@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -11,9 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-
-from statehold.server.cli.commands import parse_command_line
-from statehold.server.config.load import load
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -75,23 +70,3 @@ async def test_forked_browsers_have_the_login_and_bring_back_what_they_found(
     output = await said_by("examples/parallel_browsing.py")
     assert output == ["3 browsers, 0 conflicts", "{'tea': 3, 'milk': 1, 'honey': 7}"]
     await leaks.check()
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.json")), ids=lambda p: p.name)
-def test_a_client_s_file_is_one_that_we_read_and_starts_what_there_is(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Claude Desktop, Claude Code and Cursor: a file for them is an `mcpServers` file like any other, and ours reads it."""
-    monkeypatch.setenv("MCP_BEARER_TOKEN", "secret")
-    config = load(services=path, environ=dict(os.environ))
-    [(name, entry)] = json.loads(path.read_text(encoding="utf-8"))["mcpServers"].items()
-    assert name == "statehold"
-    if "command" not in entry:
-        assert re.fullmatch(
-            r"http://127\.0\.0\.1:8931/s/[a-z]+/mcp", config.upstreams()[name].url or ""
-        )
-        return
-    assert not config.upstreams()
-    assert (entry["command"], entry["args"][3]) == ("uv", "statehold")
-    options = parse_command_line(entry["args"][4:])
-    assert options.config

@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from itertools import pairwise
+from pathlib import Path, PurePath
 from typing import Any, Final, cast
 
 from ...sessions.json_codec import JSON
@@ -43,23 +44,21 @@ _DEEPEST: Final = 8
 """The number of keys above a server that is looked for."""
 _LISTED: Final = 5
 """The number of places that a note lists."""
+_PROGRAM: Final = "statehold"
 
 
 @dataclass(slots=True)
 class ClientFile:
     """The servers in a client's file with our names of their settings; variables are not replaced yet.
 
-    `notes` are lines about keys and entries that are not used, without values. An entry may be no table; the check of the
-    settings reports it.
+    `notes` are lines about keys and entries that are not used, without values. An entry that starts Statehold is not
+    among the services: the client has it for the Statehold that reads the file, which would start itself without end. An
+    entry may be no table; the check of the settings reports it.
     """
 
     services: JSON = field(default_factory=dict[str, Any])
     notes: list[str] = field(default_factory=list[str])
 
-
-_RUNNERS: Final = re.compile(r"(?:uvx?|pipx|python[\d.]*|wsl)(?:\.exe)?")
-"""The programs that start Statehold with its name as an argument."""
-_OWN_NAMES: Final = frozenset({"statehold", "statehold.server"})
 
 _YAML_VALUES: Final = (
     ("bool", "^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
@@ -88,29 +87,28 @@ def read_client_file(path: Path) -> ClientFile:
     common = _common_settings(document) if dialect == "opencode" else {}
     file = ClientFile()
     unused_keys: dict[str, list[str]] = {}
-    left_out: list[str] = []
+    built_in: list[str] = []
     own: list[str] = []
     for name, entry in block.items():
         if not isinstance(entry, dict):
             file.services[name] = entry
-            continue
-        if _is_built_in(cast(JSON, entry), dialect):
-            left_out.append(name)
-            continue
-        settings, unused = read_entry({**common, **entry}, dialect, unit)
-        if _starts_statehold(settings):
-            own.append(name)
-            continue
-        file.services[name] = settings
-        if unused:
-            unused_keys[name] = unused
+        elif _is_built_in(cast(JSON, entry), dialect):
+            built_in.append(name)
+        else:
+            settings, unused = read_entry({**common, **entry}, dialect, unit)
+            if _starts_statehold(settings):
+                own.append(name)
+                continue
+            file.services[name] = settings
+            if unused:
+                unused_keys[name] = unused
     for name in _excluded(cast(JSON, document), file.services.keys()):
         if isinstance(file.services[name], dict):
             file.services[name]["disabled"] = True
     file.notes = [
         *_note_of_keys(path, unused_keys),
-        *_note_of_extensions(path, left_out),
-        *_note_of_itself(path, own),
+        *_note_of_entries(path, "only this client can start them", built_in),
+        *_note_of_entries(path, "Statehold is no service of itself", own),
         *_note_of_places(path, elsewhere),
     ]
     return file
@@ -288,14 +286,15 @@ def _is_built_in(entry: JSON, dialect: Dialect) -> bool:
 
 
 def _starts_statehold(settings: JSON) -> bool:
-    """Whether an entry starts Statehold, which a client of it has beside its other servers."""
+    """Whether the settings of a service start Statehold, itself or through uv, uvx, wsl or python."""
     command, args = settings.get("command"), settings.get("args")
-    if not isinstance(command, str):
-        return False
-    name = Path(command).name
+    if isinstance(command, str) and PurePath(command).stem == _PROGRAM:
+        return True
     words = cast("list[object]", args) if isinstance(args, list) else []
-    return name in _OWN_NAMES or (
-        _RUNNERS.fullmatch(name) is not None and any(word in _OWN_NAMES for word in words)
+    # The value of an option such as --directory may be a folder of this name.
+    return f"{_PROGRAM}.server" in words or any(
+        word == _PROGRAM and not str(before).startswith("--")
+        for before, word in pairwise([command, *words])
     )
 
 
@@ -325,14 +324,8 @@ def _note_of_keys(path: Path, unused_keys: Mapping[str, list[str]]) -> list[str]
     return [note]
 
 
-def _note_of_extensions(path: Path, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    return [f"{path}: left out, since only this client can start them: {', '.join(names)}"]
-
-
-def _note_of_itself(path: Path, names: list[str]) -> list[str]:
-    return [f"{path}: left out, since it is Statehold itself: {', '.join(names)}"] if names else []
+def _note_of_entries(path: Path, reason: str, names: list[str]) -> list[str]:
+    return [f"{path}: left out, since {reason}: {', '.join(names)}"] if names else []
 
 
 def _note_of_places(path: Path, places: list[str]) -> list[str]:

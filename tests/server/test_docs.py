@@ -120,19 +120,15 @@ def test_example_configuration_is_valid() -> None:
 
 
 @pytest.mark.parametrize("path", [ROOT / "mcp.json", *sorted(ROOT.glob("examples/*.json"))])
-def test_client_example_is_a_configuration_that_we_could_read_ourselves(path: Path) -> None:
+def test_client_example_is_a_file_that_we_read_and_starts_statehold(path: Path) -> None:
     file = read_client_file(path)
+    assert (file.services, len(file.notes)) == ({}, 1)
     statehold = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
-    if "command" in statehold:
-        assert file.notes == [f"{path}: left out, since it is Statehold itself: statehold"]
-        assert statehold["command"] == "uv"
-        *run, program, option = statehold["args"][:5]
-        assert run == ["run", "--directory", "/path/to/statehold"]
-        assert program == "statehold"
-        parse_command_line([option, *statehold["args"][5:]])
-    else:
-        assert list(file.services) == ["statehold"]
-        assert statehold["url"].startswith("http://127.0.0.1:8931/s/")
+    assert statehold["command"] == "uv"
+    *run, program = statehold["args"][:4]
+    assert run == ["run", "--directory", "/path/to/statehold"]
+    assert program == "statehold"
+    parse_command_line(statehold["args"][4:])
 
 
 def test_toml_in_the_documentation_is_toml() -> None:

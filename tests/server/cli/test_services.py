@@ -123,6 +123,11 @@ def test_an_empty_configuration_is_reported(statehold: Run, tmp_path: Path) -> N
     assert output.code == OK
     assert "no services are configured" in one_line(output)
     assert statehold("services", "list", "--config", str(path), "--json").json == {"services": []}
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"sessions": {"command": "statehold", "args": ["--shared"]}}}')
+    note, advice = statehold("services", "list", "--services", str(path)).err.splitlines()
+    assert note.endswith(": sessions")
+    assert "no services are configured" in advice
 
 
 def test_browser_is_listed_without_the_keys_in_its_address(statehold: Run, tmp_path: Path) -> None:

@@ -323,30 +323,33 @@ def test_a_file_with_servers_in_other_places_only_names_them(tmp_path: Path) -> 
     )
 
 
-OWN_ENTRIES: list[JSON] = [
-    {"command": "uv", "args": ["run", "--directory", "/x/statehold", "statehold", "--shared"]},
-    {"command": "/home/x/.venv/bin/statehold", "args": []},
-    {"command": "wsl", "args": ["--exec", "/home/x/uv", "run", "statehold"]},
-    {"command": "python3", "args": ["-m", "statehold.server", "--session", "work"]},
-]
-
-
-@pytest.mark.parametrize("entry", OWN_ENTRIES)
-def test_the_entry_of_statehold_in_the_file_of_its_client_is_left_out(
-    tmp_path: Path, entry: JSON
-) -> None:
-    other = {"command": "uv", "args": ["run", "--directory", "/x/statehold", "server"]}
-    entries = {"ours": entry, "other": other, "npx": {"command": "npx", "args": ["statehold"]}}
-    config = load(services=client_file(tmp_path, {"mcpServers": entries}))
-    assert list(config.upstreams()) == ["other", "npx"]
-    (note,) = config.notes
-    assert note.endswith("left out, since it is Statehold itself: ours")
-
-
 def test_tools_of_a_profile_are_no_servers(tmp_path: Path) -> None:
     profile = {"context_servers": {"s": {"tools": {"x": False}}}}
     document = {"context_servers": {"s": {"command": "ls"}}, "agent": {"write": profile}}
     assert load(services=client_file(tmp_path, document)).notes == ()
+
+
+def test_an_entry_that_starts_statehold_is_left_out(tmp_path: Path) -> None:
+    uv = ["run", "--directory", "/path/to/statehold"]
+    ours = {
+        "uv": {"command": "uv", "args": [*uv, "statehold", "--shared"]},
+        "uvx": {"command": "uvx", "args": ["--from", "x", "statehold"]},
+        "wsl": {"command": "wsl", "args": ["--exec", "/bin/uv", *uv, "statehold"]},
+        "script": {"command": "/venv/bin/statehold", "args": ["--shared"], "unknown": 1},
+        "module": {"command": "python", "args": ["-m", "statehold.server"]},
+    }
+    others = {
+        "notebook": {
+            "command": "uv",
+            "args": [*uv, "python", "-m", "statehold.server.demo_server"],
+        },
+        "folder": {"command": "uv", "args": ["run", "--directory", "statehold", "server.py"]},
+        "elsewhere": {"url": "https://x.example/statehold"},
+    }
+    config = load(services=client_file(tmp_path, {"mcpServers": ours | others}), environ={})
+    assert config.services.keys() == others.keys()
+    (note,) = config.notes
+    assert note.endswith(f": {', '.join(ours)}")
 
 
 def test_servers_that_gemini_excludes_are_off(tmp_path: Path) -> None:
