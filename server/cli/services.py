@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from ...tools.upstream.probe import Check
     from ..gateway.services import AnyService
 
-
-_AT_ONCE = 4
+_PARALLEL_CHECKS = 4
 
 
 def run(config: Config, arguments: CommandLine) -> int:
     """Run one action and return its exit code."""
     if not config.services:
+        for note in config.notes:
+            complain(note)
         complain("no services are configured; add [services.NAME] to --config, or give --services")
     if arguments.action == "list":
         return _list(config, json=arguments.json)
@@ -133,13 +134,13 @@ async def check_all(
     checks: dict[str, Check] = {}
     tools: dict[str, Sequence[ToolSpec]] = {}
     shared: dict[str, str | None] = {}
-    slots = anyio.Semaphore(_AT_ONCE)
+    slots = anyio.Semaphore(_PARALLEL_CHECKS)
     ledger = Ledger(None)
-    apart = config.model_copy(update={"ephemeral": True})
+    without_data = config.model_copy(update={"ephemeral": True})
 
     async def check(name: str, service: ServiceConfig) -> None:
         async with slots:
-            built_service = service_of(name, service, apart, ledger, alone=True)
+            built_service = service_of(name, service, without_data, ledger, alone=True)
             checks[name] = await built_service.check()
             if checks[name].ok:
                 tools[name] = await built_service.tools()
