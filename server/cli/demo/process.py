@@ -16,7 +16,6 @@ from anyio.abc import Process
 
 from ....tools.processes import procfs
 
-START_SECONDS = 30.0
 STOP_SECONDS = 20.0
 
 CONFIG = """\
@@ -75,10 +74,10 @@ class DemoServer:
         return self._log.read_text(errors="replace").splitlines()[-20:]
 
     async def start(self) -> None:
-        """Start it and wait until it listens.
+        """Start it and wait until it listens; the caller sets the limit of time.
 
         Raises:
-            DemoFailed: it ended, or did not listen in time.
+            DemoFailed: it ended.
         """
         files = ["--config", str(self._config), "--data", str(self._data)]
         command = [sys.executable, "-m", "statehold.server", "serve", *files, "--port", "0"]
@@ -94,12 +93,11 @@ class DemoServer:
                 start_new_session=True,
             )
         self.url = ""
-        with anyio.move_on_after(START_SECONDS):
-            while not self.url and self._process.returncode is None:
-                await anyio.sleep(0.02)
-                self.url = self._read_url()
-        if not self.url:
-            raise DemoFailed("it does not listen")
+        while not self.url:
+            if self._process.returncode is not None:
+                raise DemoFailed(f"the server ended with the exit code {self._process.returncode}")
+            await anyio.sleep(0.02)
+            self.url = self._read_url()
 
     def _read_url(self) -> str:
         match = re.search(

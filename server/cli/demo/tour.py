@@ -27,7 +27,7 @@ from ....tools.processes.launch import death_signal_prefix
 from ..output import say
 from .process import DemoFailed, DemoServer, wait_until_gone
 
-STEP_SECONDS = 40.0
+STEP_SECONDS = 60.0
 READING_SECONDS = 1.2
 """Pause between two steps in a terminal; without a terminal there is none."""
 
@@ -120,8 +120,9 @@ class Tour:
                 await step()
         except Exception as error:
             cause = _words(error)
-            words = "\n".join(f"  | {line}" for line in self._server.last_log_lines)
-            raise DemoFailed(f"step {self._number} ({title}) failed: {cause}\n{words}") from error
+            lines = [f"step {self._number} ({title}) failed: {cause}"]
+            lines += [f"  | {line}" for line in self._server.last_log_lines]
+            raise DemoFailed("\n".join(lines)) from error
 
     async def _start(self) -> None:
         await self._server.start()
@@ -316,7 +317,7 @@ def _words(error: BaseException) -> str:
     """Return the text of an exception, or of the only one in a group."""
     error = unwrap_group(error)
     if isinstance(error, TimeoutError):
-        return f"it took more than {STEP_SECONDS:g} seconds"
+        return f"it took more than {STEP_SECONDS:g} seconds; the machine may be too busy"
     return str(error) if isinstance(error, DemoFailed) else f"{type(error).__name__}: {error}"
 
 
