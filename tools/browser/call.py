@@ -80,7 +80,7 @@ class BrowserCall:
         """Return the current tab. There is always one; a crashed tab is replaced, and the answer says so.
 
         Raises:
-            ToolFailed: The tab was at an address with a scheme that is not allowed.
+            BrowserToolFailed: The tab was at an address with a scheme that is not allowed.
         """
         tab = await self.session.current()
         if not scheme_allowed(tab.page.url):
@@ -95,7 +95,7 @@ class BrowserCall:
         A page cannot be queried before the server of a pending navigation has answered.
 
         Raises:
-            ToolFailed: The navigation takes longer than an action may, or as tab() says.
+            BrowserToolFailed: The navigation takes longer than an action may, or as tab() says.
         """
         tab = await self.tab()
         with anyio.move_on_after(self.config.action_seconds):
@@ -109,7 +109,7 @@ class BrowserCall:
         """Return the one element that a ref of the last snapshot, a selector, or a locator as in code stands for.
 
         Raises:
-            ToolFailed: No element matches, or more than one does. A ref that is no longer valid is refused at once.
+            BrowserToolFailed: No element matches, or more than one does. A ref that is no longer valid is refused at once.
         """
         from playwright.async_api import Error
 
@@ -344,7 +344,7 @@ class BrowserCall:
         A name that the caller chose is used as it is, and replaces a file that has it. Another gets a number if it is taken.
 
         Raises:
-            ToolFailed: There is no room for it.
+            BrowserToolFailed: There is no room for it.
         """
         files, named = self.session.files, self.session.secrets.named
         name, data = named.mask_name(name), named.mask_file(data)
@@ -484,7 +484,7 @@ class BrowserCall:
         `text` is the snapshot as Playwright took it, if it is known already.
 
         Raises:
-            ToolFailed: The page does not answer.
+            BrowserToolFailed: The page does not answer.
         """
         is_whole = locator is None and not options
         if self.config.snapshot_boxes:

@@ -47,7 +47,7 @@ async def put_text(call: BrowserCall, locator: Locator, text: str, *, slowly: bo
     secret is put in by a script, into the document that was checked.
 
     Raises:
-        ToolFailed: A named secret is not for the site of the field's frame, or cannot be hidden now.
+        BrowserToolFailed: A named secret is not for the site of the field's frame, or cannot be hidden now.
     """
     named = call.session.secrets.named
     if named.may_be_in(text):

@@ -76,7 +76,7 @@ async def read_snapshot(
     """Return the accessibility snapshot of a page or an element as finish_snapshot() does.
 
     Raises:
-        ToolFailed: The page does not answer.
+        BrowserToolFailed: The page does not answer.
     """
     from playwright.async_api import Error, TimeoutError
 

@@ -63,7 +63,7 @@ async def match_lines(pattern: str, flags: str, lines: list[str]) -> list[int]:
     """Return the indexes of the lines that a JavaScript regular expression matches.
 
     Raises:
-        ToolFailed: The pattern is invalid or takes too long.
+        BrowserToolFailed: The pattern is invalid or takes too long.
     """
     request = [pattern, flags, lines, round(MATCH_SECONDS * 1000)]
     answer = await _node(_MATCH, request, MATCH_SECONDS + START_SECONDS)
@@ -83,7 +83,7 @@ async def run_code(page: Page, code: str, *, seconds: float) -> str:
     """Run a JavaScript function with Playwright's page object. Return its value as JSON, or "" if it has none.
 
     Raises:
-        ToolFailed: The function failed, or was killed because it did not end in time.
+        BrowserToolFailed: The function failed, or was killed because it did not end in time.
     """
     browser = page.context.browser
     if browser is None:

@@ -116,7 +116,7 @@ class NamedSecrets:
         """Return a text with the values of the names in it, for the page at an address. `is_typed`: it goes into a field.
 
         Raises:
-            ToolFailed: A secret is not for that origin, its name is wrong or was left out, or a weak secret is not typed.
+            BrowserToolFailed: A secret is not for that origin, its name is wrong or missing, or a weak secret is not typed.
         """
         if not self.may_be_in(text):
             return text

@@ -79,7 +79,7 @@ class Clipboard:
         Otherwise its owner is unknown, and it is dropped.
 
         Raises:
-            ToolFailed: The turn of another session does not end.
+            BrowserToolFailed: The turn of another session does not end.
         """
         async with self._turns.take() as page:
             is_only_actor = self._turns.is_only_actor(self._token)
@@ -131,7 +131,7 @@ class ClipboardTurns:
         """Wait for a turn, and yield the page that can read and write the clipboard.
 
         Raises:
-            ToolFailed: Another turn does not end, or the browser does not allow the use of its clipboard.
+            BrowserToolFailed: Another turn does not end, or the browser does not allow the use of its clipboard.
         """
         try:
             with anyio.fail_after(TURN_SECONDS):

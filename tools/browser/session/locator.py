@@ -96,7 +96,7 @@ def parse_target(page: Page, target: str) -> tuple[Locator, str, str]:
     """Return the locator for a locator as in code or a selector, its code, and how to take its first match.
 
     Raises:
-        ToolFailed: The locator cannot be parsed.
+        BrowserToolFailed: The locator cannot be parsed.
     """
     if is_locator(target):
         return *parse_locator(page, target), "`.first`"
@@ -107,7 +107,7 @@ def parse_locator(page: Page, text: str) -> tuple[Locator, str]:
     """Return the locator, and its spelling in Playwright's Python.
 
     Raises:
-        ToolFailed: The text is no locator, or more than a locator.
+        BrowserToolFailed: The text is no locator, or more than a locator.
     """
     from playwright.async_api import Error, Locator
 

@@ -157,7 +157,7 @@ class BrowserSession:
         With `answers`, the action answers the dialog of the page, and runs whatever dialogs other tabs have open.
 
         Raises:
-            ToolFailed: Another tab has a dialog open, which blocks the page.
+            BrowserToolFailed: Another tab has a dialog open, which blocks the page.
             Exception: The action raised it while it was waited for.
         """
         if answers:
@@ -241,10 +241,10 @@ class BrowserSession:
         return scope.cancelled_caught
 
     async def require_unblocked(self, tab: Tab) -> None:
-        """Check that the dialog of another tab does not block the page.
+        """Do nothing unless the dialog of another tab blocks the page.
 
         Raises:
-            ToolFailed: It does.
+            BrowserToolFailed: It blocks the page.
         """
         if await self.is_blocked(tab):
             raise BrowserToolFailed("The page does not answer while another tab asks something.")

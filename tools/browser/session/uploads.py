@@ -63,7 +63,7 @@ async def allowed_paths(
     """Return the paths of files: each is given by the name or URI of a file of the session, or a path in one of `folders`.
 
     Raises:
-        ToolFailed: There is no such file, or it may not be uploaded. Outside the folders both have the same message.
+        BrowserToolFailed: There is no such file, or it may not be uploaded. Outside the folders both have the same message.
     """
     return await anyio.to_thread.run_sync(
         lambda: [_allowed_path(path, session.files, folders) for path in paths]
@@ -104,7 +104,7 @@ async def allowed_folder(
     """Return the wanted folder below one of `folders`, or None if `paths` is not one such folder.
 
     Raises:
-        ToolFailed: The folder is too large, or contains links, which may lead anywhere.
+        BrowserToolFailed: The folder is too large, or contains links, which may lead anywhere.
     """
     if len(paths) != 1 or not Path(paths[0]).is_absolute():
         return None

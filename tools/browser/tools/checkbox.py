@@ -56,7 +56,7 @@ async def set_checked(locator: Locator, is_checked: bool, timeout: float) -> Non
     """Tick a checkbox or radio button, or take its tick away; by its label if it is hidden.
 
     Raises:
-        ToolFailed: A click on the label did not do it.
+        BrowserToolFailed: A click on the label did not do it.
     """
     options: Any = {"timeout": timeout}
     label = await label_of(locator, timeout)

@@ -132,7 +132,7 @@ def _domain_of(text: str) -> str:
     """Return the domain of a cookie as the browser writes it.
 
     Raises:
-        ToolFailed: The text is more or less than the name or the address of a host.
+        BrowserToolFailed: The text is more or less than the name or the address of a host.
     """
     dot, host = ("." if text.startswith(".") else ""), text.removeprefix(".")
     if ":" in host and not host.startswith("["):

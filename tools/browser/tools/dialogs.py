@@ -52,7 +52,7 @@ def _insert_secrets(call: BrowserCall, tab: Tab, text: str) -> str:
     """Return the text for a prompt with the values of named secrets.
 
     Raises:
-        ToolFailed: A secret is not for all sites with a frame in the page: each of them may have opened the prompt.
+        BrowserToolFailed: A secret is not for all sites with a frame in the page: each of them may have opened the prompt.
     """
     named = call.session.secrets.named
     urls = [frame.url for frame in tab.page.frames if origin_of(frame.url)]

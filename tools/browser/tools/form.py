@@ -101,7 +101,7 @@ async def _fill_text(
     """Put a text into a field. If a slider changed the value, add an event.
 
     Raises:
-        ToolFailed: The field does not accept the text.
+        BrowserToolFailed: The field does not accept the text.
     """
     tab = await call.tab()
     last = tab.console[-1] if tab.console else None
@@ -128,7 +128,7 @@ async def _check_range(
     """Add an event if the value of a slider differs from the text.
 
     Raises:
-        ToolFailed: The field is a slider, and the text is no number.
+        BrowserToolFailed: The field is a slider, and the text is no number.
     """
     from playwright.async_api import Error
 

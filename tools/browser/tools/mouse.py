@@ -126,7 +126,7 @@ async def drag(call: BrowserCall, arguments: Drag) -> None:
 
 
 async def _require_visible(locator: Locator, timeout: float) -> None:
-    """Wait until the end of a drag is visible. Raises ToolFailed after `timeout` milliseconds."""
+    """Wait until the end of a drag is visible. Raises BrowserToolFailed after `timeout` milliseconds."""
     from playwright.async_api import TimeoutError as Expired
 
     try:

@@ -45,7 +45,7 @@ async def go_to(call: BrowserCall, address: str) -> None:
     """Open the address that the caller wrote in the current tab.
 
     Raises:
-        ToolFailed: It may not be opened, or cannot be.
+        BrowserToolFailed: It may not be opened, or cannot be.
     """
     from playwright.async_api import Error, TimeoutError
 
@@ -78,10 +78,10 @@ async def go_to(call: BrowserCall, address: str) -> None:
 
 @contextmanager
 def _report_failure(call: BrowserCall, address: str) -> Generator[None]:
-    """Raise ToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
+    """Raise BrowserToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
     from playwright.async_api import Error
 
-    call.session.recorder.forget()
+    call.session.recorder.forget_last_step()
     call.session.host_errors.clear()
     try:
         yield
@@ -182,7 +182,7 @@ def parse_url(text: str) -> str:
     """Return a URL, with a scheme added if it has none.
 
     Raises:
-        ToolFailed: The text is no URL, or its scheme is not allowed.
+        BrowserToolFailed: The text is no URL, or its scheme is not allowed.
     """
     url = text.strip()
     if not url:
@@ -304,7 +304,7 @@ async def _wait_for_text(call: BrowserCall, text: str, seconds: float, *, hidden
     """Wait for a text to appear, or to disappear with `is_hidden`. Return False if a dialog ended the wait.
 
     Raises:
-        ToolFailed: The text did not appear or disappear in time.
+        BrowserToolFailed: The text did not appear or disappear in time.
     """
     from playwright.async_api import Error as Failed
 

@@ -87,7 +87,7 @@ async def _read_state(call: BrowserCall, name: str) -> ContextSnapshot:
     """Return the cookies and origins of a saved state.
 
     Raises:
-        ToolFailed: There is no such file, or it is no saved state.
+        BrowserToolFailed: There is no such file, or it is no saved state.
     """
     try:
         content = await read_allowed(call.session, call.ctx, name)

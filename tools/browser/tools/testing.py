@@ -166,7 +166,7 @@ async def _values(call: BrowserCall, locator: Locator) -> tuple[list[str], str]:
     """Return the values of a field (its value, then the labels of chosen options), and the expectation of a test.
 
     Raises:
-        ToolFailed: The element is no field.
+        BrowserToolFailed: The element is no field.
     """
     from playwright.async_api import Error, TimeoutError
 

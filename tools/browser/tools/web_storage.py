@@ -46,7 +46,7 @@ class Area:
         """Yield the storage of the current page.
 
         Raises:
-            ToolFailed: The page belongs to no site, or its storage refuses access.
+            BrowserToolFailed: The page belongs to no site, or its storage refuses access.
         """
         from playwright.async_api import Error
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS: Final = 2000
 """The most steps of a recording; the number of those left out is added as a comment."""
-NAME_SECONDS: Final = 3.0
+QUERY_SECONDS: Final = 3.0
+"""Longest wait for the answer of a page: its locator for an element, or a script that starts or stops."""
 CAUSED_SECONDS: Final = 1.0
 """A navigation within so many seconds after a step counts as caused by it."""
 
@@ -40,7 +41,7 @@ def _script() -> str:
 
 @dataclass(slots=True)
 class _StepTarget:
-    """An element, with the locator that its page gave for it, once asked."""
+    """The element of a step. Its locator is `guess`, from the recorder in the page, until Playwright has answered."""
 
     guess: str
     locator: str | None = None
@@ -96,7 +97,7 @@ class Recorder:
         """Begin to record steps; the current page is called `page`.
 
         Raises:
-            ToolFailed: A recording is already on.
+            BrowserToolFailed: A recording is already on.
         """
         if self.pause_hold.is_active:
             raise BrowserToolFailed(
@@ -132,13 +133,14 @@ class Recorder:
 
     def _on_request(self, page: Page, request: Request) -> None:
         if request.is_navigation_request() and request.frame.parent_frame is None:
-            soon = (
+            is_caused = (
                 self._last_step_at is not None
                 and self._clock() - self._last_step_at < CAUSED_SECONDS
             )
-            self._external_navigations = (
-                self._external_navigations - {page} if soon else self._external_navigations | {page}
-            )
+            if is_caused:
+                self._external_navigations.discard(page)
+            else:
+                self._external_navigations.add(page)
 
     def _on_navigation(self, page: Page, frame: Frame) -> None:
         self._aim = None
@@ -146,7 +148,7 @@ class Recorder:
             self._external_navigations.discard(page)
             self._add(f"await {self._page_name(page)}.goto({frame.url!r})")
 
-    def forget(self) -> None:
+    def forget_last_step(self) -> None:
         """Note that the next navigation is not caused by the last step."""
         self._last_step_at = None
 
@@ -196,10 +198,10 @@ class Recorder:
         from playwright.async_api import Error
 
         # The element may be gone, or another one may have taken its place.
-        with suppress(Error), anyio.move_on_after(NAME_SECONDS):
+        with suppress(Error), anyio.move_on_after(QUERY_SECONDS):
             locator = frame.locator(step.selector).first
             code = str(await locator.normalize())
-            if await locator.evaluate(_IS_SAME_ELEMENT, step.number, timeout=NAME_SECONDS * 1000):
+            if await locator.evaluate(_IS_SAME_ELEMENT, step.number, timeout=QUERY_SECONDS * 1000):
                 element.locator = code
         element.query_end.set()
 
@@ -207,7 +209,7 @@ class Recorder:
         """End the recording and return its lines.
 
         Raises:
-            ToolFailed: No recording is on.
+            BrowserToolFailed: No recording is on.
         """
         from playwright.async_api import Error
 
@@ -221,7 +223,7 @@ class Recorder:
         for script in self._installed_scripts:
             with suppress(Error):
                 await script.close()
-        with anyio.move_on_after(NAME_SECONDS):
+        with anyio.move_on_after(QUERY_SECONDS):
             for element in [line.element for line in self._lines if isinstance(line, _Line)]:
                 await element.query_end.wait()
         self._is_listening = False
@@ -242,7 +244,7 @@ class Recorder:
         from playwright.async_api import Error
 
         # A frame that is being replaced gets the init script anyway; one that hangs reports no steps.
-        with suppress(Error), anyio.move_on_after(NAME_SECONDS):
+        with suppress(Error), anyio.move_on_after(QUERY_SECONDS):
             await frame.evaluate(script, *arguments)
 
     async def _expire(self) -> None:

@@ -57,7 +57,7 @@ class Trace:
         """Begin to trace.
 
         Raises:
-            ToolFailed: A trace is already on.
+            BrowserToolFailed: A trace is already on.
         """
         if self.pause_hold.is_active:
             raise BrowserToolFailed(
@@ -75,7 +75,7 @@ class Trace:
         """End the trace and return the name and the size of its file. If cancelled, the trace is lost, and an event says so.
 
         Raises:
-            ToolFailed: No trace is on, or it cannot be saved.
+            BrowserToolFailed: No trace is on, or it cannot be saved.
         """
         from playwright.async_api import Error
 

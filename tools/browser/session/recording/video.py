@@ -58,7 +58,7 @@ class Videos:
         """Begin to record all open pages, and pages that open later. `is_chosen`: the caller chose the name.
 
         Raises:
-            ToolFailed: Videos are already being recorded, or none can be.
+            BrowserToolFailed: Videos are already being recorded, or none can be.
         """
         if self.pause_hold.is_active:
             raise BrowserToolFailed(
