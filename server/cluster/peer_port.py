@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 from ..sockets.accept_loop import accept_sockets
 from . import tcp
 from .certificates import Certificates
-from .listener import NodeServer
+from .node_server import NodeServer
 from .owner import OtherEnd
 
 HANDSHAKE_SECONDS: Final = 2.0

@@ -1,4 +1,4 @@
-"""The connections at which a node takes the requests of other nodes: one HTTP protocol on each."""
+"""The HTTP server of a node for the other nodes. It does not listen: others accept the connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWER_SECONDS: Final = 2.0
 
 
 class NodeServer:
-    """Serves an application on connections that others accept. close() ends them all and may be called twice."""
+    """Serves an application on accepted connections, one HTTP protocol each. close() ends them and may be called twice."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
