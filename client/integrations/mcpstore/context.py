@@ -89,14 +89,14 @@ class Context:
         service: str | None = None,
         timeout: float | None = None,
     ) -> CallResult:
-        """Call a tool in the session of the block around it, else in that of session_auto().
+        """Call a tool in the session whose `with` block is active, else in that of session_auto().
 
         Without either the call has a session of its own, which ends with the call.
         """
         within = self.current_session
         if within is not None:
             return within.use_tool(tool_name, args, service=service, timeout=timeout)
-        call = self.space.call_somewhere
+        call = self.space.call_without_session
         return self.client.portal.run(call, tool_name, args, service=service, timeout=timeout)
 
     async def use_tool_async(
@@ -110,7 +110,7 @@ class Context:
         within = self.current_session
         if within is not None:
             return await within.use_tool_async(tool_name, args, service=service, timeout=timeout)
-        call = self.space.call_somewhere
+        call = self.space.call_without_session
         return await self.client.portal.wait(
             call, tool_name, args, service=service, timeout=timeout
         )

@@ -25,7 +25,7 @@ class LangChain:
         self._space = space
 
     def list_tools(self) -> list[StructuredTool]:
-        """Return the tools of the session of the block around, bound to it; no model sees a session_id.
+        """Return the tools of the session whose `with` block is active, bound to it; no model sees a session_id.
 
         Outside of a block it returns the tools of the space: each call finds its session as Context.use_tool() does.
         """
@@ -54,7 +54,7 @@ class LangChain:
         ) -> tuple[Content, Artifact]:
             try:
                 if session is None:
-                    result = await space.call_somewhere(
+                    result = await space.call_without_session(
                         name, arguments, service=service, check=True
                     )
                 else:

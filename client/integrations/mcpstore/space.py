@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.client")
 
 WAIT_SECONDS: Final = 30.0
+"""How long wait_service() waits by default."""
 POLL_SECONDS: Final = 0.05
+"""Seconds between two looks at the status of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,9 @@ class ServiceRegister:
     """The added services and their spaces, by the name of the service on the server. All spaces of a store share it."""
 
     services: dict[str, AddedService] = field(default_factory=dict[str, AddedService])
-    alone: bool = True
-    """Whether the Statehold is the store's own. All spaces have the services of another one."""
-    adding: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
+    owns_server: bool = True
+    """Whether the store started the Statehold. On any other Statehold all spaces have all services."""
+    locks: dict[str, anyio.Lock] = field(default_factory=dict[str, anyio.Lock])
     """A lock per name, so that adding the same service twice at once adds it once."""
 
 
@@ -97,7 +99,7 @@ class Space:
         """
         for name, spec in read_descriptions(descriptions).items():
             remote = self._remote(require_service_name(name))
-            async with self._register.adding.setdefault(remote, anyio.Lock()):
+            async with self._register.locks.setdefault(remote, anyio.Lock()):
                 await self._add(remote, name, spec)
 
     async def _add(self, remote: str, name: str, spec: JSON) -> None:
@@ -111,15 +113,16 @@ class Space:
         self._tools = None
 
     def _remote(self, name: str) -> str:
-        alone = self._register.alone and self.agent_id is not None
-        return f"{self.agent_id}/{name}" if alone else name
+        """Return the name on the server of a service of this space."""
+        is_prefixed = self._register.owns_server and self.agent_id is not None
+        return f"{self.agent_id}/{name}" if is_prefixed else name
 
     def local(self, remote: str | None) -> str | None:
         """Return the name of a service of the server in this space, None for one that it does not have."""
         service = self._register.services.get(remote or "")
         if service is not None:
             return service.name if service.agent_id == self.agent_id else None
-        return remote if self.agent_id is None or not self._register.alone else None
+        return remote if self.agent_id is None or not self._register.owns_server else None
 
     async def services(self) -> list[ServiceStatus]:
         """Return the services of this space and their statuses."""
@@ -156,7 +159,7 @@ class Space:
                 here = "" if self.agent_id is None else f" of the agent {self.agent_id!r}"
                 raise ServiceUnavailable(
                     f"There is no service {name[:128]!r}{here}; there is {', '.join(statuses) or 'none'}.",
-                    recovery=self._add_to_agent([name])
+                    recovery=self._advise_to_add([name])
                     or "Add it with add_service(), or correct the name.",
                 )
             if statuses[name].status == "available":
@@ -201,7 +204,7 @@ class Space:
             if tool is not None:
                 return tool
         error = unknown_tool(tools, name)
-        error.recovery = self._add_to_agent(await self._services_with(name)) or error.recovery
+        error.recovery = self._advise_to_add(await self._services_with(name)) or error.recovery
         raise error
 
     async def _services_with(self, name: str) -> list[str]:
@@ -215,9 +218,9 @@ class Space:
                     found.append(service.name)
         return found
 
-    def _add_to_agent(self, names: Sequence[str]) -> str | None:
+    def _advise_to_add(self, names: Sequence[str]) -> str | None:
         """Return the advice for services that the store has and this agent has not; None when it has none of them."""
-        if self.agent_id is None or not self._register.alone:
+        if self.agent_id is None or not self._register.owns_server:
             return None
         for name in names:
             service = self._register.services.get(name)
@@ -310,10 +313,10 @@ class Space:
             logger.warning("session %s: %s", session.name or session.id, result.notice)
         return result
 
-    async def call_somewhere(
+    async def call_without_session(
         self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any
     ) -> CallResult:
-        """Call a tool in the automatic session; without one in a session of its own, that is closed again."""
+        """Call a tool for a caller without a session: in the automatic one, else in a new one, which is closed again."""
         if self.auto is not None:
             return await self.call(await self.auto.session(), name, arguments, **options)
         await self.find(name, options.get("service"), None)

@@ -51,9 +51,9 @@ class MCPStore:
             InvalidArgument, ConfigError: `services` or `config` are wrong.
             ServerUnreachable: no server answers at `url`.
         """
-        register = ServiceRegister(alone=url is None)
+        register = ServiceRegister(owns_server=url is None)
         table = None if services is None else configure_services(register, services)
-        if register.alone and config is None and table is None:
+        if register.owns_server and config is None and table is None:
             table = {}
         client = connect(
             url, services=table, config=config, data=data, headers=headers, token=token
