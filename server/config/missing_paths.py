@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...tools.browser import missing_paths as of_browser
+from ...tools.browser import missing_paths as browser_paths
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
 from .model import ServiceConfig
@@ -14,11 +14,11 @@ from .model import ServiceConfig
 def find_missing_path(service: ServiceConfig) -> tuple[str, str] | None:
     """Return the first setting whose path does not exist or cannot be read, with the problem and the remedy."""
     if isinstance(service, BrowserConfig):
-        return of_browser.find_missing_path(service)
-    return _find_of_upstream(service)
+        return browser_paths.find_missing_path(service)
+    return _find_in_upstream(service)
 
 
-def _find_of_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
+def _find_in_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
     cwd = service.cwd
     if cwd and not _has_placeholder(cwd) and not Path(cwd).is_dir():
         return "cwd", f"there is no folder {cwd}; make it, or correct the path"
