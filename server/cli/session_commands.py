@@ -12,19 +12,26 @@ KINDS: Final = ("call", "transition", "message", "state", "run", "compacted")
 POLICIES: Final = ("last_wins", "first_wins", "fail")
 SYSTEMS: Final = ("agentscope", "agno")
 """Systems whose sessions can be imported."""
+# As in sessions/lifecycle.py, whose import would cost time at every start.
 STATUSES: Final = ("creating", "idle", "active", "paused", "error", "closing", "closed")
 
 JSON_OPTION: Final = click.Option(["--json"], is_flag=True, help="print one JSON document")
-_METAVAR_HELP: Final[dict[str, Any]] = {"metavar": "SESSION", "help": "id or name of a session"}
+_SESSION_OPTIONS: Final[dict[str, Any]] = {"metavar": "SESSION", "help": "id or name of a session"}
 # Not "session", which is the destination of the setting --session.
-_SESSION: Final = click.Argument(["ref"], **_METAVAR_HELP)
-_SESSIONS: Final = click.Argument(["refs"], nargs=-1, required=True, **_METAVAR_HELP)
-_ANY_SESSIONS: Final = click.Argument(["refs"], nargs=-1, **_METAVAR_HELP)
+_SESSION: Final = click.Argument(["ref"], **_SESSION_OPTIONS)
+_SESSIONS: Final = click.Argument(["refs"], nargs=-1, required=True, **_SESSION_OPTIONS)
+_ANY_SESSIONS: Final = click.Argument(["refs"], nargs=-1, **_SESSION_OPTIONS)
 
 
 def session_commands() -> list[click.Command]:
     """Return the commands in the order of the help."""
-    return [*_reading(), *_changing(), *_moving(), *_browser(), _state()]
+    return [
+        *_read_commands(),
+        *_lifecycle_commands(),
+        *_copy_commands(),
+        *_browser_commands(),
+        _state_command(),
+    ]
 
 
 def _flag(name: str, text: str) -> click.Option:
@@ -46,7 +53,7 @@ def _number(name: str, text: str, default: int | None = None, *, least: int = 1)
 _FORCE: Final = _flag("--force", "do not wait for running calls")
 
 
-def _reading() -> list[click.Command]:
+def _read_commands() -> list[click.Command]:
     labels = [
         _text(f"--{label}", "ID", f"only those with this {label}_id")
         for label in ("user", "agent", "team", "workflow")
@@ -101,7 +108,7 @@ def _reading() -> list[click.Command]:
     ]
 
 
-def _changing() -> list[click.Command]:
+def _lifecycle_commands() -> list[click.Command]:
     return [
         Command(
             "close",
@@ -146,11 +153,6 @@ def _changing() -> list[click.Command]:
             _FORCE,
             JSON_OPTION,
         ),
-    ]
-
-
-def _moving() -> list[click.Command]:
-    return [
         Command(
             "rename",
             "Give a session another name, or other metadata.",
@@ -161,6 +163,11 @@ def _moving() -> list[click.Command]:
             _text("--metadata", "JSON", "merge this object into its metadata: null deletes"),
             JSON_OPTION,
         ),
+    ]
+
+
+def _copy_commands() -> list[click.Command]:
+    return [
         Command(
             "fork",
             "Make children of a session, from its state and from what its services can save.",
@@ -229,7 +236,7 @@ def _moving() -> list[click.Command]:
     ]
 
 
-def _browser() -> list[click.Command]:
+def _browser_commands() -> list[click.Command]:
     return [
         Command(
             "screenshot",
@@ -251,7 +258,7 @@ def _browser() -> list[click.Command]:
     ]
 
 
-def _state() -> click.Command:
+def _state_command() -> click.Command:
     return Command(
         "state",
         "Show the state that a session carries, or change it.",
