@@ -173,7 +173,7 @@ def copy_json(params: JSON) -> JSON:
 @asynccontextmanager
 async def open_server(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
     address = f"embedded, pid {os.getpid()}"
-    async with open_gateway(config, address=address, alone=True) as gateway:
+    async with open_gateway(config, address=address, has_local_callers=True) as gateway:
         yield gateway, EmbeddedServer(gateway, version=version("statehold"))
 
 

@@ -129,7 +129,7 @@ def build_commands() -> Group:
                 "statehold demo",
             ),
         ],
-        alone=True,
+        has_default=True,
     )
     for _, command in walk(root):
         own = {param.name for param in command.params}

@@ -34,7 +34,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A command with commands below it. `alone`: it also does something without one."""
+    """A command with commands below it. `has_default`: it also does something without one."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Group(click.Group):
         example: str,
         *params: click.Parameter,
         commands: Sequence[click.Command],
-        alone: bool = False,
+        has_default: bool = False,
     ) -> None:
         super().__init__(
             name,
@@ -51,11 +51,11 @@ class Group(click.Group):
             commands=commands,
             help=text,
             invoke_without_command=True,
-            subcommand_metavar="[COMMAND]" if alone else "ACTION",
+            subcommand_metavar="[COMMAND]" if has_default else "ACTION",
             **_COMMON,
         )
         self.example = example
-        self.alone = alone
+        self.has_default = has_default
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -72,7 +72,11 @@ class Group(click.Group):
 def _read(**_: Any) -> CommandLine | None:
     """Return the command line of the current command; None for a group whose command is read next."""
     ctx = click.get_current_context()
-    if isinstance(ctx.command, Group) and not ctx.command.alone and not ctx.invoked_subcommand:
+    if (
+        isinstance(ctx.command, Group)
+        and not ctx.command.has_default
+        and not ctx.invoked_subcommand
+    ):
         raise click.UsageError("the following arguments are required: ACTION", ctx)
     if ctx.invoked_subcommand:
         return None

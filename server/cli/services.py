@@ -140,7 +140,7 @@ async def check_all(
 
     async def check(name: str, service: ServiceConfig) -> None:
         async with slots:
-            built_service = service_of(name, service, without_data, ledger, alone=True)
+            built_service = service_of(name, service, without_data, ledger, has_local_callers=True)
             checks[name] = await built_service.check()
             if checks[name].ok:
                 tools[name] = await built_service.tools()

@@ -18,15 +18,17 @@ AnyService: TypeAlias = "UpstreamService | BrowserService"
 
 
 def services_of(
-    config: Config, ledger: Ledger, *, alone: bool, port: int | None = None
+    config: Config, ledger: Ledger, *, has_local_callers: bool, port: int | None = None
 ) -> dict[str, AnyService]:
     """Return the enabled services.
 
-    `alone`: every caller is a user of this machine, so by default browsers may reach private addresses. They never reach
-    `port`, on which this process listens.
+    `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses.
+    They never reach `port`, on which this process listens.
     """
     return {
-        name: service_of(name, settings, config, ledger, alone=alone, port=port)
+        name: service_of(
+            name, settings, config, ledger, has_local_callers=has_local_callers, port=port
+        )
         for name, settings in config.enabled_services().items()
     }
 
@@ -37,7 +39,7 @@ def service_of(
     config: Config,
     ledger: Ledger,
     *,
-    alone: bool,
+    has_local_callers: bool,
     port: int | None = None,
 ) -> AnyService:
     data = None if config.ephemeral else config.data
@@ -52,7 +54,7 @@ def service_of(
             data=data,
             ledger=ledger,
             call_seconds=call_seconds,
-            alone=alone,
+            has_local_callers=has_local_callers,
             port=port,
         )
     return UpstreamService(

@@ -34,13 +34,17 @@ async def open_gateway(
     config: Config,
     *,
     address: str,
-    alone: bool = False,
+    has_local_callers: bool = False,
     port: int | None = None,
     keeper_seconds: float = 0.0,
 ) -> AsyncGenerator[Gateway]:
     """Build the gateway of a process and open it; see create_gateway() and hold_open()."""
     gateway = await create_gateway(
-        config, address=address, alone=alone, port=port, keeper_seconds=keeper_seconds
+        config,
+        address=address,
+        has_local_callers=has_local_callers,
+        port=port,
+        keeper_seconds=keeper_seconds,
     )
     async with hold_open(gateway):
         yield gateway
@@ -50,14 +54,14 @@ async def create_gateway(
     config: Config,
     *,
     address: str,
-    alone: bool = False,
+    has_local_callers: bool = False,
     port: int | None = None,
     keeper_seconds: float = 0.0,
 ) -> Gateway:
     """Build a gateway that lists the tools known to it. Nothing is opened or started yet.
 
-    `alone`: the only caller is the user who started the process. `port`: the port on which it listens for callers, which
-    no web page may reach. `keeper_seconds`: the default of `keeper.linger_seconds`.
+    `has_local_callers`: the only caller is the user who started the process. `port`: the port on which it listens for
+    callers, which no web page may reach. `keeper_seconds`: the default of `keeper.linger_seconds`.
     """
     for note in config.notes:
         logger.info("%s", note)
@@ -74,9 +78,9 @@ async def create_gateway(
         version=version("statehold"),
     )
     ledger = Ledger(folder, node=node.id, keeper=_keeper_of(config, keeper_seconds))
-    services = services_of(config, ledger, alone=alone, port=port)
+    services = services_of(config, ledger, has_local_callers=has_local_callers, port=port)
     gateway = Gateway(config, store, node, ledger, services, clock=clock)
-    _connect_services(gateway, alone, port)
+    _connect_services(gateway, has_local_callers, port)
     await gateway.recall()
     return gateway
 
@@ -180,7 +184,7 @@ def _services(gateway: Gateway) -> dict[str, AnyService]:
     return cast("dict[str, AnyService]", gateway.services)
 
 
-def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:
+def _connect_services(gateway: Gateway, has_local_callers: bool, port: int | None) -> None:
     spawn = gateway.registry.spawn
     services = _services(gateway)
     gateway.registry.on_purged.append(lambda session_id: spawn(forget, services, session_id))
@@ -194,7 +198,14 @@ def _connect_services(gateway: Gateway, alone: bool, port: int | None) -> None:
     for service in services.values():
         connect(service)
     gateway.service_factory = lambda name, settings: connect(
-        service_of(name, settings, gateway.config, gateway.ledger, alone=alone, port=port)
+        service_of(
+            name,
+            settings,
+            gateway.config,
+            gateway.ledger,
+            has_local_callers=has_local_callers,
+            port=port,
+        )
     )
 
 

@@ -143,10 +143,14 @@ async def _serve_on(
 ) -> None:
     """Serve on a listening socket. `is_held`: systemd holds it open too, and starts the next process on it."""
     url = url_of(listener)
-    alone = config.server.loopback and config.server.tokens is None
+    has_local_callers = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     async with open_gateway(
-        config, address=address, alone=alone, port=port, keeper_seconds=KEEPER_SECONDS
+        config,
+        address=address,
+        has_local_callers=has_local_callers,
+        port=port,
+        keeper_seconds=KEEPER_SECONDS,
     ) as gateway:
         mcp_server = StateholdServer(gateway, version=version("statehold"))
         application = HttpApplication(gateway, mcp_server, tokens)

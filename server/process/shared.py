@@ -72,7 +72,7 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
         gateway = await create_gateway(
             config,
             address=f"shared, pid {os.getpid()}",
-            alone=True,
+            has_local_callers=True,
             keeper_seconds=KEEPER_SECONDS,
         )
         gateway.on_fenced = shutdown.begin_fenced

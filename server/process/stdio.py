@@ -36,7 +36,9 @@ def run_stdio(config: Config) -> int:
 
 async def _serve(config: Config) -> int:
     """Serve the client in a task, and open the sessions beside it: the list of the tools does not wait for them."""
-    gateway = await create_gateway(config, address=f"stdio, pid {os.getpid()}", alone=True)
+    gateway = await create_gateway(
+        config, address=f"stdio, pid {os.getpid()}", has_local_callers=True
+    )
     shutdown, served = Shutdown(), anyio.Event()
     async with anyio.create_task_group() as tasks:
         gateway.on_fenced = shutdown.begin_fenced

@@ -74,11 +74,11 @@ class BrowserService:
         data: Path | None = None,
         ledger: Ledger | None = None,
         call_seconds: float = CALL_SECONDS,
-        alone: bool = False,
+        has_local_callers: bool = False,
         port: int | None = None,
     ) -> None:
-        """`alone`: every caller already has access to this machine, so private addresses may be reached by default,
-        and the roots that its client offers are folders for uploads.
+        """`has_local_callers`: every caller already has access to this machine, so private addresses may be reached
+        by default, and the roots that its client offers are folders for uploads.
 
         `port`: the port on which this process serves its callers. No page can reach it, whatever the configuration allows.
         """
@@ -99,8 +99,8 @@ class BrowserService:
         self._specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._secrets: NamedSecrets | None = None
         self._secrets_turn = anyio.Lock()
-        self._alone = alone
-        self._private = alone if config.private is None else config.private
+        self._has_local_callers = has_local_callers
+        self._private = has_local_callers if config.private is None else config.private
         self._port = port
         self._data = data
         self._folder = Path() if data is None else data / "browser"
@@ -243,7 +243,7 @@ class BrowserService:
             root=root,
             is_remote=is_remote,
             output=output,
-            shows_paths=self._alone,
+            shows_paths=self._has_local_callers,
         )
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> BrowserConnection:
@@ -359,7 +359,7 @@ class BrowserService:
             secrets=secrets,
             spawn=self._spawn,
             context_file=ContextFile(self._contexts / f"{session.id}.json"),
-            has_local_callers=self._alone,
+            has_local_callers=self._has_local_callers,
         )
 
     def _follow(

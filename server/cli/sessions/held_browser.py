@@ -145,8 +145,8 @@ async def _connect(
     ledger = Ledger(config.data, node=node.id)
     try:
         await ledger.sweep()
-        alone = session.record.owner == LOCAL.key
-        service = service_of(name, browser, config, ledger, alone=alone)
+        has_local_callers = session.record.owner == LOCAL.key
+        service = service_of(name, browser, config, ledger, has_local_callers=has_local_callers)
         assert isinstance(service, BrowserService)
         async with service:
             snapshot = None if record is None else decode_snapshot(record.data)

@@ -134,18 +134,20 @@ class ToolCaller:
         Raises:
             CommandError: the tool refused.
         """
-        registry = await self.open_registry(services or {}, alone=record.owner == LOCAL.key)
+        registry = await self.open_registry(
+            services or {}, has_local_callers=record.owner == LOCAL.key
+        )
         try:
             return await ControlHandler(registry, self.store)(_request(record, tool, arguments))
         except SessionError as error:
             raise CommandError.of_session(record, error) from None
 
     async def open_registry(
-        self, services: Mapping[str, ServiceConfig], *, alone: bool = True
+        self, services: Mapping[str, ServiceConfig], *, has_local_callers: bool = True
     ) -> Registry:
         """Open the registry of this command with some services. A later call returns the same registry.
 
-        `alone`: the sessions are of the user of this machine, so browsers may reach private addresses.
+        `has_local_callers`: the sessions are of the user of this machine, so browsers may reach private addresses.
         """
         if self._registry is None:
             node = await self.join()
@@ -158,7 +160,7 @@ class ToolCaller:
                 await ledger.sweep()
                 for name, settings in services.items():
                     service_objects[name] = service_of(
-                        name, settings, self.config, ledger, alone=alone
+                        name, settings, self.config, ledger, has_local_callers=has_local_callers
                     )
             for service in service_objects.values():
                 if isinstance(service, AbstractAsyncContextManager):

@@ -238,7 +238,7 @@ async def test_files_are_copied_to_the_output_folder(
     output = tmp_path / "shots" / "today"
     settings = {"output_dir": str(output), "image_responses": "omit"}
     monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
-    monkeypatch.setattr(service, "_alone", True)
+    monkeypatch.setattr(service, "_has_local_callers", True)
     async with opened(service) as browse, opened(service) as other:
         for one in (browse, other):
             await one.text("navigate", url=f"{lab}/frame")
@@ -273,7 +273,7 @@ async def test_files_are_copied_to_the_output_folder(
     (tmp_path / "file").touch()
     settings = {"output_dir": str(tmp_path / "file")}
     monkeypatch.setattr(service, "config", service.config.model_copy(update=settings))
-    monkeypatch.setattr(service, "_alone", False)
+    monkeypatch.setattr(service, "_has_local_callers", False)
     async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/frame")
         text = await browse.text("take_screenshot")
