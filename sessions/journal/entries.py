@@ -99,7 +99,7 @@ def _request(
 
 
 def excerpt(result: ToolResult) -> ToolResult:
-    """Return the part of a result that brief() reads, so that the rest need not be held until then."""
+    """Return the part of a result that shorten_result() reads, so that the rest need not be held until then."""
     payload = result.payload
     content = [
         {"text": block} if isinstance(block, str) else block for block in _first_blocks(payload)

@@ -1,6 +1,6 @@
 """The private parts of the MCP SDK's client that Statehold uses.
 
-tests/tools/upstream/test_client_sdk.py has a test for each.
+tests/tools/upstream/test_sdk.py has a test for each.
 """
 
 from __future__ import annotations

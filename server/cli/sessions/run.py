@@ -119,7 +119,7 @@ def _documents(config: Config, store: SQLStore) -> SessionDocuments:
 
 @asynccontextmanager
 async def _open_store(config: Config, *, create: bool) -> AsyncGenerator[SQLStore | None]:
-    """Open the store, or yield None where there is none: only an import creates the folder."""
+    """Open the store, or yield None where there is none: only import and login create the folder."""
     if not create and not may_exist(config):
         yield None
         return
