@@ -75,7 +75,7 @@ async def read_allowed(session: BrowserSession, ctx: CallContext, text: str) -> 
 
     Raises:
         OSError: It cannot be read.
-        ToolFailed: There is no such file, it may not be read, or it is too large.
+        BrowserToolFailed: There is no such file, it may not be read, or it is too large.
     """
     folders = await upload_folders(session, ctx, [text])
     read = partial(_read_allowed, text, session.files, folders, session.config.download_bytes)
