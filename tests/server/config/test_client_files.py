@@ -11,7 +11,6 @@ import pytest
 from support.settings import SECRET, client_file, refused, toml
 
 from statehold.server.config.load import load
-from statehold.sessions.json_codec import JSON
 
 CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Claude Desktop": (
