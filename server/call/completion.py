@@ -10,7 +10,7 @@ import sys
 
 from ..exit_codes import OK
 from ..sockets.request import as_object
-from .connection import Connection, Failure, RequestFailed, ServerLost
+from .connection import Failure, LocalConnection, RequestFailed, ServerLost
 from .tools import list_tools
 from .words import OPTIONS, Words
 
@@ -58,7 +58,7 @@ def _candidates(words: Words, before: list[str], last: str) -> list[str]:
 
 
 def _tools(words: Words) -> list[dict[str, Any]]:
-    connection = Connection(words, None, starts=False)
+    connection = LocalConnection(words, None, starts=False)
     try:
         return list_tools(connection)
     finally:
@@ -66,7 +66,7 @@ def _tools(words: Words) -> list[dict[str, Any]]:
 
 
 def _sessions(words: Words) -> list[str]:
-    connection = Connection(words, None, starts=False)
+    connection = LocalConnection(words, None, starts=False)
     try:
         connection.request("server/discover", {}, seconds=SECONDS)
         return connection.names

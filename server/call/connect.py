@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..sockets.command import ANY
-from .connection import Connection
+from .connection import LocalConnection
 from .words import Words
 
 TYPE_CHECKING = False
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 def connect(
     words: Words, session: str | None, presence: str = ANY
-) -> Connection | RemoteConnection:
+) -> LocalConnection | RemoteConnection:
     """Return the connection of a command, which connects at its first request.
 
     Raises:
         WrongUsage: --url and the options beside it are wrong.
     """
     if not words.has("--url"):
-        return Connection(words, session, presence)
+        return LocalConnection(words, session, presence)
     # Imported here: it takes ten times as long as all other imports.
     from .remote import RemoteConnection
 

@@ -80,7 +80,7 @@ def data_folder(words: Words) -> str:
         raise Failure(f"{options.get('--config')}: {error}") from None
 
 
-class Connection:
+class LocalConnection:
     """A connection to the server for one command. It ends with close()."""
 
     def __init__(
@@ -257,7 +257,7 @@ def _encode(message: dict[str, Any]) -> bytes:
 
 __all__ = [
     "META",
-    "Connection",
+    "LocalConnection",
     "Failure",
     "OutOfTime",
     "RequestFailed",

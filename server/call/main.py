@@ -11,15 +11,15 @@ from ..sockets.request import as_list, as_object
 from . import questions
 from .connect import connect
 from .connection import (
-    Connection,
     Failure,
+    LocalConnection,
     OutOfTime,
     RequestFailed,
     ServerLost,
     data_folder,
 )
 from .output import complain, complain_of, exit_code, show
-from .questions import Question
+from .questions import CallQuestion
 from .words import Words, WrongUsage, read_arguments
 
 TYPE_CHECKING = False
@@ -108,7 +108,7 @@ def _call(words: Words) -> int:
             result = _request(connection, params, words)
         if connection.is_new:
             complain(f"session {session} is new")
-        return _finish(connection, words, Question(session, tool, result))
+        return _finish(connection, words, CallQuestion(session, tool, result))
     except OutOfTime:
         return _out_of_time(words, tool)
     finally:
@@ -158,7 +158,7 @@ def _answer(words: Words) -> int:
         result = _request(connection, question.params(answers, meta), words)
         if exit_code(result) != USAGE:
             questions.forget(token, folder)
-        return _finish(connection, words, Question(question.session, question.tool, result))
+        return _finish(connection, words, CallQuestion(question.session, question.tool, result))
     except RequestFailed:
         questions.forget(token, folder)
         return complain(questions.GONE, NOT_FOUND)
@@ -168,7 +168,9 @@ def _answer(words: Words) -> int:
         connection.close()
 
 
-def _finish(connection: Connection | RemoteConnection, words: Words, question: Question) -> int:
+def _finish(
+    connection: LocalConnection | RemoteConnection, words: Words, question: CallQuestion
+) -> int:
     """Print the result of a call; ask the person first while the result is a question."""
     while question.result.get("resultType") == "input_required":
         if words.has("--no-input") or not questions.is_terminal():
@@ -180,12 +182,12 @@ def _finish(connection: Connection | RemoteConnection, words: Words, question: Q
             # A text does not fit its field; the call waits on.
             show(result, Words("call", []), question.tool, "", _no_file)
             continue
-        question = Question(question.session, question.tool, result)
+        question = CallQuestion(question.session, question.tool, result)
     folder = os.path.join(_shared_folder(words), "files")
     return show(question.result, words, question.tool, folder, _link_reader(connection))
 
 
-def _print_question(words: Words, question: Question) -> int:
+def _print_question(words: Words, question: CallQuestion) -> int:
     if not question.token.startswith("park:"):
         return complain(
             f"{question.tool} asks, and needs an answer at a terminal", exit_code(question.result)
@@ -201,13 +203,13 @@ def _print_question(words: Words, question: Question) -> int:
     return exit_code(question.result)
 
 
-def _field_names(question: Question) -> list[str]:
+def _field_names(question: CallQuestion) -> list[str]:
     schemas = [as_object(params.get("requestedSchema")) for params in question.requests.values()]
     return [name for schema in schemas for name in as_object(schema.get("properties"))]
 
 
 def _request(
-    connection: Connection | RemoteConnection, params: dict[str, Any], words: Words
+    connection: LocalConnection | RemoteConnection, params: dict[str, Any], words: Words
 ) -> dict[str, Any]:
     has_progress = words.has("--progress") or (sys.stderr.isatty() and not words.has("--json"))
     on_progress = _show_progress if has_progress else None
@@ -239,7 +241,7 @@ def _clear_progress() -> None:
         sys.stderr.flush()
 
 
-def _link_reader(connection: Connection | RemoteConnection) -> Callable[[str], bytes]:
+def _link_reader(connection: LocalConnection | RemoteConnection) -> Callable[[str], bytes]:
     """Return a function that reads a file of the session."""
 
     def read(uri: str) -> bytes:

@@ -26,7 +26,7 @@ GONE = "No call waits for this answer; it may have ended."
 FORM = "elicitation/create"
 
 
-class Question:
+class CallQuestion:
     """The questions of one parked call, as its result brought them."""
 
     def __init__(self, session: str, tool: str, result: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(question: Question) -> tuple[dict[str, Any], dict[str, Any]]:
+def ask(question: CallQuestion) -> tuple[dict[str, Any], dict[str, Any]]:
     """Ask the person at the terminal. Return the answers without a form, and the texts of the forms by question.
 
     A form without fields is confirmed. Ctrl-D declines.
@@ -208,7 +208,7 @@ def _prompt(text: str) -> str | None:
     return line.strip() if line else None
 
 
-def keep(question: Question, folder: str) -> None:
+def keep(question: CallQuestion, folder: str) -> None:
     """Keep a question for another command. Questions whose calls have ended are removed.
 
     Raises:
@@ -226,7 +226,7 @@ def keep(question: Question, folder: str) -> None:
         json.dump(fields, file)
 
 
-def find(token: str, folder: str) -> Question:
+def find(token: str, folder: str) -> CallQuestion:
     """Return a question that was kept.
 
     Raises:
@@ -237,7 +237,7 @@ def find(token: str, folder: str) -> Question:
             fields = as_object(json.load(file))
     except (OSError, ValueError):
         raise Failure(GONE, "call_not_found") from None
-    return Question(str(fields["session"]), str(fields["tool"]), as_object(fields["result"]))
+    return CallQuestion(str(fields["session"]), str(fields["tool"]), as_object(fields["result"]))
 
 
 def forget(token: str, folder: str) -> None:
@@ -252,4 +252,4 @@ def _path(token: str, folder: str) -> str:
     return os.path.join(folder, f"{name[:120]}.json")
 
 
-__all__ = ["GONE", "Question", "ask", "find", "forget", "is_terminal", "keep"]
+__all__ = ["GONE", "CallQuestion", "ask", "find", "forget", "is_terminal", "keep"]

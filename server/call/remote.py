@@ -33,7 +33,7 @@ UNAUTHORIZED = 401
 
 
 class RemoteConnection:
-    """What Connection is for the server of this machine. It ends with close()."""
+    """A connection to a server that an address names; see LocalConnection. It ends with close()."""
 
     is_new = False
 
@@ -58,7 +58,7 @@ class RemoteConnection:
         on_progress: Callable[[dict[str, Any]], None] | None = None,
         seconds: float | None = None,
     ) -> dict[str, Any]:
-        """Send a request and return its result, as Connection.request() does. Closing the connection cancels a request."""
+        """Send a request and return its result, as LocalConnection.request() does. close() cancels it."""
         if method == "tools/call":
             params = self._typed(params)
         self._number += 1

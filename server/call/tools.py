@@ -9,7 +9,7 @@ from ..exit_codes import OK, USAGE
 from ..sockets.command import ANY, EXISTING
 from ..sockets.request import as_list, as_object
 from .connect import connect
-from .connection import Connection
+from .connection import LocalConnection
 from .output import complain
 from .words import Words
 
@@ -51,7 +51,7 @@ def show_tools(words: Words) -> int:
     return complain(f"there is no tool {unknown[0]}", USAGE) if unknown else OK
 
 
-def list_tools(connection: Connection | RemoteConnection) -> list[dict[str, Any]]:
+def list_tools(connection: LocalConnection | RemoteConnection) -> list[dict[str, Any]]:
     """Return the definitions of all tools, as MCP has them."""
     result = connection.request("tools/list", {})
     return [as_object(tool) for tool in as_list(result.get("tools"))]
