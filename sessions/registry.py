@@ -15,16 +15,18 @@ from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
 from .actions.runs import Runs
 from .actions.state import States
-from .actions.summaries import Summaries
+from .actions.summaries import Summaries, Summarize
 from .calls.receipts import RunningOperations
 from .core import Core
 from .errors import SessionError, ShuttingDown, StoreUnavailable
 from .lifecycle import Event, Status
 from .live.connector import Connector
 from .live.directory import STORED, Directory
+from .live.due_summaries import DueSummaries
 from .live.quota import Quota
 from .live.session import Binding, LiveSession
 from .live.snapshots import Snapshots
+from .policy import SummaryTriggers
 from .records import Principal, SessionFilter
 from .resumption import Orphans
 from .transitions.access import Access
@@ -50,10 +52,10 @@ class Registry:
     It lives as long as the process: `async with Registry(core)` adopts the sessions of dead nodes, starts the deadlines
     and, at the end, drains: calls in flight get `close_grace`, then every session is paused and its connections are closed.
     Every method may be called from any task. Methods with a `principal` check it: a foreign session does not exist. `ref`
-    is an id or a name of the caller's.
+    is an id or a name of the caller's. `summarize` is the model that writes summaries.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, *, summarize: Summarize | None = None) -> None:
         self.core = core
         self.spawn: Callable[..., None] = core.tasks.spawn
         """Starts work that lives at most as long as the registry. A failure is logged and stops nothing else."""
@@ -65,13 +67,18 @@ class Registry:
         self.running_operations = RunningOperations()
         """The calls with an operation id that run now. The router adds them, and `orphans` those of the process before."""
         self.orphans = Orphans(core, self.connector, self.admission, self.running_operations)
-        self.pausing = Pausing(core, self._directory, self.connector, self.snapshots, self.orphans)
-        self.closing = Closing(core, self._directory, self.connector, self.orphans, self.pausing)
-        self._recovery = Recovery(core, self.connector, self.pausing, self.closing)
+        due_summaries = DueSummaries(core.policy.summaries if summarize else SummaryTriggers())
+        self.pausing = Pausing(
+            core, self._directory, self.connector, self.snapshots, self.orphans, due_summaries
+        )
+        self.closing = Closing(
+            core, self._directory, self.connector, self.orphans, self.pausing, due_summaries
+        )
+        self._recovery = Recovery(core, self.connector, self.pausing, self.closing, due_summaries)
         self.access = Access(core, self._directory, self.pausing)
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
-        self.history = Histories(core, self._directory, self.access, self.quota)
+        self.history = Histories(core, self._directory, self.access, self.quota, due_summaries)
         self.runs = Runs(core, self._directory, self.access, self.quota)
         self.branches = Branches(
             core,
@@ -85,10 +92,9 @@ class Registry:
         self.rename_delete = RenameDelete(
             core, self._directory, self.access, self.closing, self.quota
         )
-        self.summaries = Summaries(core, self._directory, self.history, self.rename_delete)
-        self.history.on_message = self.summaries.note_message
-        self.pausing.on_paused = self.summaries.note_paused
-        self.closing.on_closed = self.summaries.note_closed
+        self.summaries = Summaries(
+            core, self._directory, self.history, self.rename_delete, due_summaries, summarize
+        )
         self.porting = Porting(core, self._directory, self.branches, self.quota)
         core.budget.attach(Eviction(core, self._directory, self.pausing))
         self._rebalancing = Rebalancing(core, self._directory, self.pausing)
@@ -104,6 +110,7 @@ class Registry:
         if heartbeat is not None:
             heartbeat.attach(self._suspension)
         self.core.tasks.start(self.core.deadlines.run, self._expiry.on_due)
+        self.core.tasks.start(self.summaries.run)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import anyio
 
@@ -22,20 +22,28 @@ from ...sessions.store.base import Store
 from ...tools.footprint import bytes_of_files
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
+from ...tools.upstream.connection import UpstreamConnection
+from ...tools.upstream.service import UpstreamService
 from ..cluster.owner import Owner
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
 from .added_services import AddedServices
+from .list_changes import ListWatcher, ResourceChangeCallback
+from .list_updates import ListUpdates
 from .opening import GatewayOpening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
 from .probing import Probes
+from .services import AnyService, forget, service_of
 from .summary_command import ask_summary_command
 from .tool_list import ToolList
 
 
 class Gateway:
     """The sessions and services of one process. `async with` opens it, after recall(); leaving it drains.
+
+    `has_local_callers`: the only caller is the user who started the process. `port`: the port on which the process listens for callers,
+    which no web page may reach.
 
     Opening the gateway starts the probes of its services in the background. Leaving it refuses the calls that wait for a
     probe with ServiceUnavailable.
@@ -47,8 +55,9 @@ class Gateway:
         store: Store,
         node: Node,
         ledger: Ledger,
-        services: Mapping[str, Service],
         *,
+        has_local_callers: bool = False,
+        port: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.config = config
@@ -56,40 +65,68 @@ class Gateway:
         self.node = node
         self.ledger = ledger
         """The child processes of this process."""
-        self.services = dict(services)
         self.opening = GatewayOpening()
+        self.orphans_resumed = None if ledger.keeper is None else anyio.Event()
+        """Set when the sessions whose connections outlived an earlier process are resumed; None if none can be."""
         self.peers: Peers | None = None
         """The connections to other nodes of the data folder; None without a data folder."""
-        self.on_fenced: Callable[[], None] = _nothing
-        """Called when other nodes have declared this one dead: the process has to end."""
+        self._has_local_callers = has_local_callers
+        self._port = port
+        settings = config.enabled_services()
         core = Core.create(
             store,
             node,
-            services,
+            {name: self._build_service(name, each) for name, each in settings.items()},
             policy=config.policy(),
             clock=clock,
             file_bytes=partial(bytes_of_files, config.data),
         )
-        self.registry = Registry(core)
+        summarize = partial(ask_summary_command, config.summary) if config.summary.command else None
+        self.registry = Registry(core, summarize=summarize)
+        self.registry.on_purged.append(self._forget_files)
+        self.services = core.services
         self.owner = Owner(self.registry)
         """Answers the requests of other nodes for sessions of this one."""
-        if config.summary.command:
-            self.registry.summaries.model = partial(ask_summary_command, config.summary)
         self.router = Router(self.registry)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
-        self.on_resource_changed: list[Callable[[str, str | None, str], None]] = []
-        """Called with a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
+        self.on_resource_changed: list[ResourceChangeCallback] = []
         self._names_being_added: set[str] = set()
         self._added_services = AddedServices()
-        self.service_factory: Callable[[str, ServiceConfig], Service] | None = None
-        """Creates a service from its settings; None where none can be added."""
         own_tools = build_own_tools(
             self.registry, store, config.toolsets, services=self.describe_services
         )
-        settings = {name: config.services[name] for name in self.services}
         self.tools = ToolList(config, settings, own_tools)
-        self.probes = Probes(self.services, self.tools)
+        updates = ListUpdates()
+        self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)
+        self._watcher = ListWatcher(
+            updates, self.probes, self.notify_resource_changed, self.registry.spawn
+        )
+
+    def _build_service(self, name: str, settings: ServiceConfig) -> AnyService:
+        return service_of(
+            name,
+            settings,
+            self.config,
+            self.ledger,
+            has_local_callers=self._has_local_callers,
+            port=self._port,
+            on_changed=self._note_change,
+        )
+
+    def _note_change(
+        self, service: UpstreamService, method: str, connection: UpstreamConnection, params: JSON
+    ) -> None:
+        # The watcher updates the lists of the services, so they are built before it.
+        self._watcher.handle_notification(service, method, connection, params)
+
+    def _forget_files(self, session_id: str) -> None:
+        self.registry.spawn(forget, cast("dict[str, AnyService]", self.services), session_id)
+
+    def notify_resource_changed(self, service: str, session_id: str | None, uri: str) -> None:
+        """Call `on_resource_changed` with a changed resource. Does not block."""
+        for notify in self.on_resource_changed:
+            notify(service, session_id, uri)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -161,33 +198,33 @@ class Gateway:
             InvalidArgument: there is a service of that name.
             ServiceUnavailable: it cannot be opened, or does not list its tools; it was not added.
         """
-        if self.service_factory is None or name in self.services or name in self._names_being_added:
+        if name in self.services or name in self._names_being_added:
             raise InvalidArgument(
                 f"services.{name}: there is a service of that name; choose another name."
             )
         self._names_being_added.add(name)
         try:
-            service = self.service_factory(name, settings)
+            service = self._build_service(name, settings)
             tools = await service.tools()
-            await self._added_services.open(service)
-            self._register_service(name, settings, service, tools)
+            async with self._added_services.open(service):
+                self._register_service(name, settings, service, tools)
         finally:
             self._names_being_added.discard(name)
         self.probes.wake_waiters()
         await self.tools.notify_changed()
 
     def _register_service(
-        self, name: str, settings: ServiceConfig, service: Service, tools: Sequence[ToolSpec]
+        self, name: str, settings: ServiceConfig, service: AnyService, tools: Sequence[ToolSpec]
     ) -> None:
+        try:
+            self.tools.add_service(name, settings)
+            self.probes.list(name, tools)
+        except BaseException:
+            self.tools.drop_service(name)
+            raise
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
-        self.registry.core.services[name] = service
-        self.tools.add_service(name, settings)
-        self.probes.list(name, tools)
-
-
-def _nothing() -> None: ...
 
 
 __all__ = ["Gateway"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import anyio
@@ -15,7 +14,8 @@ from ...sessions.services import ToolSpec
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.probe import list_prompts, list_tools
 from ...tools.upstream.service import UpstreamService
-from .gateway import Gateway
+from .list_updates import ListUpdate, ListUpdates
+from .probing import Probes
 
 logger = logging.getLogger("statehold.server")
 
@@ -27,36 +27,10 @@ PROMPTS: Final = "notifications/prompts/list_changed"
 RESOURCES: Final = "notifications/resources/list_changed"
 UPDATED: Final = "notifications/resources/updated"
 
-SETTLE_SECONDS: Final = 5.0
-"""Seconds that a request for a list waits for the changes that services have announced."""
-
 ItemT = TypeVar("ItemT")
 
-
-@dataclass(slots=True)
-class _Update:
-    """The update of one list. It lives until the list did not change for the debounce time."""
-
-    connections: dict[UpstreamConnection, None] = field(
-        default_factory=dict["UpstreamConnection", None]
-    )
-    """The connections that announced a change and were not asked since, in order."""
-    announced: int = 0
-    """The number of changes that were announced."""
-    applied: int = 0
-    """The number of them that are in the list."""
-    wanted: anyio.Event = field(default_factory=anyio.Event)
-    """Set when a caller waits for the list."""
-
-    def announce(self, connection: UpstreamConnection) -> None:
-        self.announced += 1
-        self.connections[connection] = None
-
-    def begin(self) -> Iterable[UpstreamConnection]:
-        """Return the connections to ask now; none when no change was announced since."""
-        connections, self.connections = self.connections, {}
-        self.wanted = anyio.Event()
-        return connections
+ResourceChangeCallback = Callable[[str, str | None, str], None]
+"""Called with a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
 
 
 class ListWatcher:
@@ -67,16 +41,17 @@ class ListWatcher:
     fresh connection nor another open one lists it.
     """
 
-    def __init__(self, gateway: Gateway, *, debounce: float = DEBOUNCE_SECONDS) -> None:
-        self._gateway = gateway
-        self._debounce = debounce
-        self._updates: dict[tuple[str, str], _Update] = {}
-        """By list, the update that runs for it."""
-        self._updated = anyio.Event()
-        """Set, and replaced by a new event, when a list was requested."""
-        self._slow: set[tuple[str, str]] = set()
-        """The lists for which a caller waited in vain, until they are renewed."""
-        gateway.probes.settle_lists = self.settle
+    def __init__(
+        self,
+        updates: ListUpdates,
+        probes: Probes,
+        on_resource_changed: ResourceChangeCallback,
+        spawn: Callable[..., None],
+    ) -> None:
+        self._updates = updates
+        self._probes = probes
+        self._on_resource_changed = on_resource_changed
+        self._spawn = spawn
 
     def handle_notification(
         self,
@@ -88,38 +63,20 @@ class ListWatcher:
         """Handle a notification of a service. Does not block: lists are requested in the background."""
         if method in (RESOURCES, UPDATED):
             uri: str = str((params or {}).get("uri")) if method == UPDATED else ""
-            for notify in self._gateway.on_resource_changed:
-                notify(service.name, connection.session_id, uri)
+            self._on_resource_changed(service.name, connection.session_id, uri)
             return
         if method not in (TOOLS, PROMPTS):
             return
         key = (service.name, method)
         update = self._updates.get(key)
         if update is None:
-            update = self._updates[key] = _Update()
-            self._gateway.registry.spawn(self._update_list, service, method, update)
+            update = self._updates.add(key)
+            self._spawn(self._update_list, service, method, update)
         update.announce(connection)
 
-    async def settle(self) -> None:
-        """Wait, at most SETTLE_SECONDS, until the changes that were announced so far are in the lists.
-
-        A list that is not renewed in that time delays no other caller before it is renewed.
-        """
-        announced = [
-            (key, update, update.announced)
-            for key, update in self._updates.items()
-            if key not in self._slow
-        ]
-        with anyio.move_on_after(SETTLE_SECONDS) as wait:
-            for _, update, count in announced:
-                while update.applied < count:
-                    update.wanted.set()
-                    await self._updated.wait()
-        if wait.cancelled_caught:
-            self._slow |= {key for key, update, count in announced if update.applied < count}
-
-    async def _update_list(self, service: UpstreamService, method: str, update: _Update) -> None:
+    async def _update_list(self, service: UpstreamService, method: str, update: ListUpdate) -> None:
         """Request a list at once, and again when it changed meanwhile: after the debounce time, or if a caller waits."""
+        key = (service.name, method)
         request = self._update_tools if method == TOOLS else self._update_prompts
         try:
             while connections := update.begin():
@@ -130,19 +87,11 @@ class ListWatcher:
                     logger.debug(
                         "the changed list of %s could not be read: %s", service.name, error
                     )
-                update.applied = announced
-                self._slow.discard((service.name, method))
-                self._wake_waiters()
-                with anyio.move_on_after(self._debounce):
+                self._updates.note_applied(key, announced)
+                with anyio.move_on_after(DEBOUNCE_SECONDS):
                     await update.wanted.wait()
         finally:
-            del self._updates[service.name, method]
-            update.applied = update.announced
-            self._wake_waiters()
-
-    def _wake_waiters(self) -> None:
-        self._updated.set()
-        self._updated = anyio.Event()
+            self._updates.end(key)
 
     async def _update_tools(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
@@ -155,7 +104,7 @@ class ListWatcher:
             return {} if profile is None else {spec.name: spec for spec in profile.tools}
 
         await _learn(service, connections, list_items, list_fresh_items, service.learn_tools)
-        await self._gateway.probes.update_tools(service.name, await service.tools())
+        await self._probes.update_tools(service.name, await service.tools())
 
     async def _update_prompts(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
@@ -170,7 +119,7 @@ class ListWatcher:
         before = service.prompts
         await _learn(service, connections, list_items, list_fresh_items, service.learn_prompts)
         if service.prompts != before:
-            await self._gateway.probes.notify_prompts_changed()
+            await self._probes.notify_prompts_changed()
 
 
 async def _learn(

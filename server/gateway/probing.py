@@ -15,6 +15,7 @@ from ...sessions.plural import plural
 from ...sessions.services import Service, ToolSpec
 from ...tools.catalog import Catalog, CatalogEntry, Naming
 from ...tools.upstream.service import UpstreamService
+from .list_updates import ListUpdates
 from .tool_list import ToolList
 
 logger = logging.getLogger("statehold.server")
@@ -30,21 +31,26 @@ class Probes:
     """Probes each service once, again while that fails, and puts its tools into the tool list.
 
     recall() offers the tools that are known without starting anything; run() probes every other service, and ends with the
-    first probes of all. A list waits a few seconds for services without known tools, a call waits only for the service that
+    first probes of all. Probes that can wait do so until `orphans_resumed` is set: the sessions of an earlier process are
+    resumed. A list waits a few seconds for services without known tools, a call waits only for the service that
     has the tool. end() ends all waits; those that found nothing get ServiceUnavailable.
     """
 
-    def __init__(self, services: Mapping[str, Service], tools: ToolList) -> None:
-        self.settle_lists: Callable[[], Awaitable[None]] = _settle_nothing
-        """Waits a while for the changes of lists that services have announced. ListWatcher sets it."""
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        tools: ToolList,
+        updates: ListUpdates,
+        orphans_resumed: anyio.Event | None,
+    ) -> None:
         self.on_prompts_changed: list[Callable[[], Awaitable[None]]] = []
         """Called when the prompts have changed, to notify clients."""
         self.on_done: list[Callable[[], None]] = []
         """Called when every service was probed, before changes of their lists are read."""
-        self.orphans_resumed: anyio.Event | None = None
-        """Set when the sessions of an earlier process are resumed; probes that can wait for it do."""
         self._services = services
         self._tools = tools
+        self._updates = updates
+        self._orphans_resumed = orphans_resumed
         self._recalled: set[str] = set()
         """Services that offer the tools stored by an earlier process, because their first probe still runs."""
         self._problems: dict[str, str] = {}
@@ -109,9 +115,9 @@ class Probes:
 
     async def _probe_first(self, name: str, service: Service) -> None:
         is_recalled = name in self._recalled
-        if is_recalled and self.orphans_resumed is not None:
+        if is_recalled and self._orphans_resumed is not None:
             with anyio.move_on_after(ORPHANS_SECONDS):
-                await self.orphans_resumed.wait()
+                await self._orphans_resumed.wait()
         tools = await self._probe(name, service)
         if tools is not None and is_recalled:
             await self.update_tools(name, tools)
@@ -208,7 +214,7 @@ class Probes:
         Raises:
             ServiceUnavailable: the gateway is left meanwhile.
         """
-        await self.settle_lists()
+        await self._updates.settle()
         with anyio.CancelScope(deadline=self._wait_deadline):
             while not self._are_done.is_set() and any(map(self._is_unprobed, self._services)):
                 await self._probed.wait()
@@ -228,7 +234,7 @@ class Probes:
             entry = self._tools.entry(name, naming)
             if entry is None:
                 self._refuse_when_ended()
-                await self.settle_lists()
+                await self._updates.settle()
                 entry = self._tools.entry(name, naming)
             return entry
         starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
@@ -287,9 +293,6 @@ class Probes:
     def _refuse_when_ended(self) -> None:
         if self._is_ended:
             raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
-
-
-async def _settle_nothing() -> None: ...
 
 
 __all__ = ["Probes"]

@@ -8,29 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from ...tools.browser.config import BrowserConfig
 from ...tools.processes.keeper import KeptChild
 from ...tools.processes.ledger import Ledger
-from ...tools.upstream.service import UpstreamService
+from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig
 
 if TYPE_CHECKING:
     from ...tools.browser.service import BrowserService
 
 AnyService: TypeAlias = "UpstreamService | BrowserService"
-
-
-def services_of(
-    config: Config, ledger: Ledger, *, has_local_callers: bool, port: int | None = None
-) -> dict[str, AnyService]:
-    """Return the enabled services.
-
-    `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses.
-    They never reach `port`, on which this process listens.
-    """
-    return {
-        name: service_of(
-            name, settings, config, ledger, has_local_callers=has_local_callers, port=port
-        )
-        for name, settings in config.enabled_services().items()
-    }
 
 
 def service_of(
@@ -41,7 +25,13 @@ def service_of(
     *,
     has_local_callers: bool,
     port: int | None = None,
+    on_changed: ServiceChangeCallback | None = None,
 ) -> AnyService:
+    """Return the service of these settings.
+
+    `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses. They never reach
+    `port`, on which this process listens. `on_changed` is called when a connection announces a change.
+    """
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
     if isinstance(settings, BrowserConfig):
@@ -64,12 +54,13 @@ def service_of(
         ledger=ledger,
         call_seconds=call_seconds,
         inherit_env=config.inherit_env,
+        on_changed=on_changed,
     )
 
 
 async def forget(services: Mapping[str, AnyService], session_id: str) -> None:
     """Remove the files that the services keep for a session that was deleted from the store."""
-    for service in services.values():
+    for service in list(services.values()):
         await service.forget(session_id)
 
 
@@ -81,4 +72,4 @@ def sessions_of(child: KeptChild, services: Mapping[str, AnyService]) -> list[st
     return service.recorded_sessions()
 
 
-__all__ = ["AnyService", "forget", "service_of", "services_of", "sessions_of"]
+__all__ = ["AnyService", "forget", "service_of", "sessions_of"]

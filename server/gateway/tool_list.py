@@ -39,6 +39,12 @@ class ToolList:
         """Take a service into the list, behind the others, as soon as its tools are known."""
         self._settings[name] = settings
 
+    def drop_service(self, name: str) -> None:
+        """Take a service out of the list again, for which no client knows a tool yet."""
+        self._settings.pop(name, None)
+        self._tools.pop(name, None)
+        self._catalogs.clear()
+
     def known(self, service: str) -> Sequence[ToolSpec] | None:
         """Return the tools of a service; None before they are known."""
         return self._tools.get(service)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -18,11 +18,9 @@ from ...sessions.store.base import Store
 from ...sessions.store.deferred import DeferredStore
 from ...tools.processes.keeper import KeeperClient, KeeperUnreachable
 from ...tools.processes.ledger import Ledger
-from ...tools.upstream.service import UpstreamService
 from ..config.model import Config
 from ..gateway.gateway import Gateway
-from ..gateway.list_changes import ListWatcher
-from ..gateway.services import AnyService, forget, service_of, services_of, sessions_of
+from ..gateway.services import AnyService, sessions_of
 from ..sockets.local_socket import Handler, local_socket
 from .cluster import join_nodes, peer_port
 
@@ -37,6 +35,7 @@ async def open_gateway(
     has_local_callers: bool = False,
     port: int | None = None,
     keeper_seconds: float = 0.0,
+    on_fenced: Callable[[], None] | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Build the gateway of a process and open it; see create_gateway() and hold_open()."""
     gateway = await create_gateway(
@@ -46,7 +45,7 @@ async def open_gateway(
         port=port,
         keeper_seconds=keeper_seconds,
     )
-    async with hold_open(gateway):
+    async with hold_open(gateway, on_fenced=on_fenced):
         yield gateway
 
 
@@ -78,9 +77,7 @@ async def create_gateway(
         version=version("statehold"),
     )
     ledger = Ledger(folder, node=node.id, keeper=_keeper_of(config, keeper_seconds))
-    services = services_of(config, ledger, has_local_callers=has_local_callers, port=port)
-    gateway = Gateway(config, store, node, ledger, services, clock=clock)
-    _connect_services(gateway, has_local_callers, port)
+    gateway = Gateway(config, store, node, ledger, has_local_callers=has_local_callers, port=port, clock=clock)
     await gateway.recall()
     return gateway
 
@@ -101,11 +98,15 @@ def _build_store(config: Config) -> Store:
 
 @asynccontextmanager
 async def hold_open(
-    gateway: Gateway, verbs: Mapping[str, Handler] | None = None
+    gateway: Gateway,
+    verbs: Mapping[str, Handler] | None = None,
+    *,
+    on_fenced: Callable[[], None] | None = None,
 ) -> AsyncGenerator[None]:
     """Open the store, the services and the sessions of a gateway, and close them in reverse order.
 
-    Meanwhile the local socket of the process serves the commands of this user, and the connections of `verbs`.
+    Meanwhile the local socket of the process serves the commands of this user, and the connections of `verbs`. `on_fenced`
+    is called when other nodes have declared this one dead: the process has to end.
 
     Child processes that an earlier process left behind are ended before any session is adopted, except those that the
     keeper holds: their sessions are resumed with them.
@@ -119,9 +120,6 @@ async def hold_open(
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
     control = ControlHandler(gateway.registry, gateway.store, gateway.describe_services)
-    resumed = anyio.Event()
-    if ledger.keeper is not None:
-        gateway.probes.orphans_resumed = resumed
     async with peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()
@@ -136,8 +134,9 @@ async def hold_open(
                 ),
             ):
                 if node.heartbeat is not None:
-                    gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat)
-                if ledger.keeper is not None:
+                    gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat, on_fenced)
+                if ledger.keeper is not None and gateway.orphans_resumed is not None:
+                    resumed = gateway.orphans_resumed
                     gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
                 yield
         finally:
@@ -157,11 +156,14 @@ def _reading(gateway: Gateway) -> dict[str, Handler]:
     return {"process": ProcessVerb(gateway.node), "sessions": SessionsVerb(documents)}
 
 
-async def _end_when_fenced(gateway: Gateway, heartbeat: Heartbeat) -> None:
+async def _end_when_fenced(
+    gateway: Gateway, heartbeat: Heartbeat, on_fenced: Callable[[], None] | None
+) -> None:
     await heartbeat.fenced.wait()
     logger.critical("other nodes declared this one dead and take over its sessions: it ends")
     await gateway.registry.abandon()
-    gateway.on_fenced()
+    if on_fenced is not None:
+        on_fenced()
 
 
 async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio.Event) -> None:
@@ -170,7 +172,7 @@ async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio
         status = await keeper.status()
         if status is not None:
             orphans = [child for child in status.children if not child.has_node]
-            services = _services(gateway)
+            services = cast("dict[str, AnyService]", gateway.services)
             session_ids = {name for child in orphans for name in sessions_of(child, services)}
             since = gateway.registry.core.clock.now() - status.linger_seconds
             await gateway.registry.resume_orphans(sorted(session_ids), since=since)
@@ -178,35 +180,6 @@ async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio
         logger.warning("the keeper was not asked for child processes: %s", error)
     finally:
         resumed.set()
-
-
-def _services(gateway: Gateway) -> dict[str, AnyService]:
-    return cast("dict[str, AnyService]", gateway.services)
-
-
-def _connect_services(gateway: Gateway, has_local_callers: bool, port: int | None) -> None:
-    spawn = gateway.registry.spawn
-    services = _services(gateway)
-    gateway.registry.on_purged.append(lambda session_id: spawn(forget, services, session_id))
-    watcher = ListWatcher(gateway)
-
-    def connect(service: AnyService) -> AnyService:
-        if isinstance(service, UpstreamService):
-            service.on_changed = watcher.handle_notification
-        return service
-
-    for service in services.values():
-        connect(service)
-    gateway.service_factory = lambda name, settings: connect(
-        service_of(
-            name,
-            settings,
-            gateway.config,
-            gateway.ledger,
-            has_local_callers=has_local_callers,
-            port=port,
-        )
-    )
 
 
 def has_uvloop() -> bool:

@@ -151,6 +151,7 @@ async def _serve_on(
         has_local_callers=has_local_callers,
         port=port,
         keeper_seconds=KEEPER_SECONDS,
+        on_fenced=shutdown.begin_fenced,
     ) as gateway:
         mcp_server = StateholdServer(gateway, version=version("statehold"))
         application = HttpApplication(gateway, mcp_server, tokens)
@@ -172,7 +173,6 @@ async def _serve_on(
         )
         server = _Server(settings)
         shutdown.is_serving = True
-        gateway.on_fenced = shutdown.begin_fenced
         async with anyio.create_task_group() as tasks:
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
             tasks.start_soon(end, shutdown, is_held)

@@ -75,9 +75,8 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
             has_local_callers=True,
             keeper_seconds=KEEPER_SECONDS,
         )
-        gateway.on_fenced = shutdown.begin_fenced
         server = SharedServer(gateway, folder, settings, shutdown)
-        async with hold_open(gateway, server.verbs()):
+        async with hold_open(gateway, server.verbs(), on_fenced=shutdown.begin_fenced):
             shutdown.is_serving = True
             await server.serve(_report_listening)
         tasks.cancel_scope.cancel()

@@ -41,12 +41,11 @@ async def _serve(config: Config) -> int:
     )
     shutdown, served = Shutdown(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        gateway.on_fenced = shutdown.begin_fenced
         tasks.start_soon(_serve_client, gateway, shutdown, served)
         with anyio.CancelScope() as start:
             tasks.start_soon(cancel_start, shutdown, start)
             await gateway.opening.wait_requested()
-            async with hold_open(gateway):
+            async with hold_open(gateway, on_fenced=shutdown.begin_fenced):
                 shutdown.is_serving = True
                 await served.wait()
         await served.wait()

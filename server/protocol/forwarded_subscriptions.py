@@ -110,8 +110,7 @@ class ForwardedSubscriptions:
                     raise ConnectionEnded
 
     def _publish(self, topic: Topic) -> None:
-        for notify in self._gateway.on_resource_changed:
-            notify(topic.service, topic.session, topic.uri)
+        self._gateway.notify_resource_changed(topic.service, topic.session, topic.uri)
 
 
 def _request(topic: Topic) -> ForwardedRequest:

@@ -17,7 +17,7 @@ from ...sessions.errors import OwnedByAnotherNode, SessionLimit
 from ...sessions.live.budget import Share
 from ..gateway.uris import parse_state_uri
 from ..sdk.access import RequestContext, connection_of
-from ..sdk.caller import is_forwarded, is_modern
+from ..sdk.caller import is_forwarded
 from .error_translation import translate_errors
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources
@@ -49,9 +49,7 @@ class SubscriptionHandlers:
         self._state_subscriptions = state_subscriptions
         self._subscriptions = subscriptions
         self._forwarded = forwarded
-        subscriptions.on_released = forwarded.end
         self._listen_handler = listen
-        resources.on_list = self._subscribe_to_list
         self._share = Share(STREAMS, shared=resources.gateway.config.server.tokens is not None)
         self._streams = Counter[str]()
         """The number of open streams by principal."""
@@ -168,11 +166,6 @@ class SubscriptionHandlers:
     ) -> Topic:
         _, service, upstream_uri = await self._resources.resolve_address(ctx, uri)
         return Topic(cast("str", owner.session_id), service, upstream_uri)
-
-    def _subscribe_to_list(self, ctx: RequestContext, topic: Topic) -> None:
-        """Subscribe a legacy client to the resource list of a session: it has just read that list."""
-        if not is_modern(ctx):
-            self._subscriptions.join(connection_of(ctx), topic, self._resources.principal(ctx), "")
 
 
 __all__ = ["SubscriptionHandlers"]

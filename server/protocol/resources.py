@@ -49,13 +49,13 @@ from ..gateway.uris import (
     session_uri,
     state_uri,
 )
-from ..sdk.access import RequestContext
+from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import Caller, is_modern
 from .error_translation import translate_errors
 from .input_required import SessionWork
 from .request_checks import refuse_unencodable
 from .results import mark_request_state
-from .subscriptions import Topic
+from .subscriptions import Subscriptions, Topic
 
 logger = logging.getLogger("statehold.server")
 
@@ -80,12 +80,13 @@ class Resources:
         principal: Callable[[RequestContext], Principal],
         pin: Callable[[RequestContext], str | None],
         run_or_resume: RunOrResume,
+        subscriptions: Subscriptions,
     ) -> None:
         self.gateway = gateway
         self.principal = principal
         self.pin = pin
         self._run_or_resume = run_or_resume
-        self.on_list: Callable[[RequestContext, Topic], None] = lambda ctx, topic: None
+        self._subscriptions = subscriptions
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -111,8 +112,9 @@ class Resources:
                     uri = session_uri(session_id, service, uri)
                 resources.append({**resource, "uri": uri})
         list_topic = await self.list_topic(ctx)
-        if list_topic is not None:
-            self.on_list(ctx, list_topic)
+        if list_topic is not None and not is_modern(ctx):
+            # A legacy client has no request with which it subscribes to a list.
+            self._subscriptions.join(connection_of(ctx), list_topic, self.principal(ctx), "")
         return result_of(ctx, {"resources": resources})
 
     async def _list_templates(self, ctx: RequestContext, params: Params) -> Any:

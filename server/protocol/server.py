@@ -124,17 +124,20 @@ class StateholdServer(Server[dict[str, Any]]):
         self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
-        self._resources = Resources(gateway, self.principal, self.pin, self.run_or_resume)
+        forwarded_subscriptions = ForwardedSubscriptions(gateway)
+        self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
+        self._resources = Resources(
+            gateway, self.principal, self.pin, self.run_or_resume, self.subscriptions
+        )
         prompts = Prompts(self._resources)
         for handlers in (self._resources, prompts, Completion(self._resources, prompts)):
             handlers.register(self)
         self.state_subscriptions = StateSubscriptions(gateway, self._bus, notify)
-        self.subscriptions = Subscriptions(gateway, self._bus, notify)
         self._listening = SubscriptionHandlers(
             self._resources,
             self.state_subscriptions,
             self.subscriptions,
-            ForwardedSubscriptions(gateway),
+            forwarded_subscriptions,
             self._listen,
         )
         self._listening.register(self)

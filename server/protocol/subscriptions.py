@@ -46,17 +46,23 @@ class Topic(NamedTuple):
 class Subscriptions:
     """The subscriptions of clients to resources of services. It lives as long as the server.
 
-    When the last subscription to a topic ends, the one at the service is ended in the background.
+    When the last subscription to a topic ends, `on_released` is called with it, and the subscription at the service is ended
+    in the background.
     """
 
-    def __init__(self, gateway: Gateway, bus: InMemorySubscriptionBus, notify: Notify) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        bus: InMemorySubscriptionBus,
+        notify: Notify,
+        on_released: Callable[[Topic], None],
+    ) -> None:
         self._gateway = gateway
         self._bus = bus
         self._notify = notify
         self._connections_by_topic: dict[Topic, dict[Connection, tuple[Principal, str]]] = {}
         self._principals_by_topic: dict[Topic, list[Principal]] = {}
-        self.on_released: Callable[[Topic], None] = lambda topic: None
-        """Called with a topic that has no subscriber any more."""
+        self._on_released = on_released
         gateway.on_resource_changed.append(self._on_changed)
 
     def __len__(self) -> int:
@@ -96,7 +102,7 @@ class Subscriptions:
             and topic not in self._connections_by_topic
             and topic not in self._principals_by_topic
         ):
-            self.on_released(topic)
+            self._on_released(topic)
             self._gateway.registry.spawn(self._unsubscribe, topic, principal)
 
     async def _unsubscribe(self, topic: Topic, principal: Principal) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from typing import Any
 
 import anyio.to_thread
@@ -21,6 +20,7 @@ from ..journal.redaction import Redactor
 from ..json_codec import JSON
 from ..lifecycle import Status
 from ..live.directory import Directory
+from ..live.due_summaries import DueSummaries
 from ..live.quota import Quota
 from ..live.session import LiveSession
 from ..records import (
@@ -49,13 +49,19 @@ SNAPSHOT_BYTES = 8 << 20
 class Histories:
     """The journals of one registry, as its callers may see them. It keeps no state."""
 
-    def __init__(self, core: Core, directory: Directory, access: Access, quota: Quota) -> None:
+    def __init__(
+        self,
+        core: Core,
+        directory: Directory,
+        access: Access,
+        quota: Quota,
+        due_summaries: DueSummaries,
+    ) -> None:
         self._core = core
         self._quota = quota
         self._directory = directory
         self._access = access
-        self.on_message: Callable[[LiveSession], None] = _nothing
-        """Called with a session after a message was added to it."""
+        self._due_summaries = due_summaries
 
     async def page(
         self,
@@ -157,7 +163,7 @@ class Histories:
             raise
         if session.status is Status.IDLE:
             session.idle_since = now
-        self.on_message(session)
+        self._due_summaries.note_message(session)
         return show(entry)
 
     async def summary(
@@ -201,9 +207,6 @@ class Histories:
                 through_seq=session.last_seq,
             )
         )
-
-
-def _nothing(session: LiveSession) -> None: ...
 
 
 async def summarize(

@@ -1,6 +1,7 @@
-"""Summaries by a model of the user's: when one is written, its input, and what is done with the answer.
+"""Summaries by a model of the user's: its input, and what is done with the answer.
 
 The model is outside: a function that takes JSON and returns JSON. Without one nothing here does anything.
+live/due_summaries.py says when a summary is written.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..errors import InvalidArgument, NameTaken, SessionError, SessionFenced, St
 from ..journal.model_answer import ModelAnswer
 from ..json_codec import JSON
 from ..live.directory import Directory
-from ..live.session import LiveSession
+from ..live.due_summaries import DueSummaries
 from ..records import HistoryFilter, JournalKind, Principal, SessionRecord, SummaryRecord
 from ..store.base import Write
 from ..transitions.create import validate_name
@@ -39,10 +40,6 @@ AT_ONCE: Final = 2
 """Summaries that are written at once."""
 WAITING: Final = 100
 """Summaries that may wait; more are left out."""
-COUNTED: Final = 10_000
-"""Sessions whose messages are counted."""
-UNUSED: Final = ("deleted", "connect_failed", "shutdown")
-"""Reasons of a close after which no summary is read."""
 NAMES: Final = 5
 """Tries to give a session a name that is taken, each with another number."""
 
@@ -51,49 +48,30 @@ class Summaries:
     """Writes the summaries of one registry. A failure is logged once, until the model answers again."""
 
     def __init__(
-        self, core: Core, directory: Directory, history: Histories, rename_delete: RenameDelete
+        self,
+        core: Core,
+        directory: Directory,
+        history: Histories,
+        rename_delete: RenameDelete,
+        due: DueSummaries,
+        model: Summarize | None,
     ) -> None:
         self._core = core
         self._directory = directory
         self._history = history
         self._rename_delete = rename_delete
-        self._messages: dict[str, int] = {}
-        """Messages of each session since its last summary, as far as this process has seen them."""
+        self._due = due
+        self._model = model
         self._pending: set[str] = set()
         self._turns = anyio.Semaphore(AT_ONCE)
         self._has_failed = False
-        self.model: Summarize | None = None
-        self._triggers = core.policy.summaries
 
-    def note_message(self, session: LiveSession) -> None:
-        """Count a message, and write a summary in the background when enough came."""
-        most = self._triggers.every_messages
-        if self.model is None or not most:
-            return
-        count = self._messages.pop(session.id, 0) + 1
-        if count >= most:
-            self._start(session)
-            return
-        self._messages[session.id] = count
-        while len(self._messages) > COUNTED:
-            del self._messages[next(iter(self._messages))]
-
-    def note_paused(self, session: LiveSession) -> None:
-        """Write a summary of a paused session in the background, if that is configured."""
-        if self._triggers.on_pause:
-            self._start(session)
-
-    def note_closed(self, session: LiveSession) -> None:
-        """Write a summary of a closed session in the background, if that is configured."""
-        self._messages.pop(session.id, None)
-        if self._triggers.on_close and session.record.reason not in UNUSED:
-            self._start(session)
-
-    def _start(self, session: LiveSession) -> None:
-        if self.model is None or session.id in self._pending or len(self._pending) >= WAITING:
-            return
-        principal = Principal.of_key(session.record.owner)
-        self._core.tasks.spawn(self.write_by_model, principal, session.id)
+    async def run(self) -> None:
+        """Write the summaries that are due, in the background, until cancelled."""
+        while True:
+            principal, session_id = await self._due.take()
+            if session_id not in self._pending and len(self._pending) < WAITING:
+                self._core.tasks.spawn(self.write_by_model, principal, session_id)
 
     async def write_by_model(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -106,12 +84,12 @@ class Summaries:
             SessionNotFound: unknown, foreign or purged.
         """
         record = await self._directory.find_record(principal, ref, namespace)
-        if self.model is None:
+        if self._model is None:
             return "No command is configured for summaries: see [summary]."
         self._pending.add(record.id)
         try:
             async with self._turns:
-                answer = ModelAnswer.of(await self.model(await self._input(principal, record)))
+                answer = ModelAnswer.of(await self._model(await self._input(principal, record)))
             await self._store(principal, record.id, answer)
         except (ValueError, SessionError, SessionFenced, StoreUnavailable) as error:
             reason = self._core.redactor.text(str(error), 300)

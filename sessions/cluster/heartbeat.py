@@ -155,10 +155,11 @@ class Heartbeat:
         self._has_begun = True
         if self._must_compare:
             # Before the node may act again for a session that another one has claimed meanwhile.
-            held = {} if self._sessions is None else self._sessions.epochs()
-            stored = await self.leases.owned_epochs(self.node, within=within)
-            if self._sessions is not None:
-                self._sessions.compare(held, stored)
+            sessions = self._sessions
+            if sessions is not None:
+                held = sessions.epochs()
+                stored = await self.leases.owned_epochs(self.node, within=within)
+                sessions.compare(held, stored)
             self._must_compare = False
         self.lease.renew(sent_at, beat)
         self._database_offset = renewal.database_time - (sent_at + received_at) / 2

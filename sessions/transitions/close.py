@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..errors import (
 from ..lifecycle import TABLE, Event, Status
 from ..live.connector import Connector
 from ..live.directory import Directory
+from ..live.due_summaries import DueSummaries
 from ..live.session import LiveSession
 from ..records import BindingStatus, Principal
 from ..resumption import Orphans
@@ -46,14 +47,14 @@ class Closing:
         connector: Connector,
         orphans: Orphans,
         pausing: Pausing,
+        due_summaries: DueSummaries,
     ) -> None:
         self._core = core
         self._directory = directory
         self._connector = connector
         self._orphans = orphans
         self._pausing = pausing
-        self.on_closed: Callable[[LiveSession], None] = _nothing
-        """Called with a session after it was recorded as closed."""
+        self._due_summaries = due_summaries
 
     async def close_by_ref(
         self, principal: Principal, ref: str, *, force: bool = False, reason: str = "requested"
@@ -151,7 +152,7 @@ class Closing:
         except SessionError as error:
             logger.error("session %s: %s", session.id, error)
         else:
-            self.on_closed(session)
+            self._due_summaries.note_closed(session)
         return True
 
     async def _record_later(self, session: LiveSession, reason: str) -> None:
@@ -217,9 +218,6 @@ class Closing:
         else:
             event = Event.PAUSE_REQUESTED
             await self._pausing.pause(session, event, cause=SHUTDOWN, release=True, anyway=True)
-
-
-def _nothing(session: LiveSession) -> None: ...
 
 
 def _end_of_work(session: LiveSession) -> anyio.Event | None:

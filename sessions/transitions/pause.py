@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 import anyio
@@ -14,6 +14,7 @@ from ..lifecycle import Event, Status
 from ..live.connector import STOPPED, Connector
 from ..live.contention import CONTENDED
 from ..live.directory import Directory
+from ..live.due_summaries import DueSummaries
 from ..live.session import Binding, LiveSession
 from ..live.snapshots import Snapshots
 from ..records import BindingRecord, BindingStatus, SnapshotRecord
@@ -40,14 +41,14 @@ class Pausing:
         connector: Connector,
         snapshots: Snapshots,
         orphans: Orphans,
+        due_summaries: DueSummaries,
     ) -> None:
         self._core = core
         self._directory = directory
         self._connector = connector
         self._snapshots = snapshots
         self._orphans = orphans
-        self.on_paused: Callable[[LiveSession], None] = _nothing
-        """Called with a session that was paused, but for the end of this process."""
+        self._due_summaries = due_summaries
 
     async def pause(
         self,
@@ -124,7 +125,7 @@ class Pausing:
         session.apply(event, cause=cause)
         is_paused = await self.pause_applied(session, release, saved_only, cause=cause)
         if is_paused and cause != SHUTDOWN:
-            self.on_paused(session)
+            self._due_summaries.note_paused(session)
         return is_paused
 
     async def pause_applied(
@@ -280,9 +281,6 @@ async def end_questions(session: LiveSession) -> None:
         call.end(error)
     with anyio.move_on_after(END_SECONDS):
         await session.quiet.wait()
-
-
-def _nothing(session: LiveSession) -> None: ...
 
 
 def open_bindings(session: LiveSession) -> list[Binding]:

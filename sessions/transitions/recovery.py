@@ -12,6 +12,7 @@ from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..live.bindings import lost_reason, missing_bindings
 from ..live.connector import Connector
+from ..live.due_summaries import DueSummaries
 from ..live.session import Binding, LiveSession
 from ..live.snapshots import save_quietly
 from ..one_line import one_line
@@ -25,12 +26,18 @@ class Recovery:
     """Recovers the sessions of one registry, or gives the recovery up; it lives as long as the registry."""
 
     def __init__(
-        self, core: Core, connector: Connector, pausing: Pausing, closing: Closing
+        self,
+        core: Core,
+        connector: Connector,
+        pausing: Pausing,
+        closing: Closing,
+        due_summaries: DueSummaries,
     ) -> None:
         self._core = core
         self._connector = connector
         self._pausing = pausing
         self._closing = closing
+        self._due_summaries = due_summaries
 
     async def recover(
         self, session: LiveSession, binding: Binding, contenders: Collection[str]
@@ -121,7 +128,7 @@ class Recovery:
                     with anyio.CancelScope(shield=True):
                         session.apply(Event.RECOVERY_FAILED, cause=reason)
                         await self._pausing.pause_applied(session, release=False, cause="")
-                        self._pausing.on_paused(session)
+                        self._due_summaries.note_paused(session)
                 except StoreUnavailable as error:
                     logger.error("session %s was not paused: %s", session.id, error)
                 return

@@ -55,8 +55,8 @@ QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list"
 HeaderBuilder = Callable[[str, Mapping[str, Any]], dict[str, str]]
 """Returns the `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
 
-ChangeCallback = Callable[[str, JSON], None]
-"""Called with `notifications/.../list_changed` and `resources/updated`: method, params. Must not block."""
+ChangeCallback = Callable[["UpstreamConnection", str, JSON], None]
+"""Called with `notifications/.../list_changed` and `resources/updated`: connection, method, params. Must not block."""
 
 
 class UpstreamConnection:
@@ -65,7 +65,15 @@ class UpstreamConnection:
     Any number of tasks may call and close it concurrently. Calls have no time limit; callers cancel them.
     """
 
-    def __init__(self, service: str, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        service: str,
+        *,
+        shared: bool = False,
+        open_another: OpenAnother | None = None,
+        param_headers: HeaderBuilder | None = None,
+        on_changed: ChangeCallback | None = None,
+    ) -> None:
         self.service = service
         self.restore_report = RestoreReport()
         self.lost = anyio.Event()
@@ -73,11 +81,11 @@ class UpstreamConnection:
         self.busy: str | None = None
         self.unsaved = True
         self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
-        self.on_changed: ChangeCallback | None = None
-        self.param_headers: HeaderBuilder | None = None
-        self.open_another: OpenAnother | None = None
         self.session_id: str | None = None
         """The session that it belongs to, None for a shared connection."""
+        self._open_another = open_another
+        self._param_headers = param_headers
+        self._on_changed = on_changed
         self._followed_uris: set[str] = set()
         self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
         self._is_shared = shared
@@ -166,9 +174,9 @@ class UpstreamConnection:
 
     async def _confirm_session(self) -> None:
         """Ask the upstream whether it still knows the session. Raises like resume()."""
-        assert self.open_another is not None
+        assert self._open_another is not None
         try:
-            refusal = await find_refusal(self.rpc, self.open_another)
+            refusal = await find_refusal(self.rpc, self._open_another)
         except SessionError as error:
             raise ServiceUnavailable(
                 f"{self.service} could not be resumed: {error.message}"
@@ -314,7 +322,7 @@ class UpstreamConnection:
                     error = with_era_remedy(self.service, error)
                 texts = [error.message, error.data]
                 await run_in_thread_if_large(partial(attribute_refusal, error, self.service), texts)
-            raise await self._session_check.explain(error, rpc, self.open_another) from error
+            raise await self._session_check.explain(error, rpc, self._open_another) from error
         finally:
             self._calls.leave(call)
 
@@ -336,8 +344,8 @@ class UpstreamConnection:
 
     def _headers(self, method: str, params: JSON) -> dict[str, str]:
         headers = self.peer.headers(method, params)
-        if self.peer.modern and method == "tools/call" and self.param_headers is not None:
-            headers |= self.param_headers(params["name"], params["arguments"])
+        if self.peer.modern and method == "tools/call" and self._param_headers is not None:
+            headers |= self._param_headers(params["name"], params["arguments"])
         return headers
 
     async def _collect_answers(self, result: JSON, ctx: CallContext) -> JSON | None:
@@ -392,8 +400,8 @@ class UpstreamConnection:
         await rpc.listen(LISTEN, params, number=rpc.number(), headers=headers)
 
     def _report_change(self, method: str) -> None:
-        if self.on_changed is not None:
-            self.on_changed(method, {})
+        if self._on_changed is not None:
+            self._on_changed(self, method, {})
 
     async def on_request(self, method: str, params: JSON) -> JSON:
         """Pass a question of the upstream on to the caller of the call that it belongs to, and return the answer."""
@@ -451,8 +459,8 @@ class UpstreamConnection:
                     self._streams[uri][1].set()
             if self._listener is not None and "resourceSubscriptions" not in filters:
                 self._listener.handle_acknowledgement(params, late=self._had_calls)
-        elif self.on_changed is not None and _is_change(method):
-            self.on_changed(method, params)
+        elif self._on_changed is not None and _is_change(method):
+            self._on_changed(self, method, params)
 
 
 def _is_change(method: str) -> bool:

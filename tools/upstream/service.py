@@ -109,7 +109,7 @@ class UpstreamService:
         """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
         self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
-        self.on_changed: ServiceChangeCallback | None = on_changed
+        self.on_changed = on_changed
         self._work_folders = WorkFolders(data, name)
         self._needs_folder = needs_folder(config)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
@@ -468,11 +468,13 @@ class UpstreamService:
         return connection
 
     def _new_connection(self, placeholders: Placeholders) -> UpstreamConnection:
-        connection = UpstreamConnection(self.name, shared=self.scope == "shared")
-        connection.open_another = partial(self._connect, placeholders)
-        connection.on_changed = partial(self._handle_change, connection)
-        connection.param_headers = self._param_headers
-        return connection
+        return UpstreamConnection(
+            self.name,
+            shared=self.scope == "shared",
+            open_another=partial(self._connect, placeholders),
+            param_headers=self._param_headers,
+            on_changed=self._handle_change,
+        )
 
     def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
         if method.startswith("notifications/resources/"):

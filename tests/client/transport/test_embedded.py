@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from statehold.client.errors import (
     UnknownTool,
 )
 from statehold.server.config.model import Config, ConfigError
+from statehold.server.gateway.tool_list import ToolList
 
 
 async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
@@ -42,6 +44,36 @@ async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
         await older.bind("more")
         assert (await older.call("more_inc")).text == "1"
         assert (await older.call("inc")).text == "1"
+    with anyio.fail_after(10):
+        await leaks.check()
+
+
+def open_browsers(folder: Path) -> list[Path]:
+    """Return the folders of the browser services that are open."""
+    return list(folder.glob("statehold-browser-*"))
+
+
+async def test_a_service_that_cannot_be_offered_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaks: Any
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with connect(services={"quick": service("asking")}) as client:
+        before = [tool.name for tool in await client.list_tools()]
+        with monkeypatch.context() as fault, anyio.fail_after(10):
+            fault.setattr(ToolList, "set", refuse)
+            with pytest.raises(ZeroDivisionError):
+                await client.add_service("browser", {})
+        assert open_browsers(tmp_path) == []
+        assert [each.service for each in await client.list_services()] == ["quick"]
+        assert [tool.name for tool in await client.list_tools()] == before
+        async with client.session() as s:
+            assert (await s.call("inc")).text == "1"
+        await client.add_service("browser", {})
+        assert len(open_browsers(tmp_path)) == 1
+    assert open_browsers(tmp_path) == []
     with anyio.fail_after(10):
         await leaks.check()
 

@@ -26,9 +26,8 @@ from support.gateway_process import (
 from support.selection import matrix, matrix_of
 
 from statehold.server.config.load import load
-from statehold.server.gateway import list_changes as subject
+from statehold.server.gateway import list_changes, list_updates
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.gateway.list_changes import ListWatcher
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 
@@ -248,13 +247,11 @@ async def test_prompts_that_an_sdk_server_changes_reach_clients_of_both_eras(
 @pytest.mark.parametrize("counter", ["http"], indirect=True)
 @pytest.mark.parametrize("what", matrix("tools", "prompts"))
 async def test_the_first_change_is_followed_at_once(
-    started: Any, counter: Callable[[str], JSON], what: str
+    started: Any, counter: Callable[[str], JSON], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(list_changes, "DEBOUNCE_SECONDS", 3600.0)
     async with started({"services": {"counter": counter("legacy")}}) as gateway:
         await gateway.probes.ready()
-        gateway.services["counter"].on_changed = ListWatcher(
-            gateway, debounce=3600
-        ).handle_notification
         async with both_eras(gateway, what) as clients:
             session = await opened_session(clients[0][0])
             await clients[0][0].call_tool("grow", {"session_id": session, "what": what})
@@ -265,7 +262,7 @@ async def test_the_first_change_is_followed_at_once(
 async def test_a_service_that_does_not_list_its_changed_tools_delays_one_list_only(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject, "SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr(list_updates, "SETTLE_SECONDS", 1.0)
     program = tmp_path / "silent.py"
     program.write_text(SILENT)
     silent = service("quick") | {"args": ["-S", "-E", str(program)], "era": "legacy"}
@@ -325,7 +322,10 @@ async def test_a_tool_of_one_session_is_offered_and_fails_cleanly_in_another(
         assert await count(client, other) == 1
 
 
-async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any) -> None:
+async def test_a_tool_that_its_connections_removed_leaves_the_list(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_changes, "DEBOUNCE_SECONDS", 0.05)
     changes = ListChangeCounter()
     async with (
         started({"services": {"quick": service("asking")}}) as gateway,
@@ -337,8 +337,6 @@ async def test_a_tool_that_its_connections_removed_leaves_the_list(started: Any)
         ) as client,
     ):
         await gateway.probes.ready()
-        watcher = ListWatcher(gateway, debounce=0.05)
-        gateway.services["quick"].on_changed = watcher.handle_notification
         before = await names(client)
         one, other = await opened_session(client), await opened_session(client)
 
@@ -421,11 +419,12 @@ async def test_a_client_that_does_not_read_delays_no_other_client(gateway: Gatew
         stuck.set()
 
 
-async def test_a_list_asked_for_right_after_the_call_that_changed_it_is_new(started: Any) -> None:
+async def test_a_list_asked_for_right_after_the_call_that_changed_it_is_new(
+    started: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_changes, "DEBOUNCE_SECONDS", 3600.0)
     async with started({"services": {"quick": service("asking")}}) as gateway:
         await gateway.probes.ready()
-        watcher = ListWatcher(gateway, debounce=3600)
-        gateway.services["quick"].on_changed = watcher.handle_notification
         async with both_eras(gateway, "tools") as clients:
             client = clients[0][0]
             session = await opened_session(client)
