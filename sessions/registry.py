@@ -185,6 +185,11 @@ class Registry:
         await self._suspension.abandon()
 
     @property
+    def is_open(self) -> bool:
+        """Whether sessions can be created and claimed: from the begin of the `async with` to its end."""
+        return self.core.tasks.is_open
+
+    @property
     def draining(self) -> bool:
         """Whether new work is refused because the process ends."""
         return self.access.draining

@@ -20,10 +20,11 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 
+from ...server.cluster.owner import Owner
 from ...server.config.load import load
 from ...server.config.model import TOOLSETS, Config
 from ...server.gateway.gateway import Gateway
-from ...server.process.gateway import open_gateway
+from ...server.process.gateway import create_gateway, hold_open
 from ...server.protocol.server import StateholdServer
 from ...server.sdk.access import RequestContext
 from ...sessions.errors import InvalidArgument
@@ -172,9 +173,10 @@ def copy_json(params: JSON) -> JSON:
 
 @asynccontextmanager
 async def open_server(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
-    address = f"embedded, pid {os.getpid()}"
-    async with open_gateway(config, address=address, has_local_callers=True) as gateway:
-        yield gateway, EmbeddedServer(gateway, version=version("statehold"))
+    gateway = await create_gateway(config, address=f"embedded, pid {os.getpid()}", alone=True)
+    server = EmbeddedServer(gateway, version=version("statehold"))
+    async with hold_open(gateway, Owner(gateway.registry, server.forwarded_requests)):
+        yield gateway, server
 
 
 def load_config(

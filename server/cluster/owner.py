@@ -65,6 +65,25 @@ class OwnerServer(Protocol):
         ...
 
 
+class ClientApplication(Protocol):
+    """The HTTP application of this node, as the requests of clients of other nodes reach it."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it takes requests."""
+        ...
+
+    @property
+    def needs_user(self) -> bool:
+        """Whether its callers have tokens."""
+        ...
+
+    @property
+    def behind_tokens(self) -> ASGIApp:
+        """The part of it that is behind the check of tokens."""
+        ...
+
+
 class OtherEnd:
     """The other end of a connection: a process of this user, as over a local socket. PeerPort has another one."""
 
@@ -98,18 +117,17 @@ class OtherEnd:
 class Owner:
     """Answers the requests of other nodes as an ASGI application. It lives as long as the gateway.
 
-    A request whose connection ends is cancelled; a client's HTTP request is told so instead, and goes on. The MCP server and
-    the HTTP application begin to answer when they are set.
+    `server` answers MCP requests, and `clients` the HTTP requests of clients, in a process that has such clients. A request
+    whose connection ends is cancelled; a client's HTTP request is told so instead, and goes on. While the gateway is not
+    open, no request begins.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(
+        self, registry: Registry, server: OwnerServer, clients: ClientApplication | None = None
+    ) -> None:
         self._registry = registry
-        self.server: OwnerServer | None = None
-        """Answers MCP requests; None before there is an MCP server."""
-        self.http: ASGIApp | None = None
-        """Answers the HTTP requests of clients, behind the check of tokens; None in a process that has no such clients."""
-        self.needs_user = False
-        """Whether the callers of the HTTP application have tokens."""
+        self._server = server
+        self._clients = clients
         self._questions: MutableMapping[str, _Question] = {}
         self._running = 0
         self._idle = anyio.Event()
@@ -139,21 +157,23 @@ class Owner:
         """Return the status with which to refuse a request before it begins, None if it may begin."""
         path: str = scope["path"]
         if path == REQUESTS:
-            if self.server is None or not self._owns(assertion):
+            if not self._owns(assertion):
                 return NOT_OWNER
             # Otherwise a name would stand for another session here.
             return REFUSED if assertion.namespace != self._registry.core.policy.namespace else None
         if path.startswith((ANSWERS, NOTICES)):
             return None
         # Principals of a process with tokens are unknown to one without, and the other way round.
-        is_served = self.http is not None and (self.needs_user or assertion.principal == LOCAL)
-        return None if is_served else NOT_OWNER
+        clients = self._clients
+        if clients is None or not clients.is_running:
+            return NOT_OWNER
+        return None if clients.needs_user or assertion.principal == LOCAL else NOT_OWNER
 
     def _owns(self, assertion: Assertion) -> bool:
         if assertion.adopt:
             # This node may remember the owner that has just given the session up.
             self._registry.forget_owner(assertion.session_id)
-            return not self._registry.draining
+            return self._registry.is_open and not self._registry.draining
         return self._registry.owns(assertion.session_id, assertion.epoch)
 
     async def run(
@@ -183,13 +203,14 @@ class Owner:
         elif path.startswith(NOTICES):
             self._return_notice(path.removeprefix(NOTICES))
             await _send_status(send, 204)
-        elif self.http is not None:
-            user = _user_of(assertion.principal) if self.needs_user else None
+        elif self._clients is not None:
+            app = self._clients.behind_tokens
+            user = _user_of(assertion.principal) if self._clients.needs_user else None
             # The end of this node ends streams by itself.
             with nullcontext() if scope["method"] == "GET" else self._count():
                 whole: Message = {"type": "http.request", "body": body, "more_body": False}
                 receive = replay_messages([whole], receive)
-                await self.http(_client_scope(scope, user), receive, send)
+                await app(_client_scope(scope, user), receive, send)
 
     async def _answer(
         self,
@@ -199,14 +220,12 @@ class Owner:
         receive: Receive,
         send: Send,
     ) -> None:
-        server = self.server
-        assert server is not None
         answer = AnswerLines(send, self._questions)
         message: JSON | None = None
         with anyio.CancelScope() as request_scope:
             other_end.request_scope = request_scope
             try:
-                message = await server.answer(request, assertion, answer)
+                message = await self._server.answer(request, assertion, answer)
             except NotOwner:
                 await _send_status(send, NOT_OWNER)
                 return
@@ -214,12 +233,12 @@ class Owner:
                 other_end.request_scope = None
         if message is not None:
             if "notice" in message and await has_disconnected(receive):
-                server.return_notice(message["notice"])
+                self._server.return_notice(message["notice"])
             await answer.end(message)
 
     def _return_notice(self, number: str) -> None:
-        if self.server is not None and number.isdecimal():
-            self.server.return_notice(int(number))
+        if number.isdecimal():
+            self._server.return_notice(int(number))
 
 
 class _Application:
@@ -364,4 +383,4 @@ def _client_scope(scope: Scope, user: AuthenticatedUser | None) -> Scope:
     return client_scope
 
 
-__all__ = ["AnswerLines", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]
+__all__ = ["AnswerLines", "ClientApplication", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]

@@ -24,7 +24,6 @@ from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.service import UpstreamService
-from ..cluster.owner import Owner
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
 from .added_services import AddedServices
@@ -85,8 +84,6 @@ class Gateway:
         self.registry = Registry(core, summarize=summarize)
         self.registry.on_purged.append(self._forget_files)
         self.services = core.services
-        self.owner = Owner(self.registry)
-        """Answers the requests of other nodes for sessions of this one."""
         self.router = Router(self.registry)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)

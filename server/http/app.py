@@ -49,7 +49,7 @@ class HttpApplication:
 
     A request passes the checks of Host and Origin, then the check of its token. If another node holds its transport session,
     that node answers. All others pass the fast path, and those that it does not take go to the routes. The code that reads a
-    message checks its size and depth.
+    message checks its size and depth. For the clients of other nodes, it is a ClientApplication.
     """
 
     def __init__(
@@ -61,7 +61,8 @@ class HttpApplication:
         self._manager = TransportSessions(
             server, gateway.config.http, prefix=f"{self._session_prefix}."
         )
-        self._needs_token = needs_user = tokens is not None
+        self.is_running = False
+        self.needs_user = needs_user = tokens is not None
         routes = Starlette(routes=self._routes(), lifespan=self._lifespan)
         self.streams = OpenStreams()
         # The calls of the fast path are no streams.
@@ -70,7 +71,7 @@ class HttpApplication:
         app = ForeignSessions(app, gateway, self.streams, needs_user=needs_user)
         if tokens is not None:
             app = AuthContextMiddleware(app)
-        gateway.owner.http, gateway.owner.needs_user = app, needs_user
+        self.behind_tokens: ASGIApp = app
         if tokens is not None:
             app = AuthenticationMiddleware(app, backend=SlowedBearerAuth(TokenFile(tokens)))
         settings = gateway.config.server
@@ -83,10 +84,11 @@ class HttpApplication:
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:
         async with self._manager.run(), self.fast_path.run():
+            self.is_running = True
             try:
                 yield
             finally:
-                self._gateway.owner.http = None
+                self.is_running = False
                 self._server.stop_listening()
 
     def _routes(self) -> list[BaseRoute]:
@@ -104,7 +106,7 @@ class HttpApplication:
         ]
 
     def _require_token(self, app: ASGIApp) -> ASGIApp:
-        return RequireAuthMiddleware(app, []) if self._needs_token else app
+        return RequireAuthMiddleware(app, []) if self.needs_user else app
 
     async def _livez(self, request: Request) -> Response:
         # Read by port_holder.py in another process that finds the port in use.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from ...sessions.node import NODES, Node
 from ..cluster.assertion import SignedAssertions
 from ..cluster.certificates import Certificates
 from ..cluster.dialer import ClusterDialer, Dialer, UnixDialer
-from ..cluster.node_server import ANSWER_SECONDS, NodeServer, answer_nodes
+from ..cluster.listener import ANSWER_SECONDS, NodeServer, answer_nodes
+from ..cluster.owner import Owner
 from ..cluster.peer_port import PeerPort, open_peer_port
 from ..cluster.pool import Peers
 from ..config.model import Config, ConfigError
@@ -64,9 +65,16 @@ def _database_host(config: Config) -> str:
 
 @asynccontextmanager
 async def join_nodes(
-    gateway: Gateway, local: LocalSocket, folder: Path | None, port: PeerPort | None
+    gateway: Gateway,
+    owner: Owner | None,
+    local: LocalSocket,
+    folder: Path | None,
+    port: PeerPort | None,
 ) -> AsyncGenerator[None]:
-    """Let this node and the others answer for each other while the block runs. `folder` is the data folder."""
+    """Let this node and the others answer for each other while the block runs. Without an owner, only the others do.
+
+    `folder` is the data folder.
+    """
     if folder is None:
         yield
         return
@@ -84,12 +92,12 @@ async def join_nodes(
             config.cluster.admits,
             None if certificates is None else certificates.client,
         )
-        server = NodeServer(gateway.owner.application(assertions))
+        server = None if owner is None else NodeServer(owner.application(assertions))
     peers = gateway.peers = Peers(dialer)
     node.is_connected, node.forwards = peers.is_connected, True
     try:
         async with (
-            answer_nodes(gateway.owner, local),
+            nullcontext() if owner is None else answer_nodes(owner, local),
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(peers.close_idle)
@@ -99,8 +107,8 @@ async def join_nodes(
             try:
                 yield
             finally:
-                if server is not None:
-                    await gateway.owner.wait_idle(ANSWER_SECONDS)
+                if owner is not None and server is not None:
+                    await owner.wait_idle(ANSWER_SECONDS)
                     server.close()
                 tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:

@@ -18,6 +18,7 @@ from ...sessions.store.base import Store
 from ...sessions.store.deferred import DeferredStore
 from ...tools.processes.keeper import KeeperClient, KeeperUnreachable
 from ...tools.processes.ledger import Ledger
+from ..cluster.owner import Owner
 from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..gateway.services import AnyService, sessions_of
@@ -35,9 +36,8 @@ async def open_gateway(
     has_local_callers: bool = False,
     port: int | None = None,
     keeper_seconds: float = 0.0,
-    on_fenced: Callable[[], None] | None = None,
 ) -> AsyncGenerator[Gateway]:
-    """Build the gateway of a process and open it; see create_gateway() and hold_open()."""
+    """Build the gateway of a process and open it, without a server that answers other nodes."""
     gateway = await create_gateway(
         config,
         address=address,
@@ -45,7 +45,7 @@ async def open_gateway(
         port=port,
         keeper_seconds=keeper_seconds,
     )
-    async with hold_open(gateway, on_fenced=on_fenced):
+    async with hold_open(gateway, None):
         yield gateway
 
 
@@ -99,14 +99,15 @@ def _build_store(config: Config) -> Store:
 @asynccontextmanager
 async def hold_open(
     gateway: Gateway,
+    owner: Owner | None,
     verbs: Mapping[str, Handler] | None = None,
     *,
     on_fenced: Callable[[], None] | None = None,
 ) -> AsyncGenerator[None]:
     """Open the store, the services and the sessions of a gateway, and close them in reverse order.
 
-    Meanwhile the local socket of the process serves the commands of this user, and the connections of `verbs`. `on_fenced`
-    is called when other nodes have declared this one dead: the process has to end.
+    Meanwhile `owner` answers other nodes, and the local socket of the process serves the commands of this user, and the
+    connections of `verbs`. `on_fenced` is called when other nodes have declared this one dead: the process has to end.
 
     Child processes that an earlier process left behind are ended before any session is adopted, except those that the
     keeper holds: their sessions are resumed with them.
@@ -127,7 +128,7 @@ async def hold_open(
             async with (
                 local_socket(None if folder is None else folder / NODES, node.id) as local,
                 # Before the gateway, whose last answers it still sends.
-                join_nodes(gateway, local, folder, port),
+                join_nodes(gateway, owner, local, folder, port),
                 gateway,
                 local.serve(
                     {"control": ControlVerb(control), **_reading(gateway), **(verbs or {})}

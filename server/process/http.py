@@ -17,6 +17,7 @@ import anyio
 import uvicorn
 
 from ..auth.tokens import StaticTokens
+from ..cluster.owner import Owner
 from ..config.http import HttpSettings
 from ..config.model import Config
 from ..exit_codes import OK
@@ -28,7 +29,7 @@ from ..http.open_streams import OpenStreams
 from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
-from .gateway import has_uvloop, open_gateway
+from .gateway import create_gateway, has_uvloop, hold_open
 from .logs import configure
 from .open_files import allowed_connections, raise_limit
 from .workers import Worker, Workers
@@ -145,16 +146,13 @@ async def _serve_on(
     url = url_of(listener)
     has_local_callers = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
-    async with open_gateway(
-        config,
-        address=address,
-        has_local_callers=has_local_callers,
-        port=port,
-        keeper_seconds=KEEPER_SECONDS,
-        on_fenced=shutdown.begin_fenced,
-    ) as gateway:
-        mcp_server = StateholdServer(gateway, version=version("statehold"))
-        application = HttpApplication(gateway, mcp_server, tokens)
+    gateway = await create_gateway(
+        config, address=address, has_local_callers=has_local_callers, port=port, keeper_seconds=KEEPER_SECONDS
+    )
+    mcp_server = StateholdServer(gateway, version=version("statehold"))
+    application = HttpApplication(gateway, mcp_server, tokens)
+    owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
+    async with hold_open(gateway, owner, on_fenced=shutdown.begin_fenced):
         clients = _clients(config.http)
         settings = uvicorn.Config(
             application.asgi,

@@ -76,7 +76,9 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
             keeper_seconds=KEEPER_SECONDS,
         )
         server = SharedServer(gateway, folder, settings, shutdown)
-        async with hold_open(gateway, server.verbs(), on_fenced=shutdown.begin_fenced):
+        async with hold_open(
+            gateway, server.owner, server.verbs(), on_fenced=shutdown.begin_fenced
+        ):
             shutdown.is_serving = True
             await server.serve(_report_listening)
         tasks.cancel_scope.cancel()

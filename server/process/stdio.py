@@ -9,6 +9,7 @@ import anyio
 from mcp.server.runner import serve_dual_era_loop
 
 from ..client_streams import ClientStreams
+from ..cluster.owner import Owner
 from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..protocol.server import StateholdServer
@@ -36,16 +37,18 @@ def run_stdio(config: Config) -> int:
 
 async def _serve(config: Config) -> int:
     """Serve the client in a task, and open the sessions beside it: the list of the tools does not wait for them."""
-    gateway = await create_gateway(
-        config, address=f"stdio, pid {os.getpid()}", has_local_callers=True
+    gateway = await create_gateway(config, address=f"stdio, pid {os.getpid()}", has_local_callers=True)
+    mcp_server = StateholdServer(
+        gateway, version=version("statehold"), pinned_name=config.server.session
     )
+    owner = Owner(gateway.registry, mcp_server.forwarded_requests)
     shutdown, served = Shutdown(), anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_serve_client, gateway, shutdown, served)
+        tasks.start_soon(_serve_client, gateway, mcp_server, shutdown, served)
         with anyio.CancelScope() as start:
             tasks.start_soon(cancel_start, shutdown, start)
             await gateway.opening.wait_requested()
-            async with hold_open(gateway, on_fenced=shutdown.begin_fenced):
+            async with hold_open(gateway, owner, on_fenced=shutdown.begin_fenced):
                 shutdown.is_serving = True
                 await served.wait()
         await served.wait()
@@ -53,10 +56,9 @@ async def _serve(config: Config) -> int:
     return shutdown.exit_code
 
 
-async def _serve_client(gateway: Gateway, shutdown: Shutdown, served: anyio.Event) -> None:
-    mcp_server = StateholdServer(
-        gateway, version=version("statehold"), pinned_name=gateway.config.server.session
-    )
+async def _serve_client(
+    gateway: Gateway, mcp_server: StateholdServer, shutdown: Shutdown, served: anyio.Event
+) -> None:
     async with stdio_streams() as streams, anyio.create_task_group() as tasks:
         await tasks.start(watch_signals, shutdown)
         tasks.start_soon(_request_opening, gateway, streams)

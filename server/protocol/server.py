@@ -148,7 +148,8 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self.middleware.append(self._middleware)
         self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
-        gateway.owner.server = ForwardedRequests(self, self.call, self.return_notice)
+        self.forwarded_requests = ForwardedRequests(self, self.call, self.return_notice)
+        """Answers the requests of other nodes for sessions of this one."""
         gateway.tools.on_changed.append(self._on_tools_changed)
         gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
 

@@ -23,6 +23,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import NODES
 from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
+from ..cluster.owner import Owner
 from ..config.messages import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
@@ -68,6 +69,7 @@ class SharedServer:
         self._mcp_server = StateholdServer(
             gateway, version=self._version, pinned_name=gateway.config.server.session
         )
+        self.owner = Owner(gateway.registry, self._mcp_server.forwarded_requests)
         self._clients = 0
         self._had_client = anyio.Event()
         self._client_left = anyio.Event()

@@ -16,8 +16,8 @@ from anyio.abc import SocketStream
 
 from statehold.server.cluster.assertion import SignedAssertions
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
-from statehold.server.cluster.node_server import NodeServer
-from statehold.server.cluster.owner import Owner
+from statehold.server.cluster.listener import NodeServer
+from statehold.server.cluster.owner import Owner, OwnerServer
 from statehold.server.cluster.peer_port import HANDSHAKES_OF_ADDRESS, open_peer_port
 from statehold.server.cluster.tcp import split_address
 from statehold.sessions.records import NodeRecord
@@ -57,7 +57,9 @@ def _assertions(node: str) -> SignedAssertions:
 async def _served() -> AsyncGenerator[str]:
     """The address of a peer port that serves the node `n`."""
     port = await open_peer_port("127.0.0.1:0", "", "")
-    server = NodeServer(Owner(cast("Registry", None)).application(_assertions("n")))
+    server = NodeServer(
+        Owner(cast("Registry", None), cast("OwnerServer", None)).application(_assertions("n"))
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(port.accept, server, tasks)
         yield port.address

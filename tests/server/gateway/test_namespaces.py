@@ -11,8 +11,9 @@ from mcp import Client, MCPError
 from support.gateway_process import Era, code_of, opened_session, service, structured, toml
 from support.selection import matrix
 
+from statehold.server.cluster.owner import Owner
 from statehold.server.config.load import load
-from statehold.server.process.gateway import open_gateway
+from statehold.server.process.gateway import create_gateway, hold_open
 from statehold.server.protocol.server import StateholdServer
 
 Pair = tuple[Client, Client]
@@ -32,8 +33,10 @@ async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator
             config.write_text(toml(settings))
             flags = {"data": str(tmp_path / "data")}
             loaded = load(config=config, services=None, flags=flags)
-            gateway = await stack.enter_async_context(open_gateway(loaded, address=namespace))
+            gateway = await create_gateway(loaded, address=namespace)
             mcp_server = StateholdServer(gateway, version="0")
+            owner = Owner(gateway.registry, mcp_server.forwarded_requests)
+            await stack.enter_async_context(hold_open(gateway, owner))
             mode = "auto" if era == "modern" else "legacy"
             client = Client(mcp_server, cache=None, mode=mode)
             clients.append(await stack.enter_async_context(client))
