@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import anyio
 
@@ -31,8 +31,16 @@ from .store.base import Store
 LEAVE_SECONDS = 10.0
 
 
-def _new_id() -> str:
+def new_node_id() -> str:
     return f"n_{secrets.token_hex(8)}"
+
+
+class ConnectedNodes(Protocol):
+    """The connections of this process to other nodes."""
+
+    def is_connected(self, node: str) -> bool:
+        """Whether there is an open connection to a node, which proves that it lives."""
+        ...
 
 
 class Node:
@@ -40,6 +48,10 @@ class Node:
 
     A store in memory has no folder: then there are no other nodes and there is no lock. With `lease_seconds`, the store is a
     database of PostgreSQL, whose other nodes may be on other machines.
+
+    `bury` is called on proof that a node is dead, before any process can claim its sessions. It ends the child processes
+    that the dead node left running, so that no session is ever open twice.
+
     Nothing else in the process may close the lock file or fork without exec: the lock belongs to the open file.
     """
 
@@ -50,20 +62,14 @@ class Node:
         *,
         address: str,
         clock: Callable[[], float],
-        new_id: Callable[[], str] = _new_id,
+        node_id: str | None = None,
+        bury: Callable[[], Awaitable[object]] | None = None,
         lease_seconds: float = 0.0,
         capacity: int = 0,
         version: str = "",
     ) -> None:
-        self.bury: Callable[[], Awaitable[object]] | None = None
-        """Called on proof that a node is dead, before any process can claim its sessions. It ends the child processes that
-        the dead node left running, so that no session is ever open twice."""
-        self.is_connected: Callable[[str], bool] = lambda node: False
-        """Whether this process has an open connection to another node, which proves that the node lives."""
-        self.forwards = False
-        """Whether requests for sessions of other nodes are forwarded to them."""
         self.record = NodeRecord(
-            id=new_id(),
+            id=node_id or new_node_id(),
             proof_key="",
             address=address,
             started_at=clock(),
@@ -75,6 +81,8 @@ class Node:
         """The record of this node. Its proof key is set when the node joins."""
         self.heartbeat: Heartbeat | None = None
         """Renews the lease of this node; None without a lease, and before the node joins."""
+        self._bury = bury
+        self._peers: ConnectedNodes | None = None
         self._store = store
         self._locks = None if folder is None else LockFolder(folder / NODES)
         self._clock = clock
@@ -85,6 +93,18 @@ class Node:
     def id(self) -> str:
         """Id of this node in the store. New at every start."""
         return self.record.id
+
+    @property
+    def forwards(self) -> bool:
+        """Whether requests for sessions of other nodes are forwarded to them."""
+        return self._peers is not None
+
+    def attach(self, peers: ConnectedNodes) -> None:
+        """Forward requests for sessions of other nodes from now on. The connections to them find these nodes by this one."""
+        self._peers = peers
+
+    def _is_connected(self, node: str) -> bool:
+        return self._peers is not None and self._peers.is_connected(node)
 
     def advertise(self, peer: str) -> None:
         """Set the `host:port` at which nodes on other machines reach this one. Call it before the node joins."""
@@ -203,11 +223,11 @@ class Node:
         A node of the same data folder lives as long as its lock is held, which only recover() finds out.
         """
         if self.heartbeat is None:
-            return self.is_connected(node)
+            return self._is_connected(node)
         record = self.heartbeat.others.get(node)
         if record is None:
             return False
-        return record.proof_key != self.record.proof_key or self.is_connected(node)
+        return record.proof_key != self.record.proof_key or self._is_connected(node)
 
     def is_sweeper(self) -> bool:
         """Whether this node is the one that closes and purges sessions without an owner: the first of those that are up."""
@@ -229,8 +249,8 @@ class Node:
             with self._locks.proof(record, self.record.proof_key) as is_dead:
                 if not is_dead:
                     continue
-                if self.bury is not None:
-                    await self.bury()
+                if self._bury is not None:
+                    await self._bury()
                 if await self._store.declare_dead(record.id):
                     dead.append(record.id)
                 self.forget(record.id)
@@ -278,4 +298,4 @@ class Node:
                 self._locks.drop(self.id, remove=is_recorded)
 
 
-__all__ = ["NODES", "LockFolder", "Node"]
+__all__ = ["NODES", "ConnectedNodes", "LockFolder", "Node", "new_node_id"]

@@ -94,7 +94,7 @@ async def join_nodes(
         )
         server = None if owner is None else NodeServer(owner.application(assertions))
     peers = gateway.peers = Peers(dialer)
-    node.is_connected, node.forwards = peers.is_connected, True
+    node.attach(peers)
     try:
         async with (
             nullcontext() if owner is None else answer_nodes(owner, local),

@@ -13,7 +13,7 @@ import anyio
 
 from ...sessions.clock import SystemClock
 from ...sessions.cluster.heartbeat import Heartbeat
-from ...sessions.node import NODES, Node
+from ...sessions.node import NODES, Node, new_node_id
 from ...sessions.store.base import Store
 from ...sessions.store.deferred import DeferredStore
 from ...tools.processes.keeper import KeeperClient, KeeperUnreachable
@@ -67,16 +67,19 @@ async def create_gateway(
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
     store = cast("Store", DeferredStore(partial(_build_store, config)))
+    node_id = new_node_id()
+    ledger = Ledger(folder, node=node_id, keeper=_keeper_of(config, keeper_seconds))
     node = Node(
         store,
         folder,
+        node_id=node_id,
         address=address,
         clock=clock.now,
         lease_seconds=config.cluster.lease_seconds if config.cluster.enabled else 0.0,
         capacity=config.node_capacity,
         version=version("statehold"),
+        bury=ledger.sweep,
     )
-    ledger = Ledger(folder, node=node.id, keeper=_keeper_of(config, keeper_seconds))
     gateway = Gateway(config, store, node, ledger, has_local_callers=has_local_callers, port=port, clock=clock)
     await gateway.recall()
     return gateway
@@ -124,7 +127,6 @@ async def hold_open(
     async with peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()
-            node.bury = ledger.sweep
             async with (
                 local_socket(None if folder is None else folder / NODES, node.id) as local,
                 # Before the gateway, whose last answers it still sends.

@@ -25,7 +25,7 @@ from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.core import Core
 from statehold.sessions.errors import SessionError
-from statehold.sessions.node import Node
+from statehold.sessions.node import Node, new_node_id
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
@@ -71,12 +71,14 @@ async def main(data: Path, log: Path) -> None:
     config = UpstreamConfig(
         command=sys.executable, args=[str(QUICK), "--log", str(log)], pause="release"
     )
+    node_id = new_node_id()
+    ledger = Ledger(data, node=node_id)
     async with (
         SQLStore.sqlite(data) as store,
-        Node(store, data, address="a worker", clock=clock.now) as node,
+        Node(
+            store, data, address="a worker", clock=clock.now, node_id=node_id, bury=ledger.sweep
+        ) as node,
     ):
-        ledger = Ledger(data, node=node.id)
-        node.bury = ledger.sweep
         service = UpstreamService("quick", config, data=data, ledger=ledger)
         policy = Policy(recovery_backoff=(0.01, 0.1))
         async with Registry(

@@ -35,7 +35,7 @@ def clock() -> float:
 
 
 def started(store: Store, folder: Path, name: str = "n_test") -> Any:
-    return Node(store, folder, address="test", clock=clock, new_id=lambda: name)
+    return Node(store, folder, address="test", clock=clock, node_id=name)
 
 
 async def add(

@@ -55,6 +55,9 @@ QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list"
 HeaderBuilder = Callable[[str, Mapping[str, Any]], dict[str, str]]
 """Returns the `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
 
+Saver = Callable[["UpstreamConnection"], Awaitable[Snapshot | None]]
+"""Saves a connection by the recipe of its service."""
+
 ChangeCallback = Callable[["UpstreamConnection", str, JSON], None]
 """Called with `notifications/.../list_changed` and `resources/updated`: connection, method, params. Must not block."""
 
@@ -73,6 +76,7 @@ class UpstreamConnection:
         open_another: OpenAnother | None = None,
         param_headers: HeaderBuilder | None = None,
         on_changed: ChangeCallback | None = None,
+        saver: Saver | None = None,
     ) -> None:
         self.service = service
         self.restore_report = RestoreReport()
@@ -80,12 +84,12 @@ class UpstreamConnection:
         self.reason: str | None = None
         self.busy: str | None = None
         self.unsaved = True
-        self.saver: Callable[[], Awaitable[Snapshot | None]] | None = None
         self.session_id: str | None = None
         """The session that it belongs to, None for a shared connection."""
         self._open_another = open_another
         self._param_headers = param_headers
         self._on_changed = on_changed
+        self._saver = saver
         self._followed_uris: set[str] = set()
         self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
         self._is_shared = shared
@@ -204,7 +208,7 @@ class UpstreamConnection:
         return not self._is_closed and not self.lost.is_set()
 
     async def snapshot(self) -> Snapshot | None:
-        return await self.saver() if self.saver is not None else None
+        return None if self._saver is None else await self._saver(self)
 
     async def checkpoint(self) -> Snapshot | None:
         return await self.snapshot()

@@ -325,7 +325,7 @@ class UpstreamService:
         except BaseException:
             await connection.aclose()
             raise
-        self._follow(connection, session, placeholders)
+        self._follow(connection, session)
         return connection
 
     async def resume(
@@ -356,16 +356,11 @@ class UpstreamService:
             )
             self._has_started = True
             connection.report_missed_changes()
-        self._follow(connection, session, placeholders)
+        self._follow(connection, session)
         return connection
 
-    def _follow(
-        self, connection: UpstreamConnection, session: SessionView, placeholders: Placeholders
-    ) -> None:
-        """Have a connection saved by the recipe, and follow the changes that its upstream announces."""
-        recipe, folder = self.config.recipe, placeholders.folder
-        if recipe is not None and recipe.save and folder is not None:
-            connection.saver = partial(recipes.save, recipe, connection, folder)
+    def _follow(self, connection: UpstreamConnection, session: SessionView) -> None:
+        """Follow the changes that the upstream of a session's connection announces."""
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         sends_all_the_same = self.transport == "http" and not is_filled(self.config)
         connection.listen(self._turn if sends_all_the_same else None)
@@ -468,12 +463,16 @@ class UpstreamService:
         return connection
 
     def _new_connection(self, placeholders: Placeholders) -> UpstreamConnection:
+        recipe, folder, saver = self.config.recipe, placeholders.folder, None
+        if recipe is not None and recipe.save and folder is not None:
+            saver = partial(recipes.save, recipe, folder=folder)
         return UpstreamConnection(
             self.name,
             shared=self.scope == "shared",
             open_another=partial(self._connect, placeholders),
             param_headers=self._param_headers,
             on_changed=self._handle_change,
+            saver=saver,
         )
 
     def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:
