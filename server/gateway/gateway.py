@@ -68,8 +68,9 @@ class Gateway:
         self.orphans_resumed = None if ledger.keeper is None else anyio.Event()
         """Set when the sessions whose connections outlived an earlier process are resumed; None if none can be."""
         self.peers: Peers | None = None
-        """The connections to other nodes of the data folder; None without a data folder."""
-        self._has_local_callers = has_local_callers
+        """The connections to other nodes of the data folder; None without a data folder, and before this node has joined
+        them: the keys and certificates of a cluster are read then."""
+        self._alone = has_local_callers
         self._port = port
         settings = config.enabled_services()
         core = Core.create(
