@@ -173,7 +173,9 @@ def copy_json(params: JSON) -> JSON:
 
 @asynccontextmanager
 async def open_server(config: Config) -> AsyncGenerator[tuple[Gateway, EmbeddedServer]]:
-    gateway = await create_gateway(config, address=f"embedded, pid {os.getpid()}", alone=True)
+    gateway = await create_gateway(
+        config, address=f"embedded, pid {os.getpid()}", has_local_callers=True
+    )
     server = EmbeddedServer(gateway, version=version("statehold"))
     async with hold_open(gateway, Owner(gateway.registry, server.forwarded_requests)):
         yield gateway, server

@@ -41,8 +41,8 @@ from .tool_list import ToolList
 class Gateway:
     """The sessions and services of one process. `async with` opens it, after recall(); leaving it drains.
 
-    `has_local_callers`: the only caller is the user who started the process. `port`: the port on which the process listens for callers,
-    which no web page may reach.
+    `has_local_callers`: the only caller is the user who started the process. `port`: the port on which the process listens
+    for callers, which no web page may reach.
 
     Opening the gateway starts the probes of its services in the background. Leaving it refuses the calls that wait for a
     probe with ServiceUnavailable.
@@ -70,7 +70,7 @@ class Gateway:
         self.peers: Peers | None = None
         """The connections to other nodes of the data folder; None without a data folder, and before this node has joined
         them: the keys and certificates of a cluster are read then."""
-        self._alone = has_local_callers
+        self._has_local_callers = has_local_callers
         self._port = port
         settings = config.enabled_services()
         core = Core.create(

@@ -29,8 +29,8 @@ def service_of(
 ) -> AnyService:
     """Return the service of these settings.
 
-    `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses. They never reach
-    `port`, on which this process listens. `on_changed` is called when a connection announces a change.
+    `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses. They
+    never reach `port`, on which this process listens. `on_changed` is called when a connection announces a change.
     """
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call

@@ -15,7 +15,7 @@ from ...sessions.node import NODES, Node
 from ..cluster.assertion import SignedAssertions
 from ..cluster.certificates import Certificates
 from ..cluster.dialer import ClusterDialer, Dialer, UnixDialer
-from ..cluster.listener import ANSWER_SECONDS, NodeServer, answer_nodes
+from ..cluster.node_server import ANSWER_SECONDS, NodeServer, answer_nodes
 from ..cluster.owner import Owner
 from ..cluster.peer_port import PeerPort, open_peer_port
 from ..cluster.pool import Peers

@@ -80,7 +80,9 @@ async def create_gateway(
         version=version("statehold"),
         bury=ledger.sweep,
     )
-    gateway = Gateway(config, store, node, ledger, has_local_callers=has_local_callers, port=port, clock=clock)
+    gateway = Gateway(
+        config, store, node, ledger, has_local_callers=has_local_callers, port=port, clock=clock
+    )
     await gateway.recall()
     return gateway
 

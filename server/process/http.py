@@ -147,7 +147,11 @@ async def _serve_on(
     has_local_callers = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     gateway = await create_gateway(
-        config, address=address, has_local_callers=has_local_callers, port=port, keeper_seconds=KEEPER_SECONDS
+        config,
+        address=address,
+        has_local_callers=has_local_callers,
+        port=port,
+        keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
     application = HttpApplication(gateway, mcp_server, tokens)

@@ -37,7 +37,9 @@ def run_stdio(config: Config) -> int:
 
 async def _serve(config: Config) -> int:
     """Serve the client in a task, and open the sessions beside it: the list of the tools does not wait for them."""
-    gateway = await create_gateway(config, address=f"stdio, pid {os.getpid()}", has_local_callers=True)
+    gateway = await create_gateway(
+        config, address=f"stdio, pid {os.getpid()}", has_local_callers=True
+    )
     mcp_server = StateholdServer(
         gateway, version=version("statehold"), pinned_name=config.server.session
     )

@@ -16,7 +16,7 @@ from anyio.abc import SocketStream
 
 from statehold.server.cluster.assertion import SignedAssertions
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
-from statehold.server.cluster.listener import NodeServer
+from statehold.server.cluster.node_server import NodeServer
 from statehold.server.cluster.owner import Owner, OwnerServer
 from statehold.server.cluster.peer_port import HANDSHAKES_OF_ADDRESS, open_peer_port
 from statehold.server.cluster.tcp import split_address

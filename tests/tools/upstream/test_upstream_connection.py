@@ -389,7 +389,11 @@ async def test_a_question_is_never_put_to_the_wrong_caller(serving: Serving) -> 
 async def test_changes_of_lists_are_reported_to_the_service(serving: Serving) -> None:
     service = serving("asking")
     changes: list[str] = []
-    service.on_changed = lambda _, method, __, ___: changes.append(method)
+
+    def note_change(_: object, method: str, *__: object) -> None:
+        changes.append(method)
+
+    service.on_changed = note_change
     before = len(await service.tools())
     connection = await service.open(view(), None)
     try:
