@@ -25,6 +25,7 @@ PARTS = {
     "start": "benchmarks.browser.start",
     "large": "benchmarks.browser.large",
     "agent": "benchmarks.agent",
+    "call": "benchmarks.shell",
     "client": "benchmarks.clients",
     "writers": "benchmarks.writers",
     "layer": "benchmarks.layer",

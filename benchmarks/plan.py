@@ -62,6 +62,8 @@ class Plan:
     agents: tuple[str, ...] = ()
     """Routes of the scripted agent; none for all."""
     agent_rounds: int = 3
+    commands: int = 200
+    """Runs of each command of `call`."""
     tasks: tuple[str, ...] = ()
     """Names of the agent's tasks; none for all."""
     minutes: float = 18.0
@@ -110,6 +112,7 @@ def quick(folder: Path) -> Plan:
         documents=1,
         large_refs=300,
         agent_rounds=1,
+        commands=3,
         workers_sessions=4,
         kills=5,
         workers_rounds=2,

@@ -15,12 +15,14 @@ from ..processes import free_port, stop
 from ..report import Row, Table, Target
 from ..samples import median
 from .policy import Agent, NotSeen
-from .servers import OTHERS, OURS, PEER, Cost, Route, Server, missing, served_by
+from .servers import OTHERS, OURS, PEER, SHELL, Cost, Route, Server, missing, served_by
 from .site.content import PASSWORD
 from .tasks import RECEIPT, SECRET, TASKS, Sites, Task
 
 SECONDS, TOKENS = 0.5, 0.8
 """The most that ours may take of the peer's seconds and tokens, in all tasks together."""
+SHELL_TOKENS = 0.7
+"""The most that commands may take of the tokens of MCP, with what the model reads of the tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,13 @@ async def measure(plan: Plan) -> Table:
     table.notes += [_note(one, _total(one, attempts, tasks)) for one in OTHERS if one in routes]
     table.notes += [
         f"tool list of {route.name}, once more than this: {listed[route]:,} tokens"
-        for route in (OURS, PEER)
+        for route in (OURS, SHELL, PEER)
         if route in listed
     ]
     table.notes += sorted(
         {f"{one.task.name}, {one.route.name}: {note}" for one in attempts for note in one.notes}
     )
-    table.targets = list(_targets(attempts, tasks))
+    table.targets = [*_targets(attempts, tasks), *_shell_targets(attempts, tasks, listed)]
     return table
 
 
@@ -180,3 +182,17 @@ def _targets(attempts: Sequence[Attempt], tasks: Sequence[Task]) -> Generator[Ta
     for name, bound in (("seconds", SECONDS), ("tokens", TOKENS)):
         value = _ratios(ours, peer)[name]
         yield Target(f"agent: {name} of all tasks against the peer", value, bound, "x")
+
+
+def _shell_targets(
+    attempts: Sequence[Attempt], tasks: Sequence[Task], listed: dict[Route, int]
+) -> Generator[Target]:
+    """Compare commands with MCP: the same tasks in one conversation, each with what it reads of the tools."""
+    shell, ours = (_total(route, attempts, tasks) for route in (SHELL, OURS))
+    if shell is None or ours is None:
+        return
+    failures = sum(not one.success for one in attempts if one.route is SHELL)
+    more = failures - sum(not one.success for one in attempts if one.route is OURS)
+    yield Target("agent: failures by commands more than by MCP", more, 0, "tasks")
+    value = (shell.tokens + listed[SHELL]) / (ours.tokens + listed[OURS])
+    yield Target("agent: tokens by commands against MCP, with the tools", value, SHELL_TOKENS, "x")

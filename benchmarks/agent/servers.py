@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import subprocess
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import anyio
 from mcp.client.client import Client
@@ -21,6 +23,13 @@ from ..gateways import log_file, statehold
 from ..plan import MODE
 
 SECRETS: Final = "secrets.env"
+SESSION: Final = "agent"
+USED: Final = (
+    *("browser_navigate", "browser_click", "browser_type", "browser_fill_form", "browser_find"),
+    *("browser_select_option", "browser_press_key", "browser_file_upload", "browser_wait_for"),
+    *("browser_snapshot", "browser_handle_dialog", "browser_tabs"),
+)
+"""The tools whose arguments a model reads before its first command."""
 FILE_TOKENS: Final = 25_000
 """Larger files are not read: tools that read files for a model refuse them, and it searches the page instead."""
 THINK_SECONDS: Final = 0.3
@@ -47,7 +56,7 @@ class Route:
     """
 
     name: str
-    server: Literal["statehold", "peer"]
+    server: Literal["statehold", "shell", "peer"]
     reads: Reading
     settings: str = ""
     """Lines for the browser in Statehold's configuration."""
@@ -55,7 +64,10 @@ class Route:
 
 OURS: Final = Route("statehold", "statehold", "always")
 PEER: Final = Route("peer", "peer", "always")
+SHELL: Final = Route("statehold shell", "shell", "always")
+"""Commands instead of MCP: the model reads the skill instead of the list of the tools."""
 OTHERS: Final = (
+    SHELL,
     Route("peer reading once", "peer", "once"),
     Route("peer searching", "peer", "never"),
     Route("statehold searching", "statehold", "never", 'snapshot = "none"'),
@@ -134,12 +146,57 @@ class Server:
 
     def secret(self, name: str) -> str:
         """Return the text that is typed for a secret; the server puts in its value."""
-        return f"%{name}%" if self.route.server == "statehold" else name
+        return name if self.route.server == "peer" else f"%{name}%"
+
+
+class ShellServer(Server):
+    """The same tools, called by commands. The model writes a line and reads what it prints."""
+
+    def __init__(self, route: Route, folder: Path, command: list[str], lists: str) -> None:
+        self.route = route
+        self.folder = folder
+        self.tools_tokens = len(lists) // 4
+        self.cost = Cost()
+        self.texts: list[str] = []
+        self._command = command
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Result:
+        await anyio.sleep(THINK_SECONDS)
+        words = [_word(name, value) for name, value in arguments.items()]
+        began = time.perf_counter()
+        ran = await self._run(tool, words)
+        self.cost.seconds += time.perf_counter() - began
+        self.cost.calls += 1
+        text = ran.stdout.decode() + ran.stderr.decode()
+        self.cost.characters += len(shlex.join(["statehold", "call", SESSION, tool, *words]))
+        self.cost.characters += len(text)
+        self.texts.append(text)
+        return Result(text, ran.returncode != 0)
+
+    async def peek(self, function: str) -> str:
+        ran = await self._run("browser_evaluate", [_word("function", function)])
+        return ran.stdout.decode()
+
+    async def _run(self, tool: str, words: list[str]) -> subprocess.CompletedProcess[bytes]:
+        line = [*self._command, "call", SESSION, tool, *words]
+        return await anyio.run_process(line, check=False)
+
+
+def _word(name: str, value: object) -> str:
+    """Return an argument as a model writes it for a command."""
+    if isinstance(value, str):
+        return f"{name}={value}"
+    if isinstance(value, list) and all(
+        isinstance(item, str) for item in cast("list[object]", value)
+    ):
+        return f"{name}={','.join(cast('list[str]', value))}"
+    return f"{name}:={json.dumps(value)}"
 
 
 def missing(route: Route) -> str | None:
     """Return why a route cannot be measured, None when it can."""
-    return possible(f"{route.server} stdio", small=True)
+    server = "peer" if route.server == "peer" else "statehold"
+    return possible(f"{server} stdio", small=True)
 
 
 @asynccontextmanager
@@ -148,13 +205,17 @@ async def served_by(route: Route, folder: Path, secrets: dict[str, str]) -> Asyn
     await anyio.Path(folder).mkdir(parents=True)
     lines = "".join(f"{name}={value}\n" for name, value in secrets.items())
     (folder / SECRETS).write_text(lines, encoding="utf-8")
-    if route.server == "statehold":
+    if route.server != "peer":
         config = folder / "statehold.toml"
         config.write_text(
             CONFIG.format(shell=shell(), folder=folder, secrets=SECRETS, settings=route.settings),
             "utf-8",
         )
-        command = statehold(folder / "data", config, "--session", "agent")
+        if route.server == "shell":
+            async with _shell(route, folder, config) as server:
+                yield server
+            return
+        command = statehold(folder / "data", config, "--session", SESSION)
     else:
         command = [*peer_command(None), "--secrets", SECRETS]
     with log_file(folder) as errors:
@@ -166,3 +227,19 @@ async def served_by(route: Route, folder: Path, secrets: dict[str, str]) -> Asyn
                 for tool in listed.tools
             ]
             yield Server(route, client, folder, len(json.dumps(tools)) // 4)
+
+
+@asynccontextmanager
+async def _shell(route: Route, folder: Path, config: Path) -> AsyncGenerator[ShellServer]:
+    """Start the background server, and read what a model reads before its first command."""
+    command = statehold(folder / "data", config)
+
+    async def output(*words: str) -> str:
+        ran = await anyio.run_process([*command, *words])
+        return ran.stdout.decode()
+
+    lists = [await output("skill"), await output("tools"), await output("tools", *USED)]
+    try:
+        yield ShellServer(route, folder, command, "".join(lists))
+    finally:
+        await output("stop")
