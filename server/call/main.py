@@ -18,7 +18,7 @@ from .connection import (
     ServerLost,
     data_folder,
 )
-from .output import complain, complain_of, exit_code, show
+from .output import complain, complain_of, exit_code, one_line, show, without_controls
 from .questions import CallQuestion
 from .words import Words, WrongUsage, read_arguments
 
@@ -71,7 +71,7 @@ def _run(command: str, words: list[str]) -> int:
     except Failure as error:
         return complain_of(error.code, str(error), error.recovery)
     except ServerLost:
-        return complain("the server ended", FAILURE)
+        return complain("the server ended", FAILURE if command == "tools" else UNKNOWN)
     except RequestFailed as error:
         return complain(str(error), USAGE if error.code == INVALID_PARAMS else FAILURE)
     except OSError as error:
@@ -104,7 +104,8 @@ def _call(words: Words) -> int:
                     "the server ended during the call; look at its effect before you repeat it",
                     UNKNOWN,
                 )
-            connection = connect(words, session, EXISTING)
+            # The server that ended may have created the session.
+            connection = connect(words, session)
             result = _request(connection, params, words)
         if connection.is_new:
             complain(f"session {session} is new")
@@ -125,7 +126,7 @@ def _may_repeat(words: Words, session: str, tool: str) -> bool:
     """Whether a call may run again after the server was lost: its tool only reads."""
     from .tools import list_tools
 
-    connection = connect(words, session, EXISTING)
+    connection = connect(words, session)
     try:
         tools = list_tools(connection)
     except (Failure, ServerLost):
@@ -197,7 +198,7 @@ def _print_question(words: Words, question: CallQuestion) -> int:
         return show(question.result, words, question.tool, "", _no_file)
     fields = " ".join(f"{name}=..." for name in _field_names(question))
     sys.stdout.write(
-        f"{question.text()}\nanswer with: statehold answer {question.token} {fields}".rstrip()
+        f"{without_controls(question.text())}\nanswer with: statehold answer {question.token} {fields}".rstrip()
         + "\n"
     )
     return exit_code(question.result)
@@ -224,7 +225,7 @@ def _request(
 
 def _show_progress(params: dict[str, Any]) -> None:
     """Write progress to stderr: one line that is replaced at a terminal, else a line each."""
-    total, message = params.get("total"), " ".join(str(params.get("message") or "").split())
+    total, message = params.get("total"), one_line(str(params.get("message") or ""))
     count = f"{params.get('progress'):g}{f' of {total:g}' if total else ''}"
     text = f"statehold: {count}{f': {message}' if message else ''}"
     if not sys.stderr.isatty():
@@ -241,13 +242,19 @@ def _clear_progress() -> None:
         sys.stderr.flush()
 
 
-def _link_reader(connection: LocalConnection | RemoteConnection) -> Callable[[str], bytes]:
-    """Return a function that reads a file of the session."""
+def _link_reader(
+    connection: LocalConnection | RemoteConnection,
+) -> Callable[[str], bytes | None]:
+    """Return a function that reads a file of the session. It says why it cannot, and returns None."""
 
-    def read(uri: str) -> bytes:
+    def read(uri: str) -> bytes | None:
         import binascii
 
-        result = connection.request("resources/read", {"uri": uri})
+        try:
+            result = connection.request("resources/read", {"uri": uri})
+        except (RequestFailed, ServerLost) as error:
+            complain(f"{uri} cannot be read: {error or 'the server ended'}")
+            return None
         data = b""
         for part in map(as_object, as_list(result.get("contents"))):
             is_text = "blob" not in part
@@ -259,8 +266,8 @@ def _link_reader(connection: LocalConnection | RemoteConnection) -> Callable[[st
     return read
 
 
-def _no_file(uri: str) -> bytes:
-    return b""
+def _no_file(uri: str) -> bytes | None:
+    return None
 
 
 def _shared_folder(words: Words) -> str:

@@ -56,8 +56,18 @@ _SUFFIXES = {
 
 def complain(text: str, code: int = FAILURE) -> int:
     """Write a line to stderr and return the exit code."""
-    sys.stderr.write(f"statehold: {' '.join(text.split())}\n")
+    sys.stderr.write(f"statehold: {one_line(text)}\n")
     return code
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line that does not control the terminal."""
+    return without_controls(" ".join(text.split()))
+
+
+def without_controls(text: str) -> str:
+    """Return a text whose control characters are question marks, but for line breaks and tabs."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
 
 def complain_of(code: str, message: str, recovery: str) -> int:
@@ -78,11 +88,15 @@ def exit_code(result: dict[str, Any]) -> int:
 
 
 def show(
-    result: dict[str, Any], words: Words, tool: str, folder: str, read_link: Callable[[str], bytes]
+    result: dict[str, Any],
+    words: Words,
+    tool: str,
+    folder: str,
+    read_link: Callable[[str], bytes | None],
 ) -> int:
     """Print a result and return its exit code. Files are written to -o, or below `folder`.
 
-    `read_link` reads a file of the session by its address.
+    `read_link` reads a file of the session by its address; None if it cannot.
 
     Raises:
         OSError: a file cannot be written.
@@ -126,7 +140,11 @@ def _complain_of_error(text: str, error: dict[str, Any]) -> None:
 
 
 def _show_link(
-    block: dict[str, Any], files: _Files, read_link: Callable[[str], bytes], *, is_shown: bool
+    block: dict[str, Any],
+    files: _Files,
+    read_link: Callable[[str], bytes | None],
+    *,
+    is_shown: bool,
 ) -> None:
     """Print the path of a file of the session, or an address elsewhere. `is_shown`: its picture is in the result too."""
     uri, mime = str(block.get("uri")), str(block.get("mimeType"))
@@ -134,7 +152,9 @@ def _show_link(
     if is_address:
         _write_text(uri)
     elif not (is_shown and mime.startswith("image/")):
-        _write_text(files.write(read_link(uri), str(block.get("name") or ""), mime))
+        data = read_link(uri)
+        name = str(block.get("name") or "")
+        _write_text(uri if data is None else files.write(data, name, mime))
 
 
 def _show_resource(resource: dict[str, Any], files: _Files) -> None:
@@ -147,6 +167,9 @@ def _show_resource(resource: dict[str, Any], files: _Files) -> None:
 
 
 def _write_text(text: str) -> None:
+    """Write a text as it is to a pipe or a file; a terminal gets no control characters of it."""
+    if sys.stdout.isatty():
+        text = without_controls(text)
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
@@ -207,4 +230,4 @@ def _plain(name: str) -> str:
     return "".join(letters).lstrip("._")[:100]
 
 
-__all__ = ["complain", "complain_of", "exit_code", "show"]
+__all__ = ["complain", "complain_of", "exit_code", "one_line", "show", "without_controls"]

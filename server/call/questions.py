@@ -12,6 +12,7 @@ import time
 
 from ..sockets.request import as_list, as_object
 from .connection import Failure
+from .output import without_controls
 from .words import WrongUsage
 
 TYPE_CHECKING = False
@@ -156,7 +157,7 @@ def ask(question: CallQuestion) -> tuple[dict[str, Any], dict[str, Any]]:
     answers: dict[str, Any] = {}
     forms: dict[str, Any] = {}
     for key, params in question.requests.items():
-        sys.stderr.write(f"{params.get('message', '')}\n")
+        sys.stderr.write(f"{without_controls(str(params.get('message', '')))}\n")
         if params.get("mode", "form") != "form":
             text = _prompt(f"open {params.get('url')} and press Enter when it is done")
             answers[key] = {"action": "decline" if text is None else "accept"}
@@ -180,7 +181,7 @@ def _ask_fields(params: dict[str, Any]) -> dict[str, str] | None:
     for name, field in fields:
         choices = _choices(field)
         for number, choice in enumerate(choices, 1):
-            sys.stderr.write(f"  {number}. {choice}\n")
+            sys.stderr.write(f"  {number}. {without_controls(choice)}\n")
         while True:
             text = _prompt(
                 f"{name}{_describe(name, {**field, 'enum': []} if choices else field, params)}"
@@ -202,7 +203,7 @@ def _ask_fields(params: dict[str, Any]) -> dict[str, str] | None:
 
 def _prompt(text: str) -> str | None:
     """Return a line of the person; None at the end of the input."""
-    sys.stderr.write(f"{text}: ")
+    sys.stderr.write(f"{without_controls(text)}: ")
     sys.stderr.flush()
     line = sys.stdin.readline()
     return line.strip() if line else None

@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 
+import pytest
 from support.tool_commands import Commands
 from support.waiting import until_blocking
 
@@ -38,12 +39,14 @@ def test_a_second_command_answers_the_question_of_the_first(commands: Commands) 
     assert (again.returncode, again.stdout) == (NOT_FOUND, "")
 
 
+@pytest.mark.thorough
 def test_a_question_can_be_declined(commands: Commands) -> None:
     ran = commands("answer", asked(commands, "declines"), "--decline")
     assert ran.returncode == OK, ran.stderr
     assert "decline" in ran.stdout
 
 
+@pytest.mark.thorough
 def test_an_answer_goes_to_the_session_that_asked(commands: Commands) -> None:
     token = asked(commands, "owner")
     path = commands.shared.folder.path / "questions" / f"{token.replace(':', '.')}.json"

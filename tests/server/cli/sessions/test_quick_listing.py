@@ -11,6 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from support.selection import matrix
 from support.tool_commands import Commands, tool_commands
 
 from statehold.server.cli.processes import NODES
@@ -55,6 +56,7 @@ def test_a_command_that_reads_imports_no_database(
     assert HEAVY & modules == set()
 
 
+@pytest.mark.thorough
 def test_the_documents_are_those_of_the_store(commands: Commands, tmp_path: Path) -> None:
     ran, modules = run(commands, "sessions", "show", "work", "--json")
     assert "sqlalchemy" not in modules
@@ -74,7 +76,7 @@ def test_mistakes_are_those_of_the_store(commands: Commands) -> None:
     assert (ran.returncode, "--since: should be a time" in ran.stderr) == (USAGE, True)
 
 
-@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("columns", matrix(80, 60, 160))
 def test_a_table_fits_the_terminal_and_has_colours(commands: Commands, columns: int) -> None:
     text = shown_at(commands.line("sessions", "list"), columns)
     assert "\x1b[36midle" in text
