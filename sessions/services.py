@@ -278,6 +278,16 @@ class Diagnosing(Protocol):
 
 
 @runtime_checkable
+class ProcessBacked(Protocol):
+    """A connection to processes of this machine."""
+
+    @property
+    def pids(self) -> Collection[int]:
+        """The ids of the processes at its other end, without their children; empty if they are elsewhere or have ended."""
+        ...
+
+
+@runtime_checkable
 class Offering(Protocol):
     """A service whose sessions answer MCP requests other than tools/call."""
 

@@ -37,7 +37,8 @@ class RemoteConnection:
 
     is_new = False
 
-    def __init__(self, words: Words, session: str | None) -> None:
+    def __init__(self, words: Words, session: str | None, *, pinned: bool = True) -> None:
+        """`pinned`: the tools are those of one session, without an argument session_id."""
         if words.has("--new") or words.has("--exists"):
             raise WrongUsage("--new and --exists do not go with --url")
         url = urlsplit(words.options["--url"])
@@ -45,7 +46,8 @@ class RemoteConnection:
             raise WrongUsage("--url should be http://HOST:PORT")
         self._url = url
         prefix = url.path.removesuffix("/").removesuffix("/mcp")
-        self._path = f"{prefix}/s/{quote(session or ANY_SESSION, safe='')}/mcp"
+        place = f"/s/{quote(session or ANY_SESSION, safe='')}" if pinned else ""
+        self._path = f"{prefix}{place}/mcp"
         self._token = _read_token(words.options.get("--token-file"))
         self._connection: http.client.HTTPConnection | None = None
         self._number = 0

@@ -10,7 +10,7 @@ import click
 from .command_line import CommandLine
 from .parser import Command, Group, ParserSetting, parse, walk
 from .session_commands import JSON_OPTION, session_commands
-from .tool_commands import tool_commands
+from .tool_commands import remote_options, tool_commands
 
 SETTINGS: Final = (
     ParserSetting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
@@ -75,6 +75,12 @@ def build_commands() -> Group:
                 "the keeper holds.",
                 "statehold status",
                 JSON_OPTION,
+            ),
+            Command(
+                "top",
+                "Watch the sessions live: calls, memory, questions. Keys pause, resume, close and open them.",
+                "statehold top",
+                *remote_options(),
             ),
             Command(
                 "stop",

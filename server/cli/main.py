@@ -70,6 +70,10 @@ def _run(arguments: CommandLine) -> int:
             from .shared import show_status
 
             return show_status(arguments)
+        case "top":
+            from .top.command import run as run_top
+
+            return run_top(arguments)
         case "stop":
             from .shared import stop
 

@@ -19,6 +19,15 @@ def read_processes(data: str | os.PathLike[str]) -> list[Mapping[str, Any]]:
     return [_content(exchange) for exchange in ask_each(data, PROCESS, {}, seconds=SECONDS)]
 
 
+def list_nodes(data: str | os.PathLike[str]) -> list[str]:
+    """Return the ids of the processes that have a socket in a data folder, those that were killed included."""
+    try:
+        names = sorted(os.listdir(os.path.join(data, NODES)))
+    except OSError:
+        return []
+    return [name.removesuffix(".sock") for name in names if name.endswith(".sock")]
+
+
 def ask_each(
     data: str | os.PathLike[str], verb: str, members: Mapping[str, Any], *, seconds: float
 ) -> Iterator[Exchange]:
@@ -28,14 +37,7 @@ def ask_each(
         Refused: a process answered with an error other than that it does not serve the verb.
     """
     folder = os.path.join(data, NODES)
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for name in names:
-        if not name.endswith(".sock"):
-            continue
-        node = name.removesuffix(".sock")
+    for node in list_nodes(data):
         try:
             yield send_request(folder, node, verb, members, seconds=seconds)
         except (Unreachable, Unanswered):
@@ -51,4 +53,4 @@ def _content(exchange: Exchange) -> Mapping[str, Any]:
     return exchange.content
 
 
-__all__ = ["NODES", "ask_each", "read_processes"]
+__all__ = ["NODES", "ask_each", "list_nodes", "read_processes"]

@@ -19,11 +19,12 @@ def _calls() -> list[click.Option]:
         click.Option(
             ["--progress"], is_flag=True, help="progress on stderr also without a terminal"
         ),
-        *_remote(),
+        *remote_options(),
     ]
 
 
-def _remote() -> list[click.Option]:
+def remote_options() -> list[click.Option]:
+    """Return the options of a command that also works with a server elsewhere."""
     return [
         click.Option(
             ["--url"], metavar="URL", help="a server elsewhere (slower: it loads the client)"
@@ -78,7 +79,7 @@ def tool_commands() -> list[Command]:
             click.Option(["--session"], metavar="NAME", help="those that a session offers"),
             click.Option(["--grep"], metavar="TEXT", help="those with this text"),
             JSON_OPTION,
-            *_remote(),
+            *remote_options(),
         ),
         Command(
             "skill",
@@ -101,4 +102,4 @@ def tool_commands() -> list[Command]:
     ]
 
 
-__all__ = ["tool_commands"]
+__all__ = ["remote_options", "tool_commands"]

@@ -95,22 +95,28 @@ class SessionDocuments:
         }
 
     def _describe(self, record: SessionRecord, live: LiveNodes) -> JSON:
-        # A call does not store its changes of the status.
-        is_idle = record.status is Status.IDLE
-        since = max(record.status_at, record.used_at) if is_idle else record.status_at
-        closes_idle = self._closes_idle
-        if record.status is Status.CLOSED:
-            ends_at = record.due_at
-        else:
-            ends_at = expiry(record, record.status, record.used_at, closes_idle=closes_idle)
         return {
-            **describe(record, record.status, record.used_at, closes_idle=closes_idle),
-            "since": timestamp(since),
-            "ends_at": timestamp(ends_at),
-            "owner": show_owner(record),
+            **describe_for_user(record, closes_idle=self._closes_idle),
             "services": record.services,
             "open_in": live.describe_node(record.node),
         }
+
+
+def describe_for_user(record: SessionRecord, *, closes_idle: bool) -> JSON:
+    """Return a record as the user of the processes sees it: with its owner, and the moments of its clocks."""
+    # A call does not store its changes of the status.
+    is_idle = record.status is Status.IDLE
+    since = max(record.status_at, record.used_at) if is_idle else record.status_at
+    if record.status is Status.CLOSED:
+        ends_at = record.due_at
+    else:
+        ends_at = expiry(record, record.status, record.used_at, closes_idle=closes_idle)
+    return {
+        **describe(record, record.status, record.used_at, closes_idle=closes_idle),
+        "since": timestamp(since),
+        "ends_at": timestamp(ends_at),
+        "owner": show_owner(record),
+    }
 
 
 def _describe_entry(entry: JournalRecord) -> JSON:
@@ -237,6 +243,7 @@ async def find_record(store: Store, ref: str) -> SessionRecord:
 __all__ = [
     "SessionDocuments",
     "SessionsVerb",
+    "describe_for_user",
     "filter_fields",
     "find_record",
     "parse_metadata",

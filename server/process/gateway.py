@@ -151,14 +151,21 @@ async def hold_open(
 
 def _reading(gateway: Gateway) -> dict[str, Handler]:
     """Return the handlers of commands that read: the process, and the sessions of its store if that is no memory."""
+    from ..control.activity import Activities, ActivityVerb
     from ..control.nodes import ProcessVerb
     from ..control.sessions import SessionDocuments, SessionsVerb
 
     store, config = gateway.store, gateway.config
     if config.ephemeral:
         return {"process": ProcessVerb(gateway.node)}
-    documents = SessionDocuments(store, config.data, closes_idle=config.on_idle == "close")
-    return {"process": ProcessVerb(gateway.node), "sessions": SessionsVerb(documents)}
+    closes_idle = config.on_idle == "close"
+    documents = SessionDocuments(store, config.data, closes_idle=closes_idle)
+    activities = Activities(gateway.registry, gateway.node, store, closes_idle=closes_idle)
+    return {
+        "process": ProcessVerb(gateway.node),
+        "sessions": SessionsVerb(documents),
+        "activity": ActivityVerb(activities),
+    }
 
 
 async def _end_when_fenced(

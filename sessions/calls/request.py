@@ -67,6 +67,14 @@ class Call:
         self.waiting = WaitProgress(self.context, self.request.reported_seconds)
 
     @property
+    def service(self) -> str:
+        return self.request.service
+
+    @property
+    def tool(self) -> str:
+        return self.request.tool
+
+    @property
     def spec(self) -> ToolSpec | None:
         return self.binding.service.tool(self.request.tool)
 

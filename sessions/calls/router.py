@@ -24,7 +24,7 @@ from ..errors import (
     SessionError,
     StoreUnavailable,
 )
-from ..journal.entries import excerpt
+from ..journal.entries import excerpt, status_of
 from ..json_codec import JSON
 from ..live.connection import LiveConnection
 from ..live.session import Binding, LiveSession
@@ -137,6 +137,7 @@ class Router:
         """Run a call on the connection of its session, and journal it."""
         started_at = self._core.clock.now()
         outcome: ToolResult | BaseException = _UNFINISHED
+        call.session.activity.begin(call, started_at)
         try:
             with end_with_session(call.session):
                 try:
@@ -155,6 +156,7 @@ class Router:
             outcome = error
             raise
         finally:
+            call.session.activity.end(call, status_of(outcome), self._core.clock.now())
             if call.operation is None or call.operation.origin is not None:
                 await self._journal(call, started_at, outcome)
 

@@ -17,6 +17,7 @@ from ..errors import ServiceUnavailable, SessionError
 from ..services import (
     Connection,
     Diagnosing,
+    ProcessBacked,
     Resumption,
     Service,
     SessionView,
@@ -49,6 +50,15 @@ class OpenQuestions:
     def calls_of(self, session_id: str) -> list[AskingCall]:
         """Return the waiting calls of one session."""
         return [call for call, (owner, _, _) in self._calls.items() if owner == session_id]
+
+    def waiting_times(self, session_id: str) -> list[tuple[str, float]]:
+        """Return tool and seconds of waiting of each waiting call of one session."""
+        now = anyio.current_time()
+        return [
+            (tool, now - since)
+            for owner, tool, since in self._calls.values()
+            if owner == session_id
+        ]
 
     def open(self, call: AskingCall, session_id: str, tool: str) -> None:
         self._calls[call] = (session_id, tool, anyio.current_time())
@@ -157,6 +167,11 @@ class LiveConnection:
         """Return the last lines that the other end wrote to stderr, also after it was closed."""
         connection = self._connection
         return connection.stderr_tail() if isinstance(connection, Diagnosing) else ""
+
+    def pids(self) -> list[int]:
+        """Return the ids of the processes at its other end, as far as they run on this machine."""
+        connection = self._connection if self.usable else None
+        return list(connection.pids) if isinstance(connection, ProcessBacked) else []
 
     def start(self, start: Callable[..., object]) -> None:
         """Start the owner task by `start`, which starts one in a task group. Called once."""

@@ -32,6 +32,7 @@ from ..records import (
 from ..services import Service, SessionView
 from ..store.base import Store, Write
 from ..views import describe, describe_binding, expiry, timestamp
+from .activity import CallActivity
 from .connection import LiveConnection
 from .write_size import written_bytes
 
@@ -163,6 +164,7 @@ class LiveSession:
         self.status: Status = record.status
         self.bindings: dict[str, Binding] = {}
         self.in_flight = 0
+        self.activity = CallActivity()
         self.calls: set[anyio.CancelScope] = set()
         self.idle_since = record.used_at
         self.used_saved_at = record.used_at

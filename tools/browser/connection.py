@@ -167,6 +167,12 @@ class BrowserConnection:
         """The reason why the session cannot be paused, such as a download; None if it can."""
         return self.session.busy_reason()
 
+    @property
+    def pids(self) -> list[int]:
+        """See ProcessBacked in sessions/services.py. Other sessions may have contexts in the same browser."""
+        pid = self._process.pid
+        return [] if pid is None or self.lost.is_set() else [pid]
+
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         """Run one tool, after the calls that came before.
 

@@ -78,6 +78,25 @@ def _children(pid: int) -> Iterator[bytes]:
         yield (PROC / str(pid) / "task" / thread / "children").read_bytes().strip()
 
 
+def tree_memory(pid: int) -> int | None:
+    """Return the bytes of memory that a process and its descendants hold (RSS: shared pages count in each of them).
+
+    None if the process has ended, and on systems other than Linux. Blocks: about 50 microseconds for each process.
+    """
+    own = resident_memory(pid)
+    if own is None:
+        return None
+    return own + sum(tree_memory(child) or 0 for child in children(pid))
+
+
+def resident_memory(pid: int) -> int | None:
+    """Return the bytes of memory that a process holds; Linux only, else None."""
+    try:
+        return int((PROC / str(pid) / "statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return None
+
+
 def program_name(pid: int) -> str:
     """Return the name of the program a process runs, cut to 15 characters; Linux only, else a question mark."""
     try:
@@ -274,8 +293,10 @@ __all__ = [
     "listening_ports",
     "machine_id",
     "program_name",
+    "resident_memory",
     "signal_group",
     "start_time",
+    "tree_memory",
     "wait_for_exit",
     "working_folder",
     "written_files",

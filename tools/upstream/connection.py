@@ -226,6 +226,12 @@ class UpstreamConnection:
         """Return words of the server as one line without secrets, of bounded length."""
         return self.rpc.quote(words)
 
+    @property
+    def pids(self) -> list[int]:
+        """See ProcessBacked in sessions/services.py."""
+        pid = None if self._rpc is None else self._rpc.pid
+        return [] if pid is None else [pid]
+
     def stderr_tail(self) -> str:
         """Return the last lines of the server's stderr, without secrets, also after its end; empty if it is remote."""
         return "" if self._rpc is None else self._rpc.stderr_tail()

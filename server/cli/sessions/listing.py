@@ -24,7 +24,7 @@ from ..output import (
 
 LOCAL_OWNER = "local"
 _LABELS = ("user_id", "agent_id", "team_id", "workflow_id")
-_COLOURS = {
+STATUS_COLOURS = {
     "active": "green",
     "idle": "cyan",
     "creating": "yellow",
@@ -54,7 +54,7 @@ def print_list(document: Mapping[str, Any], arguments: CommandLine, data: object
             [_status(session, now) for session in sessions],
             rank=8,
             least=16,
-            colours=[_COLOURS.get(session["status"], "") for session in sessions],
+            colours=[STATUS_COLOURS.get(session["status"], "") for session in sessions],
         ),
         Column(
             "SERVICES", [", ".join(session["services"]) for session in sessions], rank=5, least=10
@@ -169,4 +169,4 @@ def _describe(entry: Mapping[str, Any]) -> str:
     return str(entry["kind"])
 
 
-__all__ = ["print_list", "print_session"]
+__all__ = ["STATUS_COLOURS", "print_list", "print_session"]

@@ -89,6 +89,11 @@ class UpstreamTransport(Protocol):
         ...
 
     @property
+    def pid(self) -> int | None:
+        """The id of the process at its other end; None if that is no child process."""
+        ...
+
+    @property
     def resumption(self) -> TransportResumption | None:
         """How its other end outlives this process; None if it ends with it."""
         ...

@@ -262,6 +262,7 @@ class StreamableHttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
+    pid = None
 
     def __init__(self, client: HttpClient, read_stream: Any, write_stream: Any) -> None:
         self._client = client

@@ -130,6 +130,11 @@ class JsonRpcConnection:
         return self._transport is not None and self._transport.http
 
     @property
+    def pid(self) -> int | None:
+        """The id of the process at the other end while it is connected; None if that is no child process."""
+        return None if self._transport is None or self._has_ended else self._transport.pid
+
+    @property
     def usable(self) -> bool:
         return self._peer is not None and not self._has_ended and not self._stopping
 

@@ -42,6 +42,7 @@ class ChildProcessTransport:
 
     def __init__(self, child: ChildProcess) -> None:
         self.child = child
+        self.pid: int | None = child.pid
         self.resumption = None if child.call_log is None else KeptCalls(child, child.call_log)
         self.read_stream = child.read_stream
         self.write_stream = child.write_stream

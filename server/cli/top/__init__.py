@@ -1,0 +1,1 @@
+"""`statehold top`: the sessions and services of a data folder, live in the terminal."""
