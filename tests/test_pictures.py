@@ -85,6 +85,14 @@ def test_recording_has_the_steps_of_the_demo() -> None:
     assert_is_of_the_demo(lines_of(RECORDING))
 
 
+def test_picture_of_top_shows_its_sessions_and_keys() -> None:
+    picture = ROOT / "docs" / "pictures" / "top.svg"
+    text = "".join(lines_of(picture)).replace("\xa0", " ")
+    assert "statehold top" in text
+    assert all(key in text for key in ("p pause", "r resume", "c close", "o open", "q quit"))
+    assert all(column in text for column in ("STATUS", "CALLS/S", "MEMORY", "CALL"))
+
+
 @pytest.mark.fault
 @pytest.mark.thorough
 async def test_demo_can_be_recorded_again(page: Page, tmp_path: Path) -> None:

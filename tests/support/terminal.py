@@ -30,6 +30,8 @@ class ScreenTerminal:
         """Everything that the program wrote."""
         self.process: subprocess.Popen[bytes] | None = None
         self._set_size(columns, rows)
+        self.first_settings = self.settings
+        """The settings before the program started."""
 
     def resize(self, columns: int, rows: int) -> None:
         self.screen.resize(rows, columns)
@@ -42,6 +44,11 @@ class ScreenTerminal:
     def settings(self) -> list[Any]:
         """The settings of the terminal, such as whether it echoes."""
         return termios.tcgetattr(self.end)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
 
     @property
     def lines(self) -> list[str]:

@@ -16,6 +16,8 @@ from ..sessions.listing import STATUS_COLOURS
 from .sample import CallRow, ServiceRow, SessionRow
 from .view import View
 
+NARROW: Final = 64
+"""Columns below which there are no numbers."""
 WIDE: Final = 110
 """Columns from which calls that run and the last call have columns of their own."""
 WIDEST: Final = 150
@@ -100,23 +102,24 @@ def _sessions(view: View, rows: Iterable[SessionRow], width: int, now: float) ->
     has_owners = is_wide and len({row.owner for row in all_rows}) > 1
     has_ends = any(row.ends_at for row in all_rows)
     has_rates = any(row.calls is not None for row in all_rows)
+    is_narrow = width < NARROW
     table = _table()
-    table.add_column("  SESSION", ratio=3, min_width=12)
+    _add_column(table, "  SESSION", ratio=3, least=10)
     if width >= WIDEST:
-        table.add_column("ID", min_width=29)
-    table.add_column("STATUS", min_width=14)
-    if has_rates:
-        table.add_column("CALLS/S", justify="right")
-        table.add_column("MEMORY", justify="right", min_width=8)
+        _add_column(table, "ID", least=29)
+    _add_column(table, "STATUS", least=6 if is_narrow else 14)
+    if has_rates and not is_narrow:
+        _add_column(table, "CALLS/S", is_number=True)
+        _add_column(table, "MEMORY", least=8, is_number=True)
     if is_wide:
-        table.add_column("NOW", ratio=3)
-        table.add_column("LAST CALL", ratio=3)
+        _add_column(table, "NOW", ratio=3)
+        _add_column(table, "LAST CALL", ratio=3)
         if has_ends:
-            table.add_column("ENDS", min_width=9)
+            _add_column(table, "ENDS", least=9)
     else:
-        table.add_column("CALL", ratio=4)
+        _add_column(table, "CALL", ratio=4)
     if has_owners:
-        table.add_column("OWNER", ratio=1, min_width=8)
+        _add_column(table, "OWNER", ratio=1, least=8)
     selected = view.row
     is_empty = True
     for row in rows:
@@ -126,7 +129,7 @@ def _sessions(view: View, rows: Iterable[SessionRow], width: int, now: float) ->
         if width >= WIDEST:
             cells.append(Text(row.id, "dim"))
         cells.append(_status(row, now))
-        if has_rates:
+        if has_rates and not is_narrow:
             rate = view.rates.get(row.id)
             cells += [Text(f"{rate:.1f}" if rate else ""), _memory(row.memory, row.shares_memory)]
         if is_wide:
@@ -155,6 +158,20 @@ def _table() -> Table:
         padding=(0, 2, 0, 0),
         header_style="bold",
         collapse_padding=True,
+    )
+
+
+def _add_column(
+    table: Table, head: str, *, ratio: int | None = None, least: int = 0, is_number: bool = False
+) -> None:
+    """Add a column whose cells are cut to one line. `ratio`: its share of the free width; `least`: its least width."""
+    table.add_column(
+        head,
+        ratio=ratio,
+        min_width=least or None,
+        justify="right" if is_number else "left",
+        no_wrap=True,
+        overflow="ellipsis",
     )
 
 
@@ -219,12 +236,12 @@ def _details(row: SessionRow | None, lines: int, width: int, now: float) -> list
 
 def _services(services: Iterable[ServiceRow]) -> Table:
     table = _table()
-    table.add_column("SERVICE", ratio=2, min_width=12)
-    table.add_column("STATE", min_width=8)
-    table.add_column("GENERATION", justify="right")
-    table.add_column("PID", justify="right", min_width=7)
-    table.add_column("MEMORY", justify="right", min_width=8)
-    table.add_column("", ratio=4)
+    _add_column(table, "SERVICE", ratio=2, least=10)
+    _add_column(table, "STATE", least=8)
+    _add_column(table, "GENERATION", is_number=True)
+    _add_column(table, "PID", least=7, is_number=True)
+    _add_column(table, "MEMORY", least=8, is_number=True)
+    _add_column(table, "", ratio=4)
     for service in services:
         note = service.error or ("other sessions use it too" if service.is_shared else "")
         table.add_row(
