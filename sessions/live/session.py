@@ -32,8 +32,7 @@ from ..records import (
 from ..services import Service, SessionView
 from ..store.base import Store, Write
 from ..views import describe, describe_binding, expiry, timestamp
-from .activity import CallActivity
-from .connection import LiveConnection
+from .connection import CallActivity, LiveConnection
 from .write_size import written_bytes
 
 if TYPE_CHECKING:
