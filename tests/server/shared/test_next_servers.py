@@ -67,7 +67,7 @@ async def inc(client: Any) -> int:
     return structured(await client.call_tool("inc", {}))["count"]
 
 
-@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("mode", matrix(*ERAS))
 async def test_a_client_goes_on_after_a_kill_in_the_middle_of_a_call(
     shared: SharedClients, mode: str
 ) -> None:
