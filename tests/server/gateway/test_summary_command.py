@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.gateway_process import service, toml
+from support.selection import matrix
 from support.waiting import until
 
 from statehold.client import Client, Session, connect
@@ -107,13 +108,13 @@ async def test_a_pause_and_a_close_are_summed_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("program", "problem"),
-    [
+    matrix(
         ("raise SystemExit(3)", "exit code 3"),
         ("print('no JSON')", "not JSON"),
         ("print('[' * 100_000)", "not JSON"),
         ("print('{{}}')", "no text"),
         ("import sys; sys.stdin.read(); print('x' * 20_000_000)", "more than"),
-    ],
+    ),
 )
 async def test_a_failing_command_fails_no_call_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, program: str, problem: str

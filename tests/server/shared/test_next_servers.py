@@ -67,7 +67,8 @@ async def inc(client: Any) -> int:
     return structured(await client.call_tool("inc", {}))["count"]
 
 
-@pytest.mark.parametrize("mode", matrix(*ERAS))
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ERAS)
 async def test_a_client_goes_on_after_a_kill_in_the_middle_of_a_call(
     shared: SharedClients, mode: str
 ) -> None:
