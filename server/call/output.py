@@ -39,7 +39,7 @@ HINTS = {
     "session_expired": "See: statehold sessions list --all",
     "outcome_unknown": "Look at the effect before you repeat the call.",
 }
-"""What to do after an error, where the remedy of a command differs from that of a tool."""
+"""The remedies of errors for which those of tools do not fit a command."""
 _SUFFIXES = {
     "image/png": ".png",
     "image/jpeg": ".jpg",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import cast
+from typing import Final, cast
 
 import anyio
 
@@ -21,6 +21,9 @@ from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import CreationOptions
+
+ABSENT: Final = (SessionNotFound, SessionClosed, SessionExpired, SessionFailed)
+"""The errors of a name that no open session has."""
 
 
 class PinnedSessions:
@@ -50,7 +53,7 @@ class PinnedSessions:
                 return (await self._registry.find(principal, name, self._namespace)).id
             except OwnedByAnotherNode as error:
                 return cast("str", error.session_id)
-            except (SessionNotFound, SessionClosed, SessionExpired, SessionFailed) as error:
+            except ABSENT as error:
                 if name.startswith("sh_"):
                     raise
                 absent = error
@@ -80,4 +83,4 @@ class PinnedSessions:
         return None
 
 
-__all__ = ["PinnedSessions"]
+__all__ = ["ABSENT", "PinnedSessions"]

@@ -11,15 +11,13 @@ from ...sessions.errors import (
     InvalidArgument,
     NameTaken,
     OwnedByAnotherNode,
-    SessionClosed,
     SessionError,
-    SessionExpired,
-    SessionFailed,
     SessionNotFound,
 )
 from ...sessions.lifecycle import OPEN
 from ...sessions.records import LOCAL, SessionFilter
 from ..gateway.gateway import Gateway
+from ..gateway.pinned_sessions import ABSENT
 from ..sockets.command import ANY, EXISTING, NEW
 
 SIMILAR: Final = 0.75
@@ -55,7 +53,7 @@ class CommandRequest:
         return cls(session, presence, cast("dict[str, str] | None", settings))
 
 
-async def is_new(gateway: Gateway, request: CommandRequest) -> bool:
+async def is_new(gateway: Gateway, name: str, presence: str) -> bool:
     """Return whether the first call of a command creates its session.
 
     Raises:
@@ -63,17 +61,14 @@ async def is_new(gateway: Gateway, request: CommandRequest) -> bool:
         NameTaken: there is one, and it has to be new.
         SessionError: the session has that id and is no longer open.
     """
-    name = request.session
-    if name is None:
-        return False
     try:
         await gateway.registry.find(LOCAL, name, gateway.config.namespace)
     except OwnedByAnotherNode:
         pass
-    except (SessionNotFound, SessionClosed, SessionExpired, SessionFailed) as error:
-        await _refuse_absent(gateway, name, request.presence, error)
+    except ABSENT as error:
+        await _refuse_absent(gateway, name, presence, error)
         return True
-    if request.presence == NEW:
+    if presence == NEW:
         raise NameTaken(f"There is a session {name:.100} already.")
     return False
 

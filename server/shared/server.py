@@ -172,7 +172,7 @@ class SharedServer:
             return {"names": await names(self._gateway)}
         # A session that is given by its id exists, or is not found.
         self._check(request.settings, None if session.startswith("sh_") else session)
-        return {"is_new": await is_new(self._gateway, request)}
+        return {"is_new": await is_new(self._gateway, session, request.presence)}
 
     def _status(self) -> dict[str, Any]:
         return {

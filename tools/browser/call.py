@@ -469,9 +469,9 @@ class BrowserCall:
         elif (diff := changes(snapshot, before, mode, tokens)) is not None:
             self.answer.snapshot(diff, language="diff")
         else:
-            shown = fit(snapshot, tokens, self.acted_ref, is_overview=not self.element_code)
-            if mode != "auto":
-                shown = snapshot
+            shown = snapshot
+            if mode == "auto":
+                shown = fit(snapshot, tokens, self.acted_ref, is_overview=not self.element_code)
             self.answer.snapshot(shown)
             if shown != snapshot and wanted is not None:
                 await self.add_file(PAGE_FILE, snapshot.encode(), label="The whole page")

@@ -15,7 +15,8 @@ from ..processes import ask_each
 from .listing import print_list, print_session
 
 VERB: Final = "sessions"
-SECONDS: Final = 35.0
+SECONDS: Final = 6.0
+"""Seconds that one process may take: those in which it asks the others, and some for its store."""
 _ARGUMENTS: Final = (
     *("all", "status", "owner", "name", "metadata", "since", "query", "limit", "ref", "last"),
     *("user", "agent", "team", "workflow"),
