@@ -112,19 +112,12 @@ def _rows() -> list[Transition]:
     return rows
 
 
+class _Table(dict[tuple[Status | None, Event], Transition]):
+    def __missing__(self, key: tuple[Status | None, Event]) -> Transition:
+        raise IllegalTransition(*key)
+
+
 TABLE: Final[Mapping[tuple[Status | None, Event], Transition]] = MappingProxyType(
-    {(row.source, row.event): row for row in _rows()}
+    _Table({(row.source, row.event): row for row in _rows()})
 )
-"""All transitions, by status and event."""
-
-
-def transition(status: Status | None, event: Event) -> Transition:
-    """Return the row for an event in a status.
-
-    Raises:
-        IllegalTransition: when the table has no such row.
-    """
-    row = TABLE.get((status, event))
-    if row is None:
-        raise IllegalTransition(status, event)
-    return row
+"""All transitions, by status and event. Raises IllegalTransition for an event that cannot happen in a status."""

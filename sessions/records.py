@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -27,7 +28,7 @@ class Principal(BaseModel):
     subject: str = "local"
     client_id: str = ""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The owner as the store keeps it, unique to an issuer and a subject."""
         if not self.issuer:

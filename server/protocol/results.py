@@ -25,7 +25,9 @@ ERROR_HEADING = "### Error\n"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 _JSON_STARTS = tuple('{["-0123456789tfnIN')
 """The first characters of a JSON value, and of the `Infinity` and `NaN` that Python writes into JSON."""
-_LEGACY_TYPES = frozenset({"text", "image", "audio", "resource", "resource_link"})
+_RESOURCES = frozenset({"resource", "resource_link"})
+"""The types of content blocks that have a URI of the upstream."""
+_LEGACY_TYPES = frozenset({"text", "image", "audio", *_RESOURCES})
 
 
 def text_block(text: str) -> JSON:
@@ -48,7 +50,11 @@ def service_result(
     content: list[JSON] = list(result.get("content", ()))
     meta = dict(result.get("_meta") or {})
     if not own_uris:
-        content = [address_block(block, answer.session["id"], service) for block in content]
+        session_id = answer.session["id"]
+        content = [
+            address_block(block, session_id, service) if block.get("type") in _RESOURCES else block
+            for block in content
+        ]
         meta = with_app_page(meta, partial(session_uri, answer.session["id"], service))
     meta.pop(NOTICE_META, None)
     if answer.notice is not None:

@@ -19,7 +19,7 @@ from ..clock import Clock
 from ..errors import SessionBusy, SessionFenced, StoreUnavailable
 from ..journal.entries import transition_entry
 from ..journal.redaction import Redactor
-from ..lifecycle import Event, Status, Transition, transition
+from ..lifecycle import TABLE, Event, Status, Transition
 from ..records import (
     BindingRecord,
     JournalRecord,
@@ -286,7 +286,7 @@ class LiveSession:
         Raises:
             IllegalTransition: the table has no such row.
         """
-        row = transition(self.status, event)
+        row = TABLE[self.status, event]
         assert row.target is not None
         now = self._clock.now()
         if event not in _QUIET:

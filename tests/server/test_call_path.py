@@ -18,7 +18,7 @@ from support import traced_server
 from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
-FILES = 48
+FILES = 45
 FRAMES = 16
 
 
