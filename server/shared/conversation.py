@@ -29,6 +29,8 @@ _LEVEL, _SUBSCRIBE, _UNSUBSCRIBE = (
     "resources/subscribe",
     "resources/unsubscribe",
 )
+_LISTS: Final = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources"}
+"""The requests for lists whose changes a server notifies of, with the capability for that."""
 _REPEATABLE: Final = frozenset(
     {
         _INITIALIZE,
@@ -80,6 +82,9 @@ class Conversation:
         self._initialized: bytes = b""
         self._level: Message | None = None
         self._subscriptions: dict[str, Message] = {}
+        self._capabilities: Message = {}
+        self._lists: dict[str, Message] = {}
+        """The lists that the client knows: the results by the method of the request, which needs no parameters."""
         self._replays: dict[Id, Message] = {}
         """Requests that this class sent itself, or sent again. The client gets no answer to them."""
         self._questions: dict[Id, Id] = {}
@@ -103,6 +108,7 @@ class Conversation:
             lines += [self._initialize, self._initialized]
             requests = [] if self._level is None else [(_LEVEL, self._level)]
             requests += [(_SUBSCRIBE, params) for params in self._subscriptions.values()]
+            requests += [(method, {}) for method in self._lists]
             for method, params in requests:
                 number = f"statehold-{self._servers}-{len(self._replays)}"
                 request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
@@ -208,11 +214,7 @@ class Conversation:
         if replay is not None:
             return self._take_replayed(replay, message)
         request = self._requests.get(number)
-        if (
-            request is not None
-            and request.line
-            and _members(message.get("error")).get("code") == (CONNECTION_CLOSED)
-        ):
+        if request is not None and request.line and _is_closed(message):
             # The server ends. The request stays, for the next one.
             return b""
         self._requests.pop(number, None)
@@ -221,31 +223,36 @@ class Conversation:
         params = _params(_parse(request.line) or {})
         if request.method == _INITIALIZE:
             self._initialize = request.line
-            self._version = _members(message["result"]).get("protocolVersion")
+            result = _members(message["result"])
+            self._version = result.get("protocolVersion")
+            self._capabilities = _members(result.get("capabilities"))
         elif request.method == _LEVEL:
             self._level = params
         elif request.method == _SUBSCRIBE:
             self._subscriptions[str(params.get("uri"))] = params
         elif request.method == _UNSUBSCRIBE:
             self._subscriptions.pop(str(params.get("uri")), None)
+        elif self._notifies_of(request.method):
+            self._lists[request.method] = _members(message["result"])
         return line
+
+    def _notifies_of(self, method: str) -> bool:
+        capability = _members(self._capabilities.get(_LISTS.get(method, "")))
+        return bool(capability.get("listChanged"))
 
     def _take_replayed(self, request: Message, answer: Message) -> bytes:
         """Return the changes that the client may have missed."""
-        if request["method"] == _SUBSCRIBE:
+        method = request["method"]
+        if method == _SUBSCRIBE:
             return _notification("resources/updated", {"uri": _params(request).get("uri")})
-        if request["method"] != _INITIALIZE:
-            return b""
-        result = _members(answer.get("result"))
-        if result.get("protocolVersion") != self._version:
+        version = _members(answer.get("result")).get("protocolVersion")
+        if method == _INITIALIZE and version != self._version:
             raise NotResumed("the next server does not speak the version of this client")
-        capabilities = _members(result.get("capabilities"))
-        lists = ("tools", "prompts", "resources")
-        return b"".join(
-            _notification(f"{kind}/list_changed")
-            for kind in lists
-            if _members(capabilities.get(kind)).get("listChanged")
-        )
+        known = self._lists.get(method)
+        if known is None or known == answer.get("result") or _is_closed(answer):
+            return b""
+        # Only a real change is worth this: some clients read no more while they ask for the list.
+        return _notification(f"{_LISTS[method]}/list_changed")
 
     def _acknowledge(self, message: Message, line: bytes) -> bytes:
         params = _params(message)
@@ -325,6 +332,11 @@ def _cancellation(number: Id) -> bytes:
 def _notification(name: str, params: Message | None = None) -> bytes:
     message: Message = {"jsonrpc": "2.0", "method": f"notifications/{name}"}
     return _encode(message if params is None else {**message, "params": params})
+
+
+def _is_closed(answer: Message) -> bool:
+    """Whether a server answers so because it ends."""
+    return _members(answer.get("error")).get("code") == CONNECTION_CLOSED
 
 
 def _encode(message: Message) -> bytes:

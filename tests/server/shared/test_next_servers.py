@@ -31,9 +31,9 @@ from statehold.server.sockets.address import claim_socket, remove_socket
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 PIN: Final = ("--session", "s")
 ERAS: Final = matrix("legacy", "auto")
-PROMPTS_AND_TOOLS: Final = {
-    "notifications/tools/list_changed",
-    "notifications/prompts/list_changed",
+WITH_LISTS: Final[JSON] = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {"listChanged": True}, "prompts": {"listChanged": True}},
 }
 
 
@@ -61,6 +61,13 @@ async def kill(shared: SharedClients) -> int:
     os.kill(pid, signal.SIGKILL)
     await anyio.to_thread.run_sync(shared.wait_ended)
     return pid
+
+
+async def list_all(pipes: Pipes) -> None:
+    """Ask for the lists of tools and prompts."""
+    for number, method in ((100, "tools/list"), (101, "prompts/list")):
+        await pipes.send({"id": number, "method": method})
+        assert "result" in await pipes.answer(number)
 
 
 async def inc(client: Any) -> int:
@@ -137,6 +144,7 @@ async def test_a_stopped_server_stays_away_until_a_client_needs_it(
     shared: SharedClients, settings: JSON
 ) -> None:
     async with shared.piped(*PIN) as one, shared.piped(*PIN) as other:
+        await list_all(other)
         await anyio.to_thread.run_sync(shared.stop)
         assert shared.servers() == []
         # The next server has the settings of now.
@@ -144,7 +152,7 @@ async def test_a_stopped_server_stays_away_until_a_client_needs_it(
         assert (await one.tool(1, "state_update", values={"n": 1}))["structuredContent"]
         # The program that needs nothing finds it.
         with anyio.fail_after(90):
-            assert (await other.line())["method"] in PROMPTS_AND_TOOLS
+            assert (await other.line())["method"] == "notifications/tools/list_changed"
         state = (await other.tool(1, "state_get"))["structuredContent"]
         assert state["value"] == {"n": 1}
         assert len(shared.servers()) == 1
@@ -154,16 +162,16 @@ async def test_a_stopped_server_stays_away_until_a_client_needs_it(
 async def test_idle_programs_start_one_server_after_a_kill(shared: SharedClients) -> None:
     async with shared.piped(*PIN) as one, shared.piped(*PIN) as other:
         assert (await one.tool(1, "inc"))["structuredContent"]["count"] == 1
+        await list_all(other)
         killed = await kill(shared)
-        with anyio.fail_after(90):
-            # The list of tools may be another one now.
-            for pipes in (one, other):
-                changes = {(await pipes.line())["method"], (await pipes.line())["method"]}
-                assert changes == PROMPTS_AND_TOOLS
-        assert pid_of(shared) not in (None, killed)
+        await until(lambda: (shared.status() or {}).get("clients") == 2)
+        assert pid_of(shared) != killed
         assert len(shared.servers()) == 1
-        # Its process is the one of before: the keeper had it.
-        assert (await other.tool(1, "inc"))["structuredContent"]["count"] == 2
+        # Its process is the one of before: the keeper had it. The lists are the same, and nothing says that they changed.
+        await other.send(tool_call(1, "inc"))
+        assert (await other.line())["result"]["structuredContent"]["count"] == 2
+        await other.send({"id": 2, "method": "tools/list"})
+        assert (await other.line())["id"] == 2
 
 
 @pytest.mark.thorough
@@ -196,7 +204,7 @@ async def test_lists_in_flight_are_asked_of_the_next_server(shared: SharedClient
         await pipes.send({"id": 1, "method": "tools/list"}, {"id": 2, "method": "ping"})
         await pipes.send(tool_call(3, "inc"), {"id": 4, "method": "resources/read", "params": {}})
         os.kill(pid, signal.SIGKILL)
-        answers = {(answer := await pipes.line()).get("id"): answer for _ in range(6)}
+        answers = {(answer := await pipes.line()).get("id"): answer for _ in range(4)}
         assert "inc" in str(answers[1]["result"]["tools"])
         assert answers[2]["result"] == {}
         assert answers[3]["result"]["_meta"]["statehold/error"]["code"] == "outcome_unknown"
@@ -234,8 +242,7 @@ async def test_log_level_and_subscriptions_are_set_again(shared: SharedClients) 
         await pipes.answer(6)
         await kill(shared)
         with anyio.fail_after(90):
-            while (message := await pipes.line())["method"] in PROMPTS_AND_TOOLS:
-                pass
+            message = await pipes.line()
         assert message["method"] == "notifications/resources/updated"
         assert message["params"] == {"uri": uris[0]}
         await pipes.send(tool_call(7, "state_update", values={"n": 1}))
@@ -347,6 +354,39 @@ async def test_half_a_line_of_a_client_reaches_the_next_server_as_a_whole(
             await server.send({"jsonrpc": "2.0", "id": 1, "result": {}})
             assert (await pipes.answer(1))["result"] == {}
             server.writer.close()
+
+
+async def test_a_client_is_told_of_a_list_only_if_the_next_server_has_another_one(
+    shared: SharedClients,
+) -> None:
+    """Some clients ask for the list where they receive such a notification, and wait for ever for its answer."""
+    lists = ([{"name": "one"}], [{"name": "one"}], [{"name": "other"}])
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(90):
+            await pipes.send(*HELLO, {"id": 1, "method": "tools/list"})
+            for tools in lists:
+                server = await accept()
+                for _ in range(3):
+                    message = await server.line()
+                    if message["method"] == "initialize":
+                        await server.send({**answer_to(message), "result": WITH_LISTS})
+                    elif message["method"] == "tools/list":
+                        await server.send({**answer_to(message), "result": {"tools": tools}})
+                await server.send({"jsonrpc": "2.0", "method": "notifications/message"})
+                server.writer.close()
+            methods = [(await pipes.line()).get("method") for _ in range(6)]
+        assert methods == [
+            None,
+            None,
+            "notifications/message",
+            "notifications/message",
+            "notifications/tools/list_changed",
+            "notifications/message",
+        ]
+
+
+def answer_to(request: JSON) -> JSON:
+    return {"jsonrpc": "2.0", "id": request["id"]}
 
 
 @pytest.mark.thorough
