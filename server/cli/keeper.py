@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +10,13 @@ import anyio
 
 from ...sessions.plural import plural
 from ...tools.processes import procfs
-from ...tools.processes.keeper import KeeperClient, KeeperStatus, KeeperUnreachable, KeptChild
+from ...tools.processes.keeper_command import (
+    KeeperCommand,
+    KeeperStatus,
+    KeeperUnreachable,
+    KeptChild,
+    NoKeeper,
+)
 from ..exit_codes import OK
 from .output import complain, say, span, table
 
@@ -24,12 +30,11 @@ def read_keeper(data: Path) -> KeeperStatus | None:
     Raises:
         KeeperUnreachable: it does not answer.
     """
-    return anyio.run(_read, data)
-
-
-async def _read(data: Path) -> KeeperStatus | None:
-    async with aclosing(KeeperClient(data, None)) as client:
-        return await client.status()
+    try:
+        with closing(KeeperCommand(data)) as keeper:
+            return keeper.status()
+    except NoKeeper:
+        return None
 
 
 def keeper_to_json(keeper: KeeperStatus) -> dict[str, Any]:
@@ -77,28 +82,30 @@ def _describe_state(child: KeptChild, keeper: KeeperStatus) -> str:
 def end_unattended(data: Path) -> int:
     """End the children that no node holds, and the keeper unless a node uses it. Return the exit code."""
     try:
-        return anyio.run(_end_unattended, data)
+        with closing(KeeperCommand(data)) as command:
+            keeper = command.status()
+            without_node = [child for child in keeper.children if not child.has_node]
+            ended = sum([command.end(child) for child in without_node])
+    except NoKeeper:
+        say(f"no keeper runs for {data}")
+        return OK
     except KeeperUnreachable as error:
         return complain(f"the keeper of {data}: {error}")
-
-
-async def _end_unattended(data: Path) -> int:
-    async with aclosing(KeeperClient(data, None)) as client:
-        keeper = await client.status()
-        if keeper is None:
-            say(f"no keeper runs for {data}")
-            return OK
-        without_node = [child for child in keeper.children if not child.has_node]
-        ended = sum([await client.end(child) for child in without_node])
     say(f"ended {plural(ended, 'process', 'processes')} that no node had")
     if keeper.nodes:
         say(f"the keeper (pid {keeper.pid}) goes on for {plural(keeper.nodes, 'node')}")
         return OK
-    with anyio.move_on_after(END_SECONDS):
-        await procfs.wait_for_exit(keeper.pid)
+    if anyio.run(_wait_for_end, keeper.pid):
         say(f"the keeper (pid {keeper.pid}) has ended")
         return OK
     return complain(f"the keeper (pid {keeper.pid}) is still ending")
+
+
+async def _wait_for_end(pid: int) -> bool:
+    with anyio.move_on_after(END_SECONDS):
+        await procfs.wait_for_exit(pid)
+        return True
+    return False
 
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...tools.browser.config import BrowserConfig
-from ...tools.processes.keeper import KeptChild
+from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig

@@ -16,7 +16,8 @@ from ...sessions.cluster.heartbeat import Heartbeat
 from ...sessions.node import NODES, Node, new_node_id
 from ...sessions.store.base import Store
 from ...sessions.store.deferred import DeferredStore
-from ...tools.processes.keeper import KeeperClient, KeeperUnreachable
+from ...tools.processes.keeper import KeeperClient
+from ...tools.processes.keeper_command import KeeperUnreachable
 from ...tools.processes.ledger import Ledger
 from ..cluster.owner import Owner
 from ..config.model import Config

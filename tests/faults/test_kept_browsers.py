@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from support.process_exit import until_gone
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.tools.processes.keeper import KeeperClient, KeptChild
+from statehold.tools.processes.keeper_command import KeeperCommand, KeptChild
 
 pytestmark = [
     pytest.mark.fault,
@@ -55,13 +56,8 @@ class Restarts:
 
     async def children(self) -> Sequence[KeptChild]:
         """Return what the keeper holds."""
-        client = KeeperClient(self.data, None)
-        try:
-            status = await client.status()
-        finally:
-            await client.aclose()
-        assert status is not None
-        return status.children
+        with closing(KeeperCommand(self.data)) as keeper:
+            return keeper.status().children
 
     def keeper(self) -> psutil.Process | None:
         """Return the keeper of the data folder."""

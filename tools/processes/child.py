@@ -17,7 +17,8 @@ import anyio.to_thread
 from . import procfs
 from .call_log import CallLog, LoggedPipe
 from .framing import StdinWriter, StdoutReader
-from .keeper import KeeperClient, KeeperUnreachable, KeptIdentity, KeptProcess
+from .keeper import KeeperClient, KeptIdentity, KeptProcess
+from .keeper_command import KeeperUnreachable
 from .launch import inherited_environment
 from .ledger import Ledger
 from .process import OwnProcess, Process

@@ -25,6 +25,14 @@ import anyio.to_thread
 from ...keeper import protocol
 from ...keeper.protocol import Packet
 from . import procfs
+from .keeper_command import (
+    ANSWER_SECONDS,
+    KeeperRefusal,
+    KeeperStatus,
+    KeeperUnreachable,
+    NoKeeper,
+    connect_to_keeper,
+)
 from .launch import death_signal_prefix, require_program
 from .pipes import PipeEnd
 
@@ -32,30 +40,12 @@ logger = logging.getLogger("statehold.upstream")
 
 PROGRAM: Final = Path(protocol.__file__).parent
 START_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 3.0
-"""Seconds that an answer of the keeper may take. A keeper that does not answer in time keeps nothing."""
 ADOPT_SECONDS: Final = 15.0
 """Seconds that the answer to an adoption may take: there is no other way to that child."""
 IN_USE_SECONDS: Final = 0.5
 """Seconds that an adoption waits for the end of the node that has the child. A killed node ends within milliseconds."""
 RETRY_SECONDS: Final = 0.02
 LOG: Final = "keeper.log"
-
-
-class KeeperRefusal(Exception):
-    """Raised when the keeper refuses a request; `answer` has its reason."""
-
-    def __init__(self, answer: Packet) -> None:
-        super().__init__(str(answer["error"]))
-        self.answer = answer
-
-
-class KeeperUnreachable(Exception):
-    """Raised when no keeper runs and none can be started, or when it does not answer."""
-
-
-class NoKeeper(KeeperUnreachable):
-    """Raised when no keeper runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +64,6 @@ class KeptIdentity:
             "generation": self.generation,
             "epoch": self.epoch,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class KeptChild:
-    """One child of the keeper, as it was when the keeper was asked."""
-
-    key: int
-    pid: int
-    session: str
-    service: str
-    has_node: bool
-    alone_seconds: float | None
-    """Seconds since its node ended; None while a node has it, and while it is being killed."""
-    code: int | None
-    """Its exit code, minus the number of the signal that killed it; None while it runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeeperStatus:
-    """The keeper of a data folder, as it was when it was asked."""
-
-    pid: int
-    nodes: int
-    linger_seconds: float
-    children: tuple[KeptChild, ...]
 
 
 class KeptProcess:
@@ -162,13 +127,13 @@ class KeeperClient:
     """The connection to the keeper. It opens with the first request and lives until aclose(), or until the keeper dies.
 
     When the keeper dies, its children die with it. A later request starts another keeper. `linger` is the time in seconds
-    that children live without a node; None for a command, which asks and ends, but is no node and holds no child.
+    that children live without a node.
     """
 
     def __init__(
         self,
         folder: Path,
-        linger: float | None,
+        linger: float,
         *,
         answer_seconds: float = ANSWER_SECONDS,
         adopt_seconds: float = ADOPT_SECONDS,
@@ -254,20 +219,7 @@ class KeeperClient:
         except NoKeeper:
             return None
         assert self.pid is not None
-        children = tuple(KeptChild(**child) for child in answer["children"])
-        return KeeperStatus(self.pid, answer["nodes"], answer["linger"], children)
-
-    async def end(self, child: KeptChild) -> bool:
-        """Have the keeper kill a child that no node has. Return False if a node has it by now, or if it is gone.
-
-        Raises:
-            KeeperUnreachable: it does not answer.
-        """
-        try:
-            await self._request({"verb": "end", "key": child.key}, start=False)
-        except (KeeperRefusal, NoKeeper):
-            return False
-        return True
+        return KeeperStatus.of(self.pid, answer)
 
     async def release(self, process: KeptProcess) -> bool:
         """Have the keeper close its ends of a child's pipes. Return False if another node has the child by now."""
@@ -335,10 +287,10 @@ class KeeperClient:
     async def _open(self, *, start: bool) -> None:
         if not procfs.LINUX:
             raise NoKeeper("only Linux has it")
-        connection = self._connect()
+        connection = connect_to_keeper(self._folder)
         if connection is None and start:
             await anyio.to_thread.run_sync(self._start)
-            connection = self._connect()
+            connection = connect_to_keeper(self._folder)
         if connection is None:
             raise NoKeeper("none runs")
         self._socket = connection
@@ -356,31 +308,6 @@ class KeeperClient:
         except BaseException:
             self._lose()
             raise
-
-    def _connect(self) -> socket.socket | None:
-        """Return a connection to the keeper, None when none listens.
-
-        Raises:
-            KeeperUnreachable: it accepts no connection.
-        """
-        connection = protocol.new_socket()
-        folder = -1
-        try:
-            folder = protocol.open_folder(self._folder)
-            connection.setblocking(False)
-            connection.connect(protocol.address_of(folder))
-            if protocol.peer_of(connection)[1] == os.getuid():
-                return connection
-        except BlockingIOError as error:
-            connection.close()
-            raise KeeperUnreachable("it accepts no connection") from error
-        except OSError:
-            pass
-        finally:
-            if folder >= 0:
-                os.close(folder)
-        connection.close()
-        return None
 
     def _start(self) -> None:
         """Start a keeper and wait until it listens, or until another one does. Blocks."""
@@ -466,13 +393,4 @@ class KeeperClient:
             process.note_exit(-signal.SIGKILL)
 
 
-__all__ = [
-    "KeeperClient",
-    "KeeperRefusal",
-    "KeeperStatus",
-    "KeeperUnreachable",
-    "KeptChild",
-    "KeptIdentity",
-    "KeptProcess",
-    "NoKeeper",
-]
+__all__ = ["KeeperClient", "KeptIdentity", "KeptProcess"]

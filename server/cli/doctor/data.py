@@ -19,13 +19,13 @@ from ....sessions.store.file.folder import DAMAGED, LEAST_FREE
 from ....sessions.store.file.wal import is_orphaned
 from ....sessions.store.sql import SQLStore
 from ....tools.processes import procfs
-from ....tools.processes.keeper import KeptChild
+from ....tools.processes.keeper_command import KeeperUnreachable, KeptChild
 from ....tools.processes.launch import find_setpriv
 from ....tools.processes.ledger import ChildRecord
 from ...config.model import Config, ConfigError
 from ...control.nodes import LiveNodes
 from ...gateway.stores import is_remote, may_exist, store_of
-from ..keeper import KeeperUnreachable, read_keeper
+from ..keeper import read_keeper
 from .finding import Finding
 
 _LOW_SPACE = 200 * 1024 * 1024

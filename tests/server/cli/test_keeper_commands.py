@@ -20,7 +20,7 @@ from support.process_exit import alive, until_gone
 from support.shared_clients import SharedClients
 
 from statehold.server.exit_codes import FAILURE, OK
-from statehold.tools.processes.keeper import KeeperClient
+from statehold.tools.processes.keeper_command import KeeperCommand
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Linux only"),
@@ -205,8 +205,8 @@ def test_a_keeper_that_does_not_answer_is_reported(
     killed(config, data)
     keeper = keeper_of(statehold("status", "--json"))["pid"]
     os.kill(keeper, signal.SIGSTOP)
-    client = partial(KeeperClient, answer_seconds=0.2)
-    monkeypatch.setattr("statehold.server.cli.keeper.KeeperClient", client)
+    command = partial(KeeperCommand, answer_seconds=0.2)
+    monkeypatch.setattr("statehold.server.cli.keeper.KeeperCommand", command)
     doctor = statehold("doctor", "--json")
     assert doctor.code == FAILURE
     assert findings(doctor)["keeper"]["detail"] == f"it does not answer (pid {keeper})"

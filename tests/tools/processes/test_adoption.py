@@ -29,11 +29,8 @@ from support.process_exit import alive, until_gone
 from statehold.keeper import protocol
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.processes.framing import encode
-from statehold.tools.processes.keeper import (
-    KeeperClient,
-    KeeperRefusal,
-    KeeperUnreachable,
-)
+from statehold.tools.processes.keeper import KeeperClient
+from statehold.tools.processes.keeper_command import KeeperRefusal, KeeperUnreachable
 from statehold.tools.upstream.transports.stdio import ChildProcessTransport, resume_stdio
 
 pytestmark = [

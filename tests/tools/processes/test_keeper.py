@@ -18,7 +18,7 @@ from support.process_exit import until_gone
 from support.selection import matrix
 
 from statehold.keeper import protocol
-from statehold.tools.processes.keeper import KeeperRefusal
+from statehold.tools.processes.keeper_command import KeeperRefusal
 
 SPAWN: dict[str, Any] = {
     "verb": "spawn",

@@ -26,7 +26,8 @@ from mcp_types import JSONRPCNotification
 
 from ....sessions.errors import ConnectionLost
 from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
-from ...processes.keeper import KeeperRefusal, KeeperUnreachable, KeptIdentity
+from ...processes.keeper import KeptIdentity
+from ...processes.keeper_command import KeeperRefusal, KeeperUnreachable
 from ...processes.ledger import Ledger
 from ..devtools.sdk import driver_command
 from .driver import HOOKS, LEAN, program_environment

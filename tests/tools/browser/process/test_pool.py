@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import weakref
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -21,7 +22,7 @@ from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.browser.process import launch
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.process.driver import Driver
-from statehold.tools.processes.keeper import KeeperClient
+from statehold.tools.processes.keeper_command import KeeperCommand
 
 
 @pytest.mark.thorough
@@ -121,11 +122,8 @@ async def test_a_browser_whose_start_fails_after_it_is_connected_is_closed(
     async with running_in_hosts(data, shell) as service:
         with pytest.raises(ServiceUnavailable, match="did not start"):
             await service.open(new_view(), None)
-        client = KeeperClient(data, None)
-        status = await client.status()
-        await client.aclose()
-        assert status is not None
-        assert not status.children
+        with closing(KeeperCommand(data)) as keeper:
+            assert not keeper.status().children
 
 
 @pytest.mark.thorough
