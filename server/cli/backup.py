@@ -11,6 +11,7 @@ from ..exit_codes import FAILURE, OK
 from ..gateway.stores import is_remote, store_of
 from .command_line import CommandLine
 from .output import complain, say, say_json
+from .progress import ProgressBar
 
 _TOOLS = {
     "postgresql": "pg_dump --format=custom --file=FILE DATABASE",
@@ -22,7 +23,8 @@ def run(config: Config, arguments: CommandLine) -> int:
     """Make the copy and return the exit code."""
     target = Path(arguments.file).expanduser().absolute()
     try:
-        size = _copy(config, target)
+        with ProgressBar(f"copying the database to {target.name}", is_json=arguments.json) as bar:
+            size = _copy(config, target, bar)
     except FileExistsError:
         return _report_failure(arguments, f"{target} is there already; name a new file")
     except StoreUnavailable as error:
@@ -34,7 +36,7 @@ def run(config: Config, arguments: CommandLine) -> int:
     return OK
 
 
-def _copy(config: Config, target: Path) -> int:
+def _copy(config: Config, target: Path, bar: ProgressBar) -> int:
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there is nothing to copy; drop it")
     if is_remote(config):
@@ -45,7 +47,7 @@ def _copy(config: Config, target: Path) -> int:
         )
     if not target.parent.is_dir():
         raise StoreUnavailable(f"There is no folder {target.parent}. Make it, or name another one.")
-    return back_up(config.data, target)
+    return back_up(config.data, target, report=bar.update)
 
 
 def _report_failure(arguments: CommandLine, problem: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -70,11 +70,12 @@ async def export_document(
     redactor: Redactor,
     secrets: bool = False,
     limit: int | None = None,
+    report: Callable[[int, int], None] | None = None,
 ) -> Document:
     """Return all stored data of a session as a document.
 
     Without `secrets` it has no snapshots and no results of operations, and values that the redactor takes for secret are
-    replaced in state and metadata.
+    replaced in state and metadata. `report` gets the entries of the journal that are read, and those that there are.
 
     Raises:
         InvalidArgument: the document takes more than `limit` bytes.
@@ -95,7 +96,7 @@ async def export_document(
         # The call that created this session does not create the imported one.
         if not is_creation_id(receipt.operation_id)
     ]
-    journal = await _journal(store, record.id, budget)
+    journal = await _journal(store, record.id, budget, report)
     summary = await store.summary(record.id)
     document = Document.model_construct(
         format="statehold.session",
@@ -152,16 +153,27 @@ def _is_exact(value: object) -> bool:
     return True
 
 
-async def _journal(store: Store, session_id: str, room: _ByteBudget) -> list[EntryPart]:
+async def _journal(
+    store: Store,
+    session_id: str,
+    room: _ByteBudget,
+    report: Callable[[int, int], None] | None,
+) -> list[EntryPart]:
     """Return every entry, the oldest first. Entries added meanwhile are left out."""
     pages: list[list[EntryPart]] = []
     before: int | None = None
+    newest: int | None = None
     while True:
         records = await store.history(session_id, HistoryFilter(before=before, limit=PAGE))
         page = await anyio.to_thread.run_sync(_entries, records)
         room.take(sum(size for _, size in page))
         pages.append([entry for entry, _ in page])
-        if len(records) < PAGE:
+        is_last = len(records) < PAGE
+        if report is not None and records:
+            newest = newest or records[-1].seq
+            # Entries are numbered from one, and the oldest of them may be gone.
+            report(newest if is_last else newest + 1 - records[0].seq, newest)
+        if is_last:
             return [entry for page in reversed(pages) for entry in page]
         before = records[0].seq
 

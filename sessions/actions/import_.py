@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
@@ -75,11 +76,13 @@ async def import_document(
     name: str | None = None,
     strict: bool = True,
     operation: Operation | None = None,
+    report: Callable[[int, int], None] | None = None,
 ) -> ImportOutcome:
     """Create a session from a document: with a new id, paused, owned by `owner`. It is complete on return, or absent.
 
     The session keeps the receipt of `operation`. `name` replaces the name in the document. Services that are not configured
-    here, a name that is taken, and timeouts that are too long are refused; without `strict` they are left out.
+    here, a name that is taken, and timeouts that are too long are refused; without `strict` they are left out. `report`
+    gets the entries of the journal that are written, and those that there are.
 
     Raises:
         InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was created.
@@ -99,13 +102,13 @@ async def import_document(
     _check_receipts(target.core.policy, document)
     journal = await anyio.to_thread.run_sync(_journal, target.core.redactor, document, record.id)
     try:
-        await _write_session(target, document, record, state, bindings, journal, operation)
+        await _write_session(target, document, record, state, bindings, journal, operation, report)
     except NameTaken:
         if strict or name is not None:
             raise
         left_out.append(f"the name {record.name!r:.150}, which another session has")
         _rename(target.core.policy, record, None)
-        await _write_session(target, document, record, state, bindings, journal, operation)
+        await _write_session(target, document, record, state, bindings, journal, operation, report)
     return ImportOutcome(record, left_out)
 
 
@@ -248,6 +251,7 @@ async def _write_session(
     bindings: list[BindingPart],
     journal: list[JournalRecord],
     operation: Operation | None,
+    report: Callable[[int, int], None] | None,
 ) -> None:
     """Write the session in parts while it is `creating` and no caller can use it; the last part releases it."""
     session = LiveSession(
@@ -275,6 +279,8 @@ async def _write_session(
         try:
             for start in range(0, len(journal), CHUNK):
                 await session.save(journal=journal[start : start + CHUNK])
+                if report is not None:
+                    report(min(start + CHUNK, len(journal)), len(journal))
             await _release_session(session, document, snapshots, receipts)
         except BaseException:
             target.quota.admit(record.owner, -growth)

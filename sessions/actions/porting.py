@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ..calls.receipts import Operation
@@ -84,10 +85,17 @@ class Porting:
         name: str | None = None,
         strict: bool = True,
         operation: Operation | None = None,
+        report: Callable[[int, int], None] | None = None,
     ) -> ImportOutcome:
         """Import a document as a session of the caller's; see import_.import_document()."""
         result = await import_document(
-            self._target, document, principal.key, name=name, strict=strict, operation=operation
+            self._target,
+            document,
+            principal.key,
+            name=name,
+            strict=strict,
+            operation=operation,
+            report=report,
         )
         self._core.deadlines.schedule(STORED, result.record.due_at)
         return result

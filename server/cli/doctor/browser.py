@@ -22,6 +22,7 @@ from ....tools.browser.process.install import (
 )
 from ....tools.browser.process.sandbox import is_turned_off, sandbox
 from ...config.model import Config
+from ..progress import ProgressBar
 from .finding import Finding
 
 
@@ -35,7 +36,9 @@ def check_browser(config: Config) -> Iterator[Finding]:
         yield _check_unused(machine)
 
 
-def install_missing(config: Config, *, consent: bool, machine: Machine | None = None) -> None:
+def install_missing(
+    config: Config, *, consent: bool, is_json: bool = False, machine: Machine | None = None
+) -> None:
     """Install the missing browsers of the configured services. Without `consent`, ask the user before each.
 
     If no browser service is configured, `consent` installs the browser for the default settings.
@@ -52,8 +55,10 @@ def install_missing(config: Config, *, consent: bool, machine: Machine | None = 
         except NoBrowser:
             if consent or _ask_consent(service, machine):
                 # The installer reports a failure itself, and the check that follows finds it.
-                with suppress(NoBrowser):
-                    anyio.run(partial(install_browser, config=service, machine=machine))
+                bar = ProgressBar("installing a browser", is_json=is_json)
+                with bar, suppress(NoBrowser):
+                    install = partial(install_browser, bar.say, on_output=bar.note)
+                    anyio.run(partial(install, config=service, machine=machine))
 
 
 def _ask_consent(config: BrowserConfig, machine: Machine) -> bool:

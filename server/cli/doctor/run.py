@@ -35,7 +35,7 @@ def run(arguments: CommandLine) -> int:
     if configuration.status != "fail" and not config.ephemeral:
         checks.append(check_tool_names)
     if configuration.status != "fail" and (arguments.install or not arguments.json):
-        install_missing(config, consent=arguments.install)
+        install_missing(config, consent=arguments.install, is_json=arguments.json)
     findings = [configuration]
     for check in checks:
         findings += _run_check(check, config)

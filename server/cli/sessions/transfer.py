@@ -26,6 +26,7 @@ from ...exit_codes import OK
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import plain, say, say_json
+from ..progress import ProgressBar
 from .filters import parse_metadata
 from .lookup import find_session
 from .tool_calls import ToolCaller, lazy_services
@@ -108,22 +109,26 @@ async def export(
     config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Write a session into a file."""
-    if arguments.secrets and record.node is not None:
-        # A snapshot taken now is newer than the stored one.
-        async with ToolCaller(config, store) as caller:
-            await caller.ask(record, record.node, "operator_save")
-    document = await export_document(
-        store,
-        await store.get(record.id) or record,
-        now=SystemClock().now(),
-        redactor=redactor_of(config.policy()),
-        secrets=bool(arguments.secrets),
-    )
-    text = await anyio.to_thread.run_sync(write_document, document)
+    with ProgressBar(f"exporting {record.name or record.id}", is_json=arguments.json) as bar:
+        if arguments.secrets and record.node is not None:
+            # A snapshot taken now is newer than the stored one.
+            async with ToolCaller(config, store) as caller:
+                await caller.ask(record, record.node, "operator_save")
+        document = await export_document(
+            store,
+            await store.get(record.id) or record,
+            now=SystemClock().now(),
+            redactor=redactor_of(config.policy()),
+            secrets=bool(arguments.secrets),
+            report=bar.update,
+        )
+        text = await anyio.to_thread.run_sync(write_document, document)
+        if arguments.file != "-":
+            file, is_forced = Path(arguments.file), bool(arguments.force)
+            await anyio.to_thread.run_sync(_write, file, text, is_forced)
     if arguments.file == "-":
         sys.stdout.write(text.decode() + "\n")
         return OK
-    await anyio.to_thread.run_sync(_write, Path(arguments.file), text, bool(arguments.force))
     if arguments.json:
         summary = {"session_id": record.id, "name": record.name, "file": arguments.file}
         say_json({**summary, "bytes": len(text), "secrets": document.secrets})
@@ -154,17 +159,22 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
     file = str(arguments.file)
     text = await anyio.to_thread.run_sync(_read, file)
     owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
-    async with ToolCaller(config, store) as caller:
-        registry = await caller.open_registry(lazy_services(config))
-        try:
-            document = await anyio.to_thread.run_sync(read_document, text)
-            imported_session = await registry.porting.import_session(
-                owner, document, name=arguments.name, strict=not arguments.lenient
-            )
-        except SessionError as error:
-            advice = error.recovery.replace("strict=false", "--lenient")
-            message = f"{file}: {error.message} {advice}".strip()
-            raise CommandError(error.code, message) from None
+    with ProgressBar(f"importing {file}", is_json=arguments.json) as bar:
+        async with ToolCaller(config, store) as caller:
+            registry = await caller.open_registry(lazy_services(config))
+            try:
+                document = await anyio.to_thread.run_sync(read_document, text)
+                imported_session = await registry.porting.import_session(
+                    owner,
+                    document,
+                    name=arguments.name,
+                    strict=not arguments.lenient,
+                    report=bar.update,
+                )
+            except SessionError as error:
+                advice = error.recovery.replace("strict=false", "--lenient")
+                message = f"{file}: {error.message} {advice}".strip()
+                raise CommandError(error.code, message) from None
     record, origin = imported_session.record, document.session.id
     if arguments.json:
         summary: JSON = {

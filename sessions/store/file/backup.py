@@ -5,19 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Final
 
 from ...errors import StoreUnavailable
 from ..dialect import FILE_NAME, explain
 from .folder import DataFolder
 
+PAGES: Final = 1000
+"""The pages that are copied between two reports: about 4 MB."""
 
-def back_up(folder: Path, target: Path) -> int:
+
+def back_up(folder: Path, target: Path, *, report: Callable[[int, int], None] | None = None) -> int:
     """Copy the database of a data folder into a new file that only its user can read. Return its size.
 
     The copy is complete and of one moment; later writes are not in it and do not wait for it. It is one file, which
-    can replace a database as it is. It appears when it is complete, checked and on the disk.
+    can replace a database as it is. It appears when it is complete, checked and on the disk. `report` gets the pages that
+    are copied, and those that there are.
 
     Raises:
         StoreUnavailable: when there is nothing to copy, it is damaged, or the copy cannot be written; no part of it is left.
@@ -34,7 +40,7 @@ def back_up(folder: Path, target: Path) -> int:
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        _copy(source, draft)
+        _copy(source, draft, report)
         _to_disk(draft)
         # Unlike a rename, a link never replaces a file that was created meanwhile.
         os.link(draft, target)
@@ -51,18 +57,20 @@ def back_up(folder: Path, target: Path) -> int:
                 Path(f"{draft}{suffix}").unlink()
 
 
-def _copy(source: Path, draft: Path) -> None:
+def _copy(source: Path, draft: Path, report: Callable[[int, int], None] | None) -> None:
     # No thread and no waiting for others: a reader of a write-ahead log blocks no other connection.
     with (
         closing(sqlite3.connect(source, timeout=5.0)) as ours,
         closing(sqlite3.connect(draft)) as copy,
     ):
         try:
+            # A copy in steps is of one moment only within one transaction; without it a write would start it again.
+            ours.execute("BEGIN")
             ours.execute("SELECT count(*) FROM sqlite_master").close()
         except sqlite3.Error as error:
             raise StoreUnavailable(explain(error)) from error
         try:
-            ours.backup(copy)
+            ours.backup(copy, pages=PAGES, progress=_on_pages(report))
             problems = [row[0] for row in copy.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
         except sqlite3.Error as error:
             raise _copy_error(error) from error
@@ -75,6 +83,15 @@ def _copy(source: Path, draft: Path) -> None:
             copy.execute("PRAGMA journal_mode=DELETE").close()
         except sqlite3.Error as error:
             raise _copy_error(error) from error
+
+
+def _on_pages(
+    report: Callable[[int, int], None] | None,
+) -> Callable[[int, int, int], object] | None:
+    """Return what SQLite calls after each step, with its result, the pages that remain and those that there are."""
+    if report is None:
+        return None
+    return lambda _, remaining, total: report(total - remaining, total)
 
 
 _HINT = "`statehold doctor` says more."

@@ -7,7 +7,7 @@ import resource
 import sqlite3
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from store_making import NODE, OTHER, Sessions, entry, node_record, version_of
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import StateRecord
 from statehold.sessions.store import Write
-from statehold.sessions.store.file.backup import back_up
+from statehold.sessions.store.file.backup import PAGES, back_up
 from statehold.sessions.store.sql import SQLStore
 
 
@@ -92,6 +92,33 @@ async def test_a_copy_is_of_one_moment_while_others_write_and_opens_as_it_is(
         assert await again.nodes() == []
         await again.join(node_record(OTHER))
         assert await again.adopt([], 9.0) == ["sh_a"]
+
+
+async def test_a_copy_in_steps_is_of_the_moment_of_the_first(tmp_path: Path) -> None:
+    async with SQLStore.sqlite(tmp_path / "data") as store:
+        await _prepare(store)
+    reports: list[tuple[int, int]] = []
+    with closing(sqlite3.connect(tmp_path / "data" / "statehold.db")) as writer:
+        writer.execute("CREATE TABLE filler (number, data)")
+        writer.executemany(
+            "INSERT INTO filler VALUES (?, ?)",
+            [(number, b"x" * 4000) for number in range(3 * PAGES)],
+        )
+        writer.commit()
+
+        def report(done: int, total: int) -> None:
+            reports.append((done, total))
+            # A write of another connection between two steps neither waits nor starts the copy again.
+            writer.execute("UPDATE filler SET number = -1")
+            writer.commit()
+
+        back_up(tmp_path / "data", tmp_path / "copy.db", report=report)
+    assert len(reports) > 3
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    assert reports[-1][0] == reports[-1][1] == reports[0][1]
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        [numbers] = copy.execute("SELECT min(number), max(number) FROM filler")
+    assert numbers == (0, 3 * PAGES - 1)
 
 
 async def test_a_copy_overwrites_no_file_and_needs_a_database(tmp_path: Path) -> None:

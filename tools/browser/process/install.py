@@ -78,10 +78,12 @@ async def install_browser(
     config: BrowserConfig | None = None,
     machine: Machine | None = None,
     timeout: float = INSTALL_SECONDS,
+    on_output: Say | None = None,
 ) -> BrowserChoice:
     """Install a browser and return it. If another process has just installed one, return that one.
 
-    One process of a user installs at a time. Cancelling kills the processes that were started.
+    One process of a user installs at a time. Cancelling kills the processes that were started. `on_output` gets the lines
+    of the programs that install.
 
     Raises:
         NoBrowser: No method worked within `timeout` seconds; the message names the command to run by hand.
@@ -97,7 +99,7 @@ async def install_browser(
             for method in install_methods(config, machine):
                 say(f"no browser was found; installing {method.name}, which takes a minute ...")
                 began = time.monotonic()
-                failure = await _run_method(method, machine)
+                failure = await _run_method(method, machine, on_output)
                 if failure is None:
                     try:
                         browser = find_browser(config, machine)
@@ -143,16 +145,16 @@ def _advice(config: BrowserConfig, machine: Machine) -> str:
     return advice(machine, shell, own=own)
 
 
-async def _run_method(method: InstallMethod, machine: Machine) -> str | None:
+async def _run_method(method: InstallMethod, machine: Machine, on_output: Say | None) -> str | None:
     """Run the commands of a method. Return the failure, or None."""
     for command in method.commands:
-        failure = await _run(command, machine)
+        failure = await _run(command, machine, on_output)
         if failure is not None:
             return f"{shlex.join((os.path.basename(command[0]), *command[1:]))}: {failure}"
     return None
 
 
-async def _run(command: Sequence[str], machine: Machine) -> str | None:
+async def _run(command: Sequence[str], machine: Machine, on_output: Say | None) -> str | None:
     program = machine.which(command[0])
     if program is None:
         return "there is no such program"
@@ -172,6 +174,8 @@ async def _run(command: Sequence[str], machine: Machine) -> str | None:
             async for part in process.stdout:
                 output += part
                 del output[:-_KEPT_BYTES]
+                if on_output is not None and (lines := _lines(output)):
+                    on_output(lines[-1])
             status = await process.wait()
         finally:
             # Kill the whole process group: a package manager that keeps running would hold its lock.
@@ -179,9 +183,13 @@ async def _run(command: Sequence[str], machine: Machine) -> str | None:
                 procfs.signal_group(process.pid, signal.SIGKILL)
     if status == 0:
         return None
-    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    lines = _lines(output)
     logger.error("%s", "\n".join(lines))
     return lines[-1][:200] if lines else f"exit code {status}"
+
+
+def _lines(output: bytes | bytearray) -> list[str]:
+    return [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
 
 
 @asynccontextmanager

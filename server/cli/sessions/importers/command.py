@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
-import click
 
 from .....sessions.actions.import_ import IMPORTED_FROM
 from .....sessions.clock import SystemClock
@@ -28,6 +25,7 @@ from ....exit_codes import FAILURE, OK
 from ...command_line import CommandLine
 from ...errors import CommandError
 from ...output import plain, say, say_json
+from ...progress import ProgressBar
 from ..tool_calls import ToolCaller
 from .agentscope import read_agentscope
 from .agno import read_agno
@@ -60,13 +58,12 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
     async with ToolCaller(config, store) as caller:
         importer = _Importer(config, await caller.open_registry({}), owner)
         await importer.find_earlier_ones(store)
-        # A bar is for people: in a pipe or a log it would be noise.
-        bar = click.progressbar(length=count, label="importing", file=sys.stderr)
-        with bar if sys.stderr.isatty() else nullcontext() as shown:
+        done = 0
+        with ProgressBar(f"importing {arguments.file}", is_json=arguments.json) as bar:
             async for session in _in_thread(sessions):
                 await importer.add(session)
-                if shown is not None:
-                    shown.update(1)
+                done += 1
+                bar.update(done, count)
     return _print(importer.report, count, arguments)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import threading
-import zipfile
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
+from support.browser_mirror import browser_mirror
 
 from statehold.server.cli.doctor.browser import install_missing
 from statehold.server.config.model import Config
@@ -58,34 +56,10 @@ read line < "$HOME/gate"
 """ + APT.partition("\n")[2]
 
 
-class Mirror(BaseHTTPRequestHandler):
-    """Gives any build that is asked for: an archive with the program that Playwright expects in it."""
-
-    def do_GET(self) -> None:
-        name = "chrome-headless-shell-linux64/chrome-headless-shell"
-        content = io.BytesIO()
-        with zipfile.ZipFile(content, "w") as archive:
-            for path in (name, "ffmpeg-linux"):
-                entry = zipfile.ZipInfo(path)
-                entry.external_attr = 0o755 << 16
-                archive.writestr(entry, "#!/bin/sh\n")
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content.getvalue())))
-        self.end_headers()
-        self.wfile.write(content.getvalue())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def mirror() -> Generator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with browser_mirror() as address:
+        yield address
 
 
 def machine(folder: Path, *, root: bool, apt: str = "", **env: str) -> Machine:
