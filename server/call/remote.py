@@ -136,6 +136,8 @@ class RemoteConnection:
     ) -> dict[str, Any]:
         if response.status == UNAUTHORIZED:
             response.read()
+            if self._token is not None:
+                raise Failure(f"{self._url.netloc} does not know the token of --token-file")
             raise Failure(f"{self._url.netloc} asks for a token; see --token-file")
         if response.getheader("Content-Type", "").startswith("text/event-stream"):
             return self._stream_result(response, on_progress)

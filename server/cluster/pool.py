@@ -89,8 +89,7 @@ class Peers:
         try:
             connection = await self._connection(node)
             connections.used.add(connection)
-            connection.send(request, assertion)
-            await self._wait_begun(node, connection)
+            await self._begin(node, connection, request, assertion)
             yield connection
         finally:
             if slots is not None:
@@ -99,8 +98,12 @@ class Peers:
                 connections.used.discard(connection)
                 self._keep(connections, connection)
 
-    async def _wait_begun(self, node: str, connection: NodeConnection) -> None:
+    async def _begin(
+        self, node: str, connection: NodeConnection, request: NodeRequest, assertion: Assertion
+    ) -> None:
         try:
+            # A process that serves no requests of others, such as a window, may have closed the connection by now.
+            connection.send(request, assertion)
             await connection.wait_begun(BEGIN_SECONDS + MARGIN_SECONDS)
         except ConnectionEnded:
             raise NodeUnreachable from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -98,9 +99,9 @@ class Program:
         if request.action == "open":
             if self._open_command is not None:
                 return request
-            view.say(
-                "open it on the machine of the server: statehold sessions open", time.monotonic()
-            )
+            assert request.row is not None
+            command = f"statehold sessions open {shlex.quote(request.row.title)}"
+            view.say(f"open it on the machine of the server: {command}", time.monotonic())
         elif request.row is not None:
             view.say(f"{_PROGRESS[request.action]} {request.row.title}", time.monotonic())
             poller.act(request.row, request.action)
@@ -111,7 +112,12 @@ class Program:
         assert self._open_command is not None
         command = [*self._open_command, row.id]
         say(f"$ statehold {shlex.join(command[4:])}")
-        code = subprocess.run(command, check=False).returncode
+        # Ctrl-C ends the command, which gives the session back; this program goes on. An ignored signal would be inherited.
+        earlier = signal.signal(signal.SIGINT, lambda number, frame: None)
+        try:
+            code = subprocess.run(command, check=False).returncode
+        finally:
+            signal.signal(signal.SIGINT, earlier)
         if code != OK:
             say("press Enter to go back to the sessions")
             sys.stdin.readline()

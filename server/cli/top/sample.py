@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from ....sessions.lifecycle import Status
 from ..output import seconds_of
 
 RATE_SECONDS: Final = 5.0
@@ -229,7 +230,8 @@ def listed_row(session: Mapping[str, Any], info: Mapping[str, Any] | None) -> Se
     """Return the row of a session as `session_list` gives it; with `info`, the result of `session_info`, its services."""
     services = [] if info is None else [service_row(each, {}, {}) for each in info["services"]]
     used_at = _seconds(session["used_at"])
-    count = 0 if info is None else info.get("in_flight", 0)
+    is_active = session["status"] == Status.ACTIVE
+    count = int(is_active) if info is None else info.get("in_flight", 0)
     running = [CallRow("a call", "runs", used_at)] * count
     return SessionRow(**_fields(session), running=running, services=services)
 

@@ -50,7 +50,7 @@ def draw(
         details, room = 0, max(1, height - _FIXED_LINES + 1)
     rows = view.window(room)
     selected = view.row
-    lines: list[RenderableType] = [_head(view, title, note), _totals(view)]
+    lines: list[RenderableType] = [_head(view, title, note, width), _totals(view)]
     lines.append(_sessions(view, rows, width, now))
     # One line below the head of the table says that there is none.
     lines += [Text()] * (room - max(len(rows), 1))
@@ -60,15 +60,17 @@ def draw(
     return Group(*lines)
 
 
-def _head(view: View, title: str, note: str) -> Table:
+def _head(view: View, title: str, note: str, width: int) -> Table:
     grid = Table.grid(expand=True)
     grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     grid.add_column(no_wrap=True, justify="right")
     left = Text.assemble(("statehold top", "bold"), "  ", (plain(title), "dim"))
     rows = view.rows
     count = f"{len(rows)} of {len(view.sample.rows)}" if view.pattern else f"{len(rows)}"
-    right = f"{count} session{'s' if count != '1' else ''}"
-    grid.add_row(left, Text.assemble((note, "yellow"), "  " if note else "", right))
+    right = Text(f"{count} session{'s' if count != '1' else ''}")
+    if note and left.cell_len + len(note) + right.cell_len + 4 <= width:
+        right = Text.assemble((note, "yellow"), "  ", right)
+    grid.add_row(left, right)
     return grid
 
 
@@ -229,29 +231,31 @@ def _details(row: SessionRow | None, lines: int, width: int, now: float) -> list
         rule,
         _line(Text(plain("   ".join(fact for fact in facts if fact)), "dim")),
     ]
-    drawn.append(_services(row.services[: lines - 2]))
+    drawn.append(_services(row.services[: lines - 2], has_processes=row.calls is not None))
     drawn += [Text()] * (lines - 2 - min(len(row.services), lines - 2))
     return drawn
 
 
-def _services(services: Iterable[ServiceRow]) -> Table:
+def _services(services: Iterable[ServiceRow], *, has_processes: bool) -> Table:
     table = _table()
     _add_column(table, "SERVICE", ratio=2, least=10)
     _add_column(table, "STATE", least=8)
     _add_column(table, "GENERATION", is_number=True)
-    _add_column(table, "PID", least=7, is_number=True)
-    _add_column(table, "MEMORY", least=8, is_number=True)
+    if has_processes:
+        _add_column(table, "PID", least=7, is_number=True)
+        _add_column(table, "MEMORY", least=8, is_number=True)
     _add_column(table, "", ratio=4)
     for service in services:
         note = service.error or ("other sessions use it too" if service.is_shared else "")
-        table.add_row(
+        cells = [
             Text(plain(service.name)),
             Text(service.status, "red" if service.status == "error" else ""),
             Text(str(service.generation or "")),
-            Text(", ".join(map(str, service.pids))),
-            _memory(service.memory, service.is_shared),
-            Text(plain(note), "red" if service.error else "dim"),
-        )
+        ]
+        if has_processes:
+            cells.append(Text(", ".join(map(str, service.pids))))
+            cells.append(_memory(service.memory, service.is_shared))
+        table.add_row(*cells, Text(plain(note), "red" if service.error else "dim"))
     return table
 
 

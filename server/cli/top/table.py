@@ -32,13 +32,17 @@ def print_table(source: Source, first: Sample) -> int:
 def _table(rows: Sequence[SessionRow], rates: Mapping[str, float], now: float) -> str:
     columns = {
         "SESSION": [row.title for row in rows],
-        "STATUS": [f"{row.status} for {span(now - (row.since or now))}" for row in rows],
+        "STATUS": [_status(row, now) for row in rows],
         "CALLS/S": [f"{rates[row.id]:.1f}" if row.id in rates else None for row in rows],
         "MEMORY": [_memory(row) for row in rows],
         "NOW": [", ".join(_running(call, now) for call in row.running) or row.busy for row in rows],
         "LAST CALL": [_last(row, now) for row in rows],
     }
     return fitted_table([Column(head, cells, rank=9) for head, cells in columns.items()])
+
+
+def _status(row: SessionRow, now: float) -> str:
+    return row.status if row.since is None else f"{row.status} for {span(now - row.since)}"
 
 
 def _memory(row: SessionRow) -> str:
