@@ -23,6 +23,16 @@ from .samples import median, quantile, undisturbed
 WALL_MS, CPU_MS = 60.0, 35.0
 """The most that a call of a quick tool may take more than an empty Python."""
 FIRST_SECONDS = 4.0
+COMPLETE_MS, QUICK_MS = 80.0, 250.0
+"""The most that a completion, and a command that shows something, may take."""
+QUICK = (
+    ("sessions", "list"),
+    ("sessions", "show", "work"),
+    ("status",),
+    ("--help",),
+    ("--version",),
+)
+"""Commands that show something."""
 EMPTY = [sys.executable, "-I", "-S", "-c", "pass"]
 BROWSER = """
 [services.browser]
@@ -56,7 +66,8 @@ async def measure(plan: Plan) -> Table:
             "empty python": EMPTY,
             "statehold call, counter": [*bare, "call", "work", "inc"],
             "statehold call, browser": [*bare, "call", "work", "browser_snapshot"],
-            "statehold sessions list": [*bare, "sessions", "list"],
+            "statehold complete": [*bare, "complete", "--", "call", "work", "inc", ""],
+            **{f"statehold {' '.join(words)}": [*bare, *words] for words in QUICK},
         }
         with _peers(folder, table) as peers:
             found = _in_turns({**commands, **peers}, plan.commands)
@@ -76,6 +87,10 @@ def _targets(found: dict[str, Samples], first: float) -> Generator[Target]:
     cpu = median(call.cpu) - median(empty.cpu)
     yield Target("call: CPU more than an empty Python", cpu, CPU_MS, "ms")
     yield Target("call: the first, which starts the server", first, FIRST_SECONDS, "s")
+    complete = median(found["statehold complete"].wall)
+    yield Target("call: a completion", complete, COMPLETE_MS, "ms")
+    quick = max(median(found[f"statehold {' '.join(words)}"].wall) for words in QUICK)
+    yield Target("call: the slowest command that shows something", quick, QUICK_MS, "ms")
 
 
 def _row(name: str, samples: Samples, empty: Samples) -> Row:

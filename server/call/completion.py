@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("answer", "backup", "call", "completion", "demo", "doctor", "login", "nodes", "serve"),
-    *("services", "sessions", "skill", "status", "stop", "tools"),
+    *("services", "sessions", "skill", "status", "stop", "tools", "top"),
 )
 SECONDS = 2.0
 

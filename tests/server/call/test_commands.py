@@ -12,8 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
+from support.terminal import program_in_terminal
 from support.tool_commands import Commands
 
+from statehold.server.call.completion import COMMANDS
 from statehold.server.call.words import OPTIONS, SETTINGS
 from statehold.server.cli.commands import SETTINGS as ALL_SETTINGS
 from statehold.server.cli.commands import build_commands
@@ -79,21 +81,37 @@ def test_words_are_completed(commands: Commands) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_without_evaluating_a_name(commands: Commands, tmp_path: Path) -> None:
-    commands.output("call", "$(touch evil)", "get", "--new")
-    statehold = tmp_path / "statehold"
-    statehold.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
-    statehold.chmod(0o755)
-    script = commands.output("completion", "bash")
-    program = (
-        f'PATH={tmp_path}:$PATH\n{script}\nCOMP_WORDS=(statehold call "\\$(touch")\nCOMP_CWORD=2\n'
-        '_statehold\nprintf "%s\\n" "${COMPREPLY[@]}"\neval "set -- ${COMPREPLY[0]}"\necho "$1"'
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("$", r"\$\(touch\ x\)"),
+        (r"\$", r"\$\(touch\ x\)"),
+        (r"\$\(to", r"\$\(touch\ x\)"),
+        ("'$", "'$(touch x)'"),
+    ],
+)
+def test_bash_completes_a_name_without_evaluating_it(
+    commands: Commands, tmp_path: Path, typed: str, shown: str
+) -> None:
+    commands.output("call", "$(touch x)", "get")
+    program = tmp_path / "statehold"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
+    program.chmod(0o755)
+    rc = tmp_path / "rc"
+    rc.write_text(
+        f"PS1='ready> ' PATH={tmp_path}:$PATH\ncd {tmp_path}\n{commands.output('completion', 'bash')}"
     )
-    ran = subprocess.run(
-        ["bash", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.splitlines()[-1] == "$(touch evil)"
-    assert not (tmp_path / "evil").exists()
+    with program_in_terminal(["bash", "--rcfile", str(rc), "-i"], columns=150) as terminal:
+        terminal.wait_for_text("ready>")
+        terminal.press(f"statehold call {typed}\t")
+        terminal.wait_for_text(f"ready> statehold call {shown}")
+        terminal.press("get\r")
+        terminal.wait_for(lambda lines: "0" in lines, "the answer")
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_commands_that_are_completed_are_those_of_the_help() -> None:
+    assert set(COMMANDS) == set(build_commands().commands)
 
 
 def test_nothing_is_started_to_complete_a_word(own_commands: Commands) -> None:
