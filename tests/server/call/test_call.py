@@ -190,29 +190,6 @@ def test_a_terminal_gets_no_control_characters(commands: Commands) -> None:
 
 
 @pytest.mark.thorough
-def test_fifty_commands_at_once_leave_no_client(commands: Commands) -> None:
-    for number in range(10):
-        commands.output("call", f"crowd{number}", "get")
-    processes = [
-        subprocess.Popen(
-            commands.line("call", f"crowd{number % 10}", "inc"),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(50)
-    ]
-    found: dict[int, list[str]] = {}
-    for number, process in enumerate(processes):
-        out, _ = process.communicate(timeout=90)
-        assert process.returncode == OK
-        found.setdefault(number % 10, []).append(out.strip())
-    assert all(sorted(counts) == ["1", "2", "3", "4", "5"] for counts in found.values()), found
-    status = commands.shared.status()
-    assert status is not None
-    assert status["clients"] == 0
-
-
-@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_texts_from_files_and_stdin_are_in_no_process_list(
     commands: Commands, tmp_path: Path

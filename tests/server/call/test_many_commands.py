@@ -1,0 +1,117 @@
+"""Many commands at once and one after the other: their order, and what they leave behind in the server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.tool_commands import Commands
+from support.waiting import until_blocking
+
+from statehold.server.exit_codes import OK
+
+pytestmark = pytest.mark.thorough
+
+TESTS = Path(__file__).parents[2]
+WARM, ALL = 2_000, 10_000
+"""The commands after which the memory of the server is compared."""
+BYTES_PER_COMMAND = 300
+"""The growth is one step of a megabyte, 130 bytes a command; a client that stays takes thousands."""
+PROCESSES = 4
+SESSIONS = tuple(f"crowd{number}" for number in range(10))
+
+
+def clients(commands: Commands) -> int:
+    status = commands.shared.status()
+    assert status is not None
+    return status["clients"]
+
+
+def counts_in_the_journal(commands: Commands, session: str) -> list[str]:
+    """Return what the calls of `inc` returned, in the order of the journal."""
+    shown = json.loads(commands.output("sessions", "show", session, "--last", "100", "--json"))
+    return [
+        entry["result"]["content"][0]
+        for entry in shown["journal"]
+        if entry["kind"] == "call" and entry["tool"] == "inc"
+    ]
+
+
+def test_fifty_commands_at_once_are_in_one_order_for_each_session(own_commands: Commands) -> None:
+    for name in SESSIONS:
+        own_commands.output("call", name, "get")
+    processes = [
+        subprocess.Popen(
+            own_commands.line("call", SESSIONS[number % 10], "inc"),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(50)
+    ]
+    found: dict[str, list[str]] = {}
+    for number, process in enumerate(processes):
+        out, _ = process.communicate(timeout=90)
+        assert process.returncode == OK
+        found.setdefault(SESSIONS[number % 10], []).append(out.strip())
+    for name in SESSIONS:
+        assert sorted(found[name]) == ["1", "2", "3", "4", "5"]
+        # One call after the other: the journal has them in the order in which the service ran them.
+        until_blocking(
+            lambda name=name: counts_in_the_journal(own_commands, name) == ["1", "2", "3", "4", "5"]
+        )
+    assert clients(own_commands) == 0
+
+
+def run_commands(commands: Commands, count: int) -> None:
+    """Run commands from a few processes, each of which has sessions of its own."""
+    processes: list[subprocess.Popen[str]] = []
+    for number in range(PROCESSES):
+        sessions = SESSIONS[number::PROCESSES]
+        line = [sys.executable, "-m", "support.command_load", str(commands.shared.data)]
+        processes.append(
+            subprocess.Popen(
+                [*line, str(count // PROCESSES), *sessions],
+                cwd=TESTS,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    total = sum(_sum(process) for process in processes)
+    assert total >= count
+
+
+def _sum(process: subprocess.Popen[str]) -> int:
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == OK
+    counts: dict[str, int] = json.loads(out)
+    return sum(counts.values())
+
+
+def memory_of(pid: int) -> int:
+    """Return the memory of a process without files; the logs of kept children are files in memory, of a fixed size."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(pid)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.timeout(400)
+def test_ten_thousand_commands_leave_no_client_and_no_memory(own_commands: Commands) -> None:
+    # A journal that grows fills the page cache of SQLite, which is bounded by itself.
+    config = own_commands.shared.config
+    config.write_text(f"{config.read_text()}\n[history]\nentries = 100\n")
+    own_commands.output("call", SESSIONS[0], "get")
+    status = own_commands.shared.status()
+    assert status is not None
+    run_commands(own_commands, WARM)
+    before = memory_of(status["pid"])
+    run_commands(own_commands, ALL - WARM)
+    growth = memory_of(status["pid"]) - before
+    assert clients(own_commands) == 0
+    assert growth <= BYTES_PER_COMMAND * (ALL - WARM), (
+        f"{growth / (ALL - WARM):.0f} bytes a command"
+    )
