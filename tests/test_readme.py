@@ -8,10 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from functools import reduce
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import anyio
@@ -145,9 +147,70 @@ async def test_a_desktop_client_finds_its_page_after_a_new_start(
     assert "Note from Statehold" not in str(answer.content)
 
 
+class ExampleSite(BaseHTTPRequestHandler):
+    """The page at https://example.com."""
+
+    def do_GET(self) -> None:
+        page = b"""<!doctype html><title>Example Domain</title><div><h1>Example Domain</h1><p>This domain is for use in
+            documentation examples without needing permission.<p>
+            <a href="https://iana.org/domains/example">Learn more</a></div>"""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def example_site() -> Generator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ExampleSite) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.thorough
+def test_the_transcript_of_a_shell_is_what_the_commands_print(
+    shared_data: Path, headless_shell: str, example_site: str, tmp_path: Path
+) -> None:
+    [transcript] = [text for text in blocks("README.md", "console") if text.startswith("$ ")]
+    environment = {
+        **os.environ,
+        "STATEHOLD_DATA": str(shared_data),
+        "STATEHOLD_SERVICES__BROWSER__EXECUTABLE": headless_shell,
+    }
+    program = shlex.join([sys.executable, "-m", "statehold.server"])
+    printed = ""
+    commands = [line for line in transcript.splitlines() if line.startswith("$ ")]
+    assert len(commands) == 4
+    for line in commands:
+        command = line.removeprefix("$ ").replace("uv run statehold", program)
+        ran = subprocess.run(
+            command.replace("https://example.com", example_site),
+            shell=True,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        printed += f"{line}\n{ran.stdout}"
+    session = r"sh_[a-z0-9]{26}"
+    assert re.sub(session, "ID", printed) == re.sub(session, "ID", transcript)
+    assert (tmp_path / "example.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_every_command_of_the_readme_can_be_parsed() -> None:
     lines = [line for block in blocks("README.md", "console") for line in block.splitlines()]
     lines += [text for text in quoted(page("README.md")) if text.startswith("uv run statehold ")]
+    lines = [line.removeprefix("$ ").partition(" | ")[0] for line in lines]
     commands = [line.partition("#")[0].split() for line in lines]
     assert ["uv", "run", "pytest"] in commands
     ours = [command[3:] for command in commands if command[:3] == ["uv", "run", "statehold"]]
