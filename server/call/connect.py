@@ -21,7 +21,7 @@ def connect(
     """
     if not words.has("--url"):
         return LocalConnection(words, session, presence)
-    # Imported here: it takes ten times as long as all other imports.
+    # Imported here: HTTP takes as long as all other imports.
     from .remote import RemoteConnection
 
     return RemoteConnection(words, session)

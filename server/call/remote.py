@@ -1,6 +1,6 @@
 """The connection of a command to a server elsewhere, at the address of --url: one HTTP request of 2026-07-28 for each call.
 
-The types of texts are found here, by the list of the tools. It imports much, so that such a command takes half a second.
+The types of texts are found here, by the list of the tools.
 """
 
 from __future__ import annotations

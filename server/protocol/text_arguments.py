@@ -10,16 +10,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ...sessions.calls.deadline import WaitProgress
 from ...sessions.errors import InvalidArgument
-from ...sessions.json_codec import JSON
-from ...tools.catalog import Naming
-from ..gateway.gateway import Gateway
-from ..sdk.access import RequestContext
-from ..sdk.caller import Caller
 from ..sockets.command import TEXT_ANSWERS, TEXT_ARGUMENTS
+
+if TYPE_CHECKING:
+    # A command with --url imports this module, and takes as long as its imports.
+    from ...sessions.json_codec import JSON
+    from ...tools.catalog import Naming
+    from ..gateway.gateway import Gateway
+    from ..sdk.access import RequestContext
 
 TEXT_TOTAL: Final = 16 << 20
 """Characters of all texts of a call at most."""
@@ -312,6 +313,9 @@ class TextArguments:
         """Return the schema of a tool; waits as a call does until its service has started."""
         tools = self._gateway.tools
         if tools.catalog(naming).schema(name) is None:
+            from ...sessions.calls.deadline import WaitProgress
+            from ..sdk.caller import Caller
+
             caller = Caller(ctx, ctx.params or {})
             await self._gateway.probes.entry(name, naming, WaitProgress(caller))
             caller.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -141,6 +142,19 @@ def test_without_a_terminal_the_table_leaves_out_unknown_columns(server: RemoteS
     [head, *rows] = ran.stdout.splitlines()
     assert head.split() == ["SESSION", "STATUS", "LAST", "CALL"]
     assert [row.split()[:2] for row in rows] == [["work", "idle"]]
+
+
+def test_a_call_over_an_address_imports_no_sdk(server: RemoteServer) -> None:
+    line = server.line("call", "work", "get")
+    program = (
+        "import sys; from statehold.server.entry import main; code = main(); "
+        "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)"
+    )
+    words = line[line.index("statehold.server") + 1 :]
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    assert {"mcp", "mcp_types", "pydantic", "anyio", "click"} & set(ran.stderr.split()) == set()
 
 
 @pytest.mark.parametrize(
