@@ -18,7 +18,7 @@ from statehold.server.cli.processes import NODES
 from statehold.server.exit_codes import NOT_FOUND, OK, USAGE
 from statehold.sessions import node
 
-HEAVY = {"sqlalchemy", "pydantic", "mcp", "starlette", "playwright"}
+HEAVY = {"asyncio", "rich", "sqlalchemy", "pydantic", "mcp", "starlette", "playwright"}
 
 
 @pytest.fixture(scope="module")
