@@ -66,6 +66,8 @@ class Policy:
     journal_sync: bool = False
     journal_bytes: int = 4096
     """How much of a request and of a result an entry keeps."""
+    journal_facts: bool = True
+    """Whether the entries of calls have facts of their steps."""
     redact: frozenset[str] = KEYS
     """Argument names, in lower case, whose values never reach the journal."""
     redact_patterns: tuple[str, ...] = ()

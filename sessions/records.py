@@ -207,6 +207,8 @@ class JournalRecord(Record):
     request: Any = None
     result: Any = None
     error: str | None = None
+    facts: Any = None
+    """Facts of the step of a call; see journal/facts.py."""
 
 
 class ReceiptRecord(Record):

@@ -87,6 +87,8 @@ class ToolResult:
     """Texts of the arguments or the result that the journal must not hold; None: not known."""
     notice: str | None = None
     """Text that precedes the result in its answer; the receipt of an operation keeps it for repeats."""
+    facts: JSON | None = None
+    """Facts of the step for its journal entry, with their secrets; no caller gets them. See journal/facts.py."""
 
     @property
     def is_error(self) -> bool:
@@ -139,6 +141,11 @@ class CallContext(Protocol):
     @property
     def result_tokens(self) -> int | None:
         """The tokens of a text with an outline, such as a page, that the caller reads; None leaves it to the service."""
+        ...
+
+    @property
+    def wants_facts(self) -> bool:
+        """Whether the journal keeps the facts of the call, so that the result should have some."""
         ...
 
     @property

@@ -195,6 +195,7 @@ class Config(Section):
             redact_patterns=tuple(self.redact_patterns),
             secrets=self.secrets,
             journal_bytes=self.history.entry_bytes,
+            journal_facts=self.history.facts,
             receipts=self.history.receipts,
             receipt_bytes=self.history.receipt_bytes,
             receipts_bytes=self.history.receipts_bytes,

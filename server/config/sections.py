@@ -136,6 +136,11 @@ class JournalSettings(Section):
     entry_bytes: Annotated[Bytes, Field(ge=256, le=1 << 20)] = Field(
         default=4096, description="How much of the arguments of a call an entry keeps."
     )
+    facts: bool = Field(
+        default=True,
+        description="Keep facts of each call, at most 2 KiB: the locators of its elements, what appeared on the page, "
+        "values of the result.",
+    )
     receipts: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,
         description="Operation ids one session may use; a call with one more gets `session_limit`.",

@@ -220,6 +220,9 @@ class Caller:
         tokens: object = self._raw_meta.get(RESULT_TOKENS)
         return tokens if type(tokens) is int and tokens >= 0 else None
 
+    wants_facts = False
+    """The session layer knows whether the journal keeps them."""
+
     @property
     def reachable(self) -> bool:
         # A 2026-07-28 client can always be asked: by the result that ends its request.

@@ -137,10 +137,12 @@ class EntryPart(Part):
     request: JsonValue
     result: JsonValue
     error: Annotated[str, Field(max_length=ENTRY_BYTES)] | None
+    facts: JsonValue = None
+    """Absent in documents of earlier versions."""
 
     @model_validator(mode="after")
     def _is_readable(self) -> EntryPart:
-        for part in (self.request, self.result):
+        for part in (self.request, self.result, self.facts):
             if size_of(part) > ENTRY_BYTES:
                 raise ValueError(f"takes more than {ENTRY_BYTES} bytes")
         if self.kind == JournalKind.MESSAGE:

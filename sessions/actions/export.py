@@ -184,9 +184,9 @@ def _entries(records: Sequence[JournalRecord]) -> list[tuple[EntryPart, int]]:
 
 def _entry(record: JournalRecord) -> tuple[EntryPart, int]:
     entry = EntryPart.of_record(record, kind=record.kind.value)
-    if not _is_exact([entry.request, entry.result, entry.error]):
+    if not _is_exact([entry.request, entry.result, entry.error, entry.facts]):
         # Half of a surrogate pair, which text in a file cannot hold.
-        for key in ("request", "result", "error"):
+        for key in ("request", "result", "error", "facts"):
             text = json.dumps(getattr(entry, key), ensure_ascii=False)
             setattr(entry, key, json.loads(text.encode(errors="replace")))
     return entry, len(json_text(entry.values()))

@@ -15,6 +15,7 @@ from ..calls.receipts import Operation
 from ..core import Core
 from ..errors import InvalidArgument, NameTaken, OutcomeUnknown, SessionError, StoreUnavailable
 from ..journal.entries import STARTED
+from ..journal.facts import redact_again
 from ..journal.redaction import Redactor
 from ..lifecycle import Event, Status
 from ..live.directory import Directory
@@ -236,6 +237,7 @@ def _entry(redactor: Redactor, entry: EntryPart, session_id: str) -> JournalReco
     elif values["kind"] is not JournalKind.COMPACTED:
         values["request"] = redactor.value(entry.request)
         values["result"] = redactor.value(entry.result)
+        values["facts"] = redact_again(entry.facts, redactor)
     if entry.error is not None:
         values["error"] = redactor.text(entry.error)
     if entry.status == STARTED:

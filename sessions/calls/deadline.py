@@ -143,6 +143,7 @@ class DeadlineContext:
         "_waiting",
         "error",
         "operation_id",
+        "wants_facts",
     )
 
     def __init__(
@@ -152,8 +153,10 @@ class DeadlineContext:
         waiting: WaitProgress | None = None,
         questions: QuestionOrigin | None = None,
         operation_id: str | None = None,
+        wants_facts: bool = False,
     ) -> None:
         self.operation_id = operation_id
+        self.wants_facts = wants_facts
         self._ctx = ctx
         self._questions = questions
         self.error: SessionError | None = None
@@ -239,6 +242,7 @@ def enforce_deadline(
     waiting: WaitProgress | None = None,
     questions: QuestionOrigin | None = None,
     operation_id: str | None = None,
+    wants_facts: bool = False,
 ) -> Generator[CallContext]:
     """Cancel the block after `seconds`. The time of questions asked through the yielded context does not count.
 
@@ -249,7 +253,7 @@ def enforce_deadline(
         SessionError: the call was ended while its caller was asked.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
-    deadline_context = DeadlineContext(ctx, scope, waiting, questions, operation_id)
+    deadline_context = DeadlineContext(ctx, scope, waiting, questions, operation_id, wants_facts)
     with scope:
         try:
             yield deadline_context

@@ -10,6 +10,7 @@ from ..core import Core
 from ..journal.entries import CallEntry
 from ..json_codec import JSON
 from ..live.session import Binding, LiveSession
+from ..policy import Policy
 from ..records import Principal
 from ..services import CallContext, ToolResult, ToolSpec
 from .deadline import WaitProgress
@@ -88,6 +89,11 @@ class Call:
         """Its operation id if its receipt is stored, else None."""
         operation = self.operation
         return operation.id if operation is not None and operation.origin is None else None
+
+    def wants_facts(self, policy: Policy) -> bool:
+        """Whether the journal will have an entry with facts of the call."""
+        is_recorded = policy.journal_calls or self.stored_operation_id is not None
+        return is_recorded and policy.journal_facts
 
     @property
     def repeatable(self) -> bool:

@@ -171,7 +171,12 @@ class Router:
         try:
             origin = live.questions, session, request.tool
             with enforce_deadline(
-                seconds, call.context, call.waiting, origin, call.stored_operation_id
+                seconds,
+                call.context,
+                call.waiting,
+                origin,
+                call.stored_operation_id,
+                wants_facts=call.wants_facts(self._core.policy),
             ) as context:
                 await _acquire_slot(call, live)
                 try:

@@ -18,6 +18,7 @@ from ..errors import SessionError
 from ..json_codec import dumps, loads, room_left
 from ..records import JournalKind, JournalRecord
 from ..services import ToolResult, ToolSpec
+from .facts import write_facts
 from .redaction import REDACTED, Redactor
 from .secret_texts import LEVELS, SLACK, SecretTexts, texts_under
 
@@ -105,7 +106,8 @@ def excerpt(result: ToolResult) -> ToolResult:
         {"text": block} if isinstance(block, str) else block for block in _first_blocks(payload)
     ]
     outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
-    return ToolResult({"content": content, **outcome, _CUT: _extent(payload)}, result.secrets)
+    shown = {"content": content, **outcome, _CUT: _extent(payload)}
+    return ToolResult(shown, result.secrets, facts=result.facts)
 
 
 def shorten_result(
@@ -192,15 +194,15 @@ class CallEntry:
     spec: ToolSpec | None = field(default=None, kw_only=True)
     """The service's description of the tool, if there is one."""
     kind: JournalKind = field(default=JournalKind.CALL, kw_only=True)
-    _texts: tuple[str, str | None, str | None] | None = field(default=None, init=False)
-    """Request, result and error, once they are computed."""
+    _texts: tuple[str, str | None, str | None, str | None] | None = field(default=None, init=False)
+    """Request, result, error and facts, once they are computed."""
 
     def values(self) -> dict[str, Any]:
-        """Return the fields of the entry: capped, and without secrets. Request and result are JSON already."""
+        """Return the fields of the entry: capped, and without secrets. Request, result and facts are JSON already."""
         if self._texts is None:
             self.redact()
         assert self._texts is not None
-        request, result, error = self._texts
+        request, result, error, facts = self._texts
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -218,6 +220,7 @@ class CallEntry:
             "request": request,
             "result": result,
             "error": error,
+            "facts": facts,
         }
 
     def is_small(self) -> bool:
@@ -230,6 +233,8 @@ class CallEntry:
         if isinstance(self.outcome, ToolResult):
             room -= sum(len(block) for block in _first_blocks(self.outcome.payload))
             room -= sum(map(len, self.outcome.secrets or ()))
+            if self.outcome.facts is not None:
+                room = room_left(self.outcome.facts, room, levels=LEVELS)
         return room
 
     def approximate_bytes(self) -> int:
@@ -255,18 +260,20 @@ class CallEntry:
         if self._texts is None:
             self._set_texts((WITHHELD, *self._outcome_texts(SecretTexts(None))))
 
-    def _set_texts(self, texts: tuple[str, str | None, str | None]) -> None:
+    def _set_texts(self, texts: tuple[str, str | None, str | None, str | None]) -> None:
         with _texts_lock:
             self._texts = self._texts or texts
 
-    def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None]:
-        """Return the result and the error of the call."""
+    def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None, str | None]:
+        """Return the result, the error and the facts of the call."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
         if isinstance(outcome, ToolResult):
-            return cap_json(shorten_result(outcome, redactor, secrets), limit), None
+            result = cap_json(shorten_result(outcome, redactor, secrets), limit)
+            facts = outcome.facts
+            return result, None, None if facts is None else write_facts(facts, redactor, secrets)
         if isinstance(outcome, SessionError):
-            return None, redactor.text_without(secrets, outcome.message, limit)
-        return None, None
+            return None, redactor.text_without(secrets, outcome.message, limit), None
+        return None, None, None
 
     def _secrets(self) -> SecretTexts:
         if isinstance(self.outcome, ToolResult) and self.outcome.secrets is not None:
@@ -278,7 +285,7 @@ class CallEntry:
     def record(self) -> JournalRecord:
         """Return the entry as a record."""
         values = self.values()
-        for key in ("request", "result"):
+        for key in ("request", "result", "facts"):
             if values[key] is not None:
                 values[key] = loads(values[key])
         return JournalRecord.model_construct(**values)

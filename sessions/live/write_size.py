@@ -12,15 +12,20 @@ from ..store.base import Write
 
 def entries_bytes(entries: Sequence[JournalRecord]) -> int:
     """Return the approximate bytes of journal entries in the store."""
-    texts = sum(_text_bytes(entry.request) + _text_bytes(entry.result) for entry in entries)
-    return texts + sum(OVERHEAD + len(entry.error or "") for entry in entries)
+    parts = (part for entry in entries for part in (entry.request, entry.result, entry.facts))
+    return sum(map(_text_bytes, parts)) + sum(
+        OVERHEAD + len(entry.error or "") for entry in entries
+    )
 
 
 def written_bytes(write: Write) -> int:
     """Return the approximate bytes that a write adds to the store, without its state, its snapshots and its receipts."""
     size = entries_bytes(write.journal)
     # The start of the call is counted already, with its arguments.
-    size += sum(_text_bytes(entry.result) + len(entry.error or "") for entry in write.ended_entries)
+    size += sum(
+        _text_bytes(entry.result) + _text_bytes(entry.facts) + len(entry.error or "")
+        for entry in write.ended_entries
+    )
     if write.summary is not None:
         size += len(write.summary.text) + sum(map(len, write.summary.topics))
     return size

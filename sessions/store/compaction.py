@@ -156,7 +156,7 @@ def _entry(
     earlier_counts: Mapping[int, Mapping[str, Any]],
 ) -> Row:
     request = dumps(_counts(oldest, earlier_counts))
-    plain = ("service", "tool", "status", "run", "role", "operation_id", "result", "error")
+    plain = ("service", "tool", "status", "run", "role", "operation_id", "result", "error", "facts")
     return {
         **dict.fromkeys(plain),
         "session_id": session_id,

@@ -121,15 +121,16 @@ _JOURNAL = tuple(column.name for column in schema.journal.c)
 
 def journal_row(record: JournalRecord) -> Row:
     row = dict(record.__dict__)
-    row["request"], row["result"] = _optional(record.request), _optional(record.result)
+    for key in ("request", "result", "facts"):
+        row[key] = _optional(row[key])
     return _with_size(row)
 
 
 def _with_size(row: Row) -> Row:
-    """Finish the row of an entry, whose request and result are JSON."""
+    """Finish the row of an entry, whose request, result and facts are JSON."""
     row["kind"] = str(row["kind"])
     size, error = OVERHEAD, row["error"]
-    for text in (row["request"], row["result"], error):
+    for text in (row["request"], row["result"], row["facts"], error):
         if text is not None:
             size += len(text) if text.isascii() else len(text.encode(errors="replace"))
     row["error"] = _plain(error)
@@ -139,7 +140,7 @@ def _with_size(row: Row) -> Row:
 
 
 def journal_record(row: Mapping[str, Any]) -> JournalRecord:
-    values = {**row, "request": _parse(row["request"]), "result": _parse(row["result"])}
+    values = {**row, **{key: _parse(row[key]) for key in ("request", "result", "facts")}}
     del values["bytes"]
     return JournalRecord.model_validate(values)
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0100"
+HEAD: Final = "0101"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -164,6 +164,7 @@ journal: Final = Table(
     _text("result", null=True),
     _text("error", null=True),
     Column("bytes", BigInteger, nullable=False, server_default=text("0")),
+    _text("facts", null=True),
 )
 # One narrow index answers every filter: it is read from its end, instead of the entries.
 Index(

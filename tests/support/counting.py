@@ -35,6 +35,7 @@ class Nobody:
     request_state = None
     can_return_input_required = False
     result_tokens: int | None = None
+    wants_facts = False
     operation_id: str | None = None
     reachable = True
 

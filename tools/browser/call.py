@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from ...sessions.json_codec import well_formed
+from ...sessions.json_codec import JSON, well_formed
 from ...sessions.services import CallContext
 from .answers.answer import ADDRESS, TITLE, PageAnswer, to_line
+from .answers.difference import difference
 from .answers.events import News, summarize, summarize_news
-from .answers.naming import code_of
-from .answers.page_snapshot import ERROR_TOKENS, changes, finish_snapshot, fit, read_snapshot
+from .answers.facts import StepFacts
+from .answers.page_snapshot import (
+    ERROR_TOKENS,
+    UNCHANGED,
+    finish_snapshot,
+    fit,
+    read_snapshot,
+    shows_difference,
+)
 from .devtools.world import WorldError
 from .egress.policy import scheme_allowed
-from .errors import BrowserToolFailed, describe_error, was_action_done
+from .errors import BrowserToolFailed, was_action_done
 from .secrets.addresses import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
-from .session.locator import parse_target
 from .session.settle import settle, unwatch_activity, watch_activity
 from .session.tab import Tab, TabEvents
+from .targets import ElementNotFound, Targets
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -33,7 +40,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
 FOREIGN_PAGE: Final = (
     "The current tab shows a page of the browser itself or a file, which tools do not use: select or open "
     "another tab."
@@ -71,6 +77,8 @@ class BrowserCall:
         """The ref of the element of the last locate(), if it was located by one."""
         self.expected_seconds: float | None = None
         """The seconds that the call will take, where known."""
+        self.facts = StepFacts()
+        self._targets = Targets(session, wants_facts=ctx.wants_facts)
         self._plain_texts: set[str] = set()
         """Texts that went into fields that are not secret."""
         self._secret_texts: set[str] = set()
@@ -111,97 +119,16 @@ class BrowserCall:
         Raises:
             BrowserToolFailed: No element matches, or more than one does. A ref that is no longer valid is refused at once.
         """
-        from playwright.async_api import Error
-
         tab = await self.ready_tab()
         await self.session.require_unblocked(tab)
-        name = f" ({element})" if element else ""
-        match = _REF.fullmatch(target)
-        if match is None:
-            return await self._locate_by_selector(tab, target, name)
-        if int(match[1] or 1) != self.session.generation:
-            self.shows_snapshot = True
-            raise BrowserToolFailed(
-                f"Ref {target} is of a snapshot from before the page was restored; {self._new_refs}."
-            )
-        if (number := int(match[2] or 1)) != tab.number:
-            self.shows_snapshot = True
-            is_there = any(other.number == number for other in self.session.tabs)
-            closed = "" if is_there else ", which is closed"
-            select = ", or select that tab first" if is_there else ""
-            raise BrowserToolFailed(
-                f"Ref {target}{name} is of another tab{closed}; {self._new_refs}{select}."
-            )
-        locator = tab.page.get_by_ref(match[3])
         try:
-            # Check first: a click on a missing ref would wait for its whole timeout.
-            with self._limit_action(tab):
-                is_there = await locator.count() == 1
-                code = await self._code_of(tab, locator, target) if is_there else ""
-        except Error:
-            is_there, code = False, ""
-        if not is_there:
+            found = await self._targets.find(tab, target, f" ({element})" if element else "")
+        except ElementNotFound:
             self.shows_snapshot = True
-            raise BrowserToolFailed(
-                f"Ref {target}{name} is not on the page any more; {self._new_refs}."
-            )
-        self.element_code = f"page.{code}"
-        self.acted_ref = target
-        return locator
-
-    async def _code_of(self, tab: Tab, locator: Locator, ref: str) -> str:
-        """Return Playwright's Python for the element of a ref: by its test id, or its role and name in the snapshot."""
-        has_test_id = await self._has_test_id(locator)
-        code = None if has_test_id else code_of(tab.last_snapshot or "", ref)
-        return str(await locator.normalize()) if code is None else code
-
-    async def _has_test_id(self, locator: Locator) -> bool:
-        attribute = self.config.test_id_attribute
-        return bool(await locator.get_attribute(attribute, timeout=self.timeout))
-
-    @property
-    def _new_refs(self) -> str:
-        """A hint about where to find refs that are valid."""
-        if self.config.snapshot == "none":
-            return "browser_snapshot gives new refs"
-        return "use a ref of the snapshot below"
-
-    async def _locate_by_selector(self, tab: Tab, selector: str, name: str) -> Locator:
-        from playwright.async_api import Error
-
-        if not selector.strip():
-            raise BrowserToolFailed("The target is empty; give a ref, a selector or a locator.")
-        locator, code, first_hint = parse_target(tab.page, selector)
-        try:
-            with self._limit_action(tab):
-                count = await locator.count()
-                is_best = "get_by_test_id" in code
-                if count == 1 and not is_best and await self._has_test_id(locator):
-                    code = f"page.{await locator.normalize()}"
-        except Error as error:
-            raise BrowserToolFailed(
-                f"{selector!r} is no selector and no ref: {describe_error(error)}"
-            ) from None
-        if count != 1:
-            matches = "no element" if count == 0 else f"{count} elements"
-            self.shows_snapshot = True
-            hint = "" if count == 0 else f" Use a ref, or add {first_hint} for the first."
-            raise BrowserToolFailed(
-                f"{selector!r} matches {matches}{name}; it has to match one.{hint}"
-            )
-        self.element_code = code
-        return locator
-
-    @contextmanager
-    def _limit_action(self, tab: Tab) -> Generator[None]:
-        seconds = self.config.action_seconds
-        try:
-            with anyio.fail_after(seconds):
-                yield
-        except TimeoutError:
-            raise BrowserToolFailed(
-                f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
-            ) from None
+            raise
+        self.element_code = found.code
+        self.acted_ref = found.ref or self.acted_ref
+        return found.locator
 
     @property
     def timeout(self) -> float:
@@ -241,8 +168,11 @@ class BrowserCall:
             self.session.downloads_total,
             None,
         )
-        if quiet and not at_once and self.config.settle == "balanced":
-            await watch_activity(tab, watch=self.session.watch)
+        async with anyio.create_task_group() as tasks:
+            if self._targets.has_variants:
+                tasks.start_soon(self._targets.try_exact, tab)
+            if quiet and not at_once and self.config.settle == "balanced":
+                await watch_activity(tab, watch=self.session.watch)
         await self.session.pause_if_stepping()
         try:
             result = await self.session.run_until_modal(tab, action, answers=answers)
@@ -392,6 +322,18 @@ class BrowserCall:
         for name, size in self.session.files.take_downloads():
             mime = await self.session.files.mime(name)
             self.answer.file(self.session.files.uri(name), name, mime, size)
+            self.facts.files.append(name)
+
+    def step_facts(self, tool: str) -> JSON:
+        """Return the facts of the step, once the answer is finished."""
+        tab, facts = self.session.tabs.current, self.facts
+        facts.targets = self._targets.steps
+        if tab is not None and scheme_allowed(tab.page.url):
+            titled_tab, title = self._title
+            facts.url, facts.title = tab.page.url, title if titled_tab is tab else ""
+            facts.asks = "" if tab.dialog is None else tab.dialog.message
+            facts.asks = facts.asks or ("File chooser" if tab.chooser is not None else "")
+        return facts.json(tool, mask=self.session.secrets.named.mask)
 
     def _take_events(self, tab: Tab | None) -> list[str]:
         events = [self.session.take_events(), tab.take_events() if tab else TabEvents()]
@@ -466,8 +408,13 @@ class BrowserCall:
         tab.shown_snapshot = snapshot
         if self.answer.is_error:
             self.answer.snapshot(fit(snapshot, min(tokens, ERROR_TOKENS), self.acted_ref))
-        elif (diff := changes(snapshot, before, mode, tokens)) is not None:
-            self.answer.snapshot(diff, language="diff")
+            return
+        is_compared = mode != "full" or self.ctx.wants_facts
+        diff = None if before is None or not is_compared else difference(before, snapshot)
+        if self.ctx.wants_facts:
+            self.facts.note_change(before, snapshot, diff)
+        if diff is not None and shows_difference(diff, snapshot, mode, tokens):
+            self.answer.snapshot(diff or UNCHANGED, language="diff")
         else:
             shown = snapshot
             if mode == "auto":

@@ -244,6 +244,8 @@ class BrowserConnection:
         result = call.answer.render()
         typed = texts_under(tool.secret, arguments)
         result.secrets = None if typed is None else call.secrets(typed)
+        if ctx.wants_facts:
+            result.facts = call.step_facts(tool.name)
         if self.log is not None:
             await self.log.add(tool.name, arguments, result, hides_result=call.hides_result)
         return result

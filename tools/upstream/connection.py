@@ -32,7 +32,7 @@ from .negotiation import Era, Peer
 from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
 from .quiet import InternalContext
 from .redaction import Secrets
-from .results import validate_result
+from .results import facts_of, validate_result
 from .resumption import UpstreamResumption
 from .transports.base import OpenTransport
 from .transports.http_errors import HttpRefused
@@ -248,7 +248,10 @@ class UpstreamConnection:
         """
         self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
-        return ToolResult(await self._request("tools/call", params, ctx))
+        result = ToolResult(await self._request("tools/call", params, ctx))
+        if ctx.wants_facts and not result.input_required:
+            result.facts = facts_of(result.payload)
+        return result
 
     async def request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Send one request other than tools/call and return its result. Raises like call()."""

@@ -19,6 +19,7 @@ class InternalContext:
     request_state: str | None = None
     can_return_input_required = False
     result_tokens: int | None = None
+    wants_facts = False
     reachable = False
     operation_id: str | None = None
 

@@ -1,4 +1,4 @@
-"""Validation of tool results against the shape that the protocol demands.
+"""Validation of tool results against the shape that the protocol demands, and the facts that the journal keeps of them.
 
 For a 2026-07-28 client the SDK (2.3) turns a malformed result into an empty one, so results are checked before they are
 passed on. Only the shape is checked; unknown fields pass unchanged.
@@ -6,11 +6,13 @@ passed on. Only the shape is checked; unknown fields pass unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, cast
 
 from mcp_types import SERVER_INFO_META_KEY
 
+from ...sessions.journal.facts import LONGEST_TEXT
 from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved, era_remedy
 from .provenance import attribute_notes, attribute_question, strip_our_meta
@@ -22,6 +24,18 @@ REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "resource_link": ("uri", "name"),
 }
 """The text fields that a content block of each type must have."""
+
+SCALARS: Final = 20
+"""Scalars of structured content that are facts of a step."""
+VISITS: Final = 200
+"""Members of structured content that are searched for them."""
+LEVELS: Final = 8
+LONGEST_KEY: Final = 100
+LONGEST_VALUE: Final = 200
+"""Characters of the longest text that is such a fact; a part of a value is none."""
+EXIT_CODES: Final = ("exit_code", "exitCode", "returncode")
+ENDS: Final = 2000
+"""Characters at the beginning and the end of a text that are searched for its first and last line."""
 
 
 def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
@@ -99,8 +113,79 @@ def _find_block_fault(block: object) -> str | None:
     return None
 
 
+def facts_of(result: JSON) -> JSON:
+    """Return the facts of a step: scalars of the structured content, or the first and last line of the text.
+
+    The result is one that validate_result() returned.
+    """
+    facts: JSON = {}
+    if isinstance(structured := result.get("structuredContent"), dict):
+        scalars = _FirstScalars()
+        values = scalars.within(cast(JSON, structured))
+        if scalars.exit_code is not None:
+            facts["exit_code"] = scalars.exit_code
+        if scalars.count:
+            return facts | {"values": values}
+    texts = (_get(block, "text") for block in result.get("content", ()))
+    return facts | _ends([text for text in texts if isinstance(text, str)])
+
+
+class _FirstScalars:
+    """Takes the first scalars of a JSON value with the containers around them, in bounded time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.exit_code: int | None = None
+        """The value of the first field that is called so."""
+        self._visits = VISITS
+
+    def within(self, value: object, levels: int = LEVELS) -> object:
+        """Return a value without its further scalars; {} stands for one that is left out."""
+        self._visits -= 1
+        if isinstance(value, dict):
+            return self._members(cast(JSON, value), levels)
+        if isinstance(value, list):
+            members = takewhile(lambda _: self._is_open, cast(list[object], value))
+            return [self.within(member, levels - 1) for member in members] if levels else {}
+        if not self._is_open or (isinstance(value, str) and len(value) > LONGEST_VALUE):
+            return {}
+        self.count += 1
+        return value
+
+    def _members(self, fields: JSON, levels: int) -> JSON:
+        if not levels:
+            return {}
+        members: JSON = {}
+        # A value comes after the name beside it, which tells whether it is secret.
+        for key in sorted(fields, key="value".__eq__) if "value" in fields else fields:
+            if not self._is_open:
+                break
+            member: object = fields[key]
+            if key in EXIT_CODES and self.exit_code is None and type(member) is int:
+                self.exit_code = member
+            if len(key) <= LONGEST_KEY and (part := self.within(member, levels - 1)) != {}:
+                members[key] = part
+        return members
+
+    @property
+    def _is_open(self) -> bool:
+        return self.count < SCALARS and self._visits > 0
+
+
+def _ends(texts: Sequence[str]) -> JSON:
+    """Return the first and the last line of texts; without the last if there is one line."""
+    if not texts:
+        return {}
+    first = texts[0][:ENDS].strip().partition("\n")[0]
+    before, _, last = texts[-1][-ENDS:].strip().rpartition("\n")
+    # Without a line before it, it is the first one, or it may begin in the middle of a secret.
+    is_whole = bool(before) or (len(texts) > 1 and len(texts[-1]) <= ENDS)
+    ends = {"first": first[:LONGEST_TEXT], "last": last[:LONGEST_TEXT] if is_whole else ""}
+    return {name: line for name, line in ends.items() if line}
+
+
 def _get(value: object, name: str) -> Any:
     return cast(JSON, value).get(name) if isinstance(value, dict) else None
 
 
-__all__ = ["validate_result"]
+__all__ = ["facts_of", "validate_result"]

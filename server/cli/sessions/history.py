@@ -43,7 +43,7 @@ async def show_history(
     page = entries[-last:]
     cursor = cursor_before(page[0].seq) if len(entries) > last else None
     if arguments.json:
-        documents = [show_in_session(entry, record, None) for entry in page]
+        documents = [_show_with_facts(entry, record) for entry in page]
         say_json({"session_id": record.id, "entries": documents, "next_cursor": cursor})
         return OK
     if not page:
@@ -55,6 +55,11 @@ async def show_history(
     if cursor is not None:
         say(f"... and older ones: --cursor {cursor}")
     return OK
+
+
+def _show_with_facts(entry: JournalRecord, record: SessionRecord) -> dict[str, Any]:
+    facts = {} if entry.facts is None else {"facts": entry.facts}
+    return show_in_session(entry, record, None) | facts
 
 
 def _parse_cursor(cursor: str | None) -> int | None:

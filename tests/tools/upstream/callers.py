@@ -31,6 +31,7 @@ class Caller:
         self.request_state: str | None = options.get("request_state")
         self.can_return_input_required: bool = options.get("modern", False)
         self.result_tokens: int | None = None
+        self.wants_facts: bool = options.get("facts", False)
         self.operation_id: str | None = None
         self.reachable: bool = True
         self.answer: Callable[[str, dict[str, Any]], Any] | None = options.get("answer")

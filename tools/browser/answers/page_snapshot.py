@@ -13,7 +13,6 @@ import anyio
 
 from ..errors import BrowserToolFailed, describe_error
 from ..secrets.snapshot_line import mask_fields
-from .difference import difference
 from .outline import outline
 
 if TYPE_CHECKING:
@@ -60,14 +59,11 @@ def fit(
     return outline(snapshot, limit, ref, texts=texts)
 
 
-def changes(snapshot: str, before: str | None, mode: Mode, tokens: int) -> str | None:
-    """Return the difference to the snapshot that was shown before, or None if the snapshot itself is to be shown."""
-    if mode not in ("auto", "diff") or before is None:
-        return None
-    diff = difference(before, snapshot)
-    if diff is None or (mode == "auto" and len(diff) >= min(len(snapshot), tokens * TOKEN)):
-        return None
-    return diff or UNCHANGED
+def shows_difference(diff: str, snapshot: str, mode: Mode, tokens: int) -> bool:
+    """Return whether to show the difference to the snapshot that was shown before, instead of the snapshot."""
+    if mode == "auto":
+        return len(diff) < min(len(snapshot), tokens * TOKEN)
+    return mode == "diff"
 
 
 async def read_snapshot(
@@ -150,9 +146,10 @@ __all__ = [
     "ERROR_TOKENS",
     "OUTLINE_TOKENS",
     "TOKEN",
+    "UNCHANGED",
     "Mode",
-    "changes",
     "finish_snapshot",
     "fit",
     "read_snapshot",
+    "shows_difference",
 ]

@@ -44,6 +44,7 @@ async def handle_dialog(call: BrowserCall, arguments: HandleDialog) -> None:
     if text is not None:
         text = _insert_secrets(call, tab, text)
     answer = partial(dialog.accept, text) if arguments.accept else dialog.dismiss
+    call.facts.dialogs.append(dialog.message)
     await call.act(answer, snapshot=False, edits=False, answers=True)
     call.shows_page = True
 

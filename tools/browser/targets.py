@@ -1,0 +1,228 @@
+"""The elements that the arguments of a call name: they are looked up, and described for code and for the journal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+from .answers.facts import StepTarget, role_target, target_of
+from .answers.naming import RoleAndName, code_of, find_by_role
+from .errors import BrowserToolFailed, describe_error
+from .session.locator import is_locator, parse_locator, parse_target
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator
+
+    from .session.session import BrowserSession
+    from .session.tab import Tab
+
+T = TypeVar("T")
+
+VARIANT_SECONDS: Final = 1.0
+"""Seconds in which a page has to tell how many elements an exact text matches."""
+_REF: Final = re.compile(r"(?:g(\d+))?(?:t(\d+))?((?:f\d+)?e\d+)")
+
+
+class ElementNotFound(BrowserToolFailed):
+    """Raised when a target stands for no element, or for several: a snapshot helps to choose another."""
+
+
+@dataclass(slots=True)
+class Element:
+    """An element of the page."""
+
+    locator: Locator
+    code: str
+    """Playwright's Python for it."""
+    ref: str | None = None
+    """Its ref, if it was located by one."""
+
+
+class Targets:
+    """Looks up the elements of one call. It lives as long as the call."""
+
+    def __init__(self, session: BrowserSession, *, wants_facts: bool) -> None:
+        self._session = session
+        self._config = session.config
+        self._wants_facts = wants_facts
+        self.steps: list[StepTarget] = []
+        """The elements as locators that find them later, in the order in which they were looked up."""
+        self._exact: dict[int, StepTarget] = {}
+        """Variants with an exact text, by the positions of the elements that they may describe."""
+
+    async def find(self, tab: Tab, target: str, name: str) -> Element:
+        """Return the one element that a ref, a selector or a locator stands for. `name` is added to messages.
+
+        Raises:
+            BrowserToolFailed: No element matches, or more than one does. A ref that is no longer valid is refused at once.
+        """
+        match = _REF.fullmatch(target)
+        if match is None:
+            return await self._find_by_selector(tab, target, name)
+        if int(match[1] or 1) != self._session.generation:
+            raise ElementNotFound(
+                f"Ref {target} is of a snapshot from before the page was restored; {self._new_refs}."
+            )
+        if (number := int(match[2] or 1)) != tab.number:
+            is_there = any(other.number == number for other in self._session.tabs)
+            closed = "" if is_there else ", which is closed"
+            select = ", or select that tab first" if is_there else ""
+            raise ElementNotFound(
+                f"Ref {target}{name} is of another tab{closed}; {self._new_refs}{select}."
+            )
+        return await self._find_by_ref(tab, tab.page.get_by_ref(match[3]), target, name)
+
+    async def _find_by_ref(self, tab: Tab, locator: Locator, ref: str, name: str) -> Element:
+        from playwright.async_api import Error
+
+        try:
+            # Check first: a click on a missing ref would wait for its whole timeout.
+            with self._limit_action(tab):
+                is_there = await locator.count() == 1
+                code = await self._code_of(tab, locator, ref) if is_there else ""
+        except Error:
+            is_there, code = False, ""
+        if not is_there:
+            raise ElementNotFound(f"Ref {ref}{name} is not on the page any more; {self._new_refs}.")
+        return Element(locator, f"page.{code}", ref)
+
+    async def _code_of(self, tab: Tab, locator: Locator, ref: str) -> str:
+        """Return Playwright's Python for the element of a ref: by its test id, or its role and name in the snapshot."""
+        snapshot = tab.last_snapshot or ""
+        named = find_by_role(snapshot, ref) if self._wants_facts else None
+        if named is None:
+            has_test_id, is_only = await self._has_test_id(locator), False
+        else:
+            has_test_id, is_only = await _both(
+                lambda: self._has_test_id(locator), lambda: _is_only(named.locator(tab.page))
+            )
+        code = None if has_test_id else code_of(snapshot, ref)
+        if code is None:
+            code = str(await locator.normalize())
+        if self._wants_facts:
+            self._note_step(code, named if is_only and not has_test_id else None)
+        return code
+
+    async def _has_test_id(self, locator: Locator) -> bool:
+        attribute = self._config.test_id_attribute
+        milliseconds = self._config.action_seconds * 1000
+        return bool(await locator.get_attribute(attribute, timeout=milliseconds))
+
+    def _note_step(self, code: str, named: RoleAndName | None = None) -> None:
+        """Note the locator of an element for its facts; `named` is another one, known to match this element only."""
+        with suppress(ValueError):
+            step, exact = target_of(code)
+            if named is not None:
+                scopes = [step.scope] if named.frame else []
+                scopes += [named.scope.code] if named.scope is not None else []
+                step, exact = role_target(named.code, ".".join(scopes)), None
+            if exact is not None:
+                self._exact[len(self.steps)] = exact
+            self.steps.append(step)
+
+    @property
+    def has_variants(self) -> bool:
+        """Whether there is something for try_exact() to do."""
+        return bool(self._exact)
+
+    async def try_exact(self, tab: Tab) -> None:
+        """Use the variants with an exact text that match one element. To be called before the action changes the page."""
+        variants, self._exact = self._exact, {}
+        if tab.modal.is_set():
+            return
+        with anyio.move_on_after(VARIANT_SECONDS), suppress(BrowserToolFailed):
+            for position, step in variants.items():
+                locator, _ = parse_locator(tab.page, step.code)
+                if await _is_only(locator):
+                    self.steps[position] = step
+
+    async def _find_by_selector(self, tab: Tab, selector: str, name: str) -> Element:
+        from playwright.async_api import Error
+
+        if not selector.strip():
+            raise BrowserToolFailed("The target is empty; give a ref, a selector or a locator.")
+        locator, code, first_hint = parse_target(tab.page, selector)
+        step_code = code
+        try:
+            with self._limit_action(tab):
+                count = await locator.count()
+                if count == 1 and "get_by_test_id" not in code:
+                    if self._wants_facts and not is_locator(selector):
+                        # Instead of the query for the test id, which it prefers.
+                        step_code = str(await locator.normalize())
+                        has_test_id = "get_by_test_id" in step_code
+                    elif has_test_id := await self._has_test_id(locator):
+                        step_code = str(await locator.normalize())
+                    code = f"page.{step_code}" if has_test_id else code
+        except Error as error:
+            raise BrowserToolFailed(
+                f"{selector!r} is no selector and no ref: {describe_error(error)}"
+            ) from None
+        if count != 1:
+            matches = "no element" if count == 0 else f"{count} elements"
+            hint = "" if count == 0 else f" Use a ref, or add {first_hint} for the first."
+            raise ElementNotFound(
+                f"{selector!r} matches {matches}{name}; it has to match one.{hint}"
+            )
+        if self._wants_facts:
+            self._note_step(step_code)
+        return Element(locator, code)
+
+    @property
+    def _new_refs(self) -> str:
+        """A hint about where to find refs that are valid."""
+        if self._config.snapshot == "none":
+            return "browser_snapshot gives new refs"
+        return "use a ref of the snapshot below"
+
+    @contextmanager
+    def _limit_action(self, tab: Tab) -> Generator[None]:
+        seconds = self._config.action_seconds
+        try:
+            with anyio.fail_after(seconds):
+                yield
+        except TimeoutError:
+            raise BrowserToolFailed(
+                f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
+            ) from None
+
+
+async def _is_only(locator: Locator) -> bool:
+    """Return whether a locator matches exactly one element; False if the page does not tell."""
+    from playwright.async_api import Error
+
+    try:
+        return await locator.count() == 1
+    except Error:
+        return False
+
+
+async def _both(
+    work: Callable[[], Awaitable[bool]], other: Callable[[], Awaitable[bool]]
+) -> tuple[bool, bool]:
+    """Run two queries in one round trip. Raises the error of the first; the other one must not raise."""
+    result, other_result = False, False
+
+    async def run() -> None:
+        nonlocal other_result
+        other_result = await other()
+
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        try:
+            result = await work()
+        except Exception as error:
+            # Raised below: a task group would wrap it.
+            failure = error
+    if failure is not None:
+        raise failure
+    return result, other_result
+
+
+__all__ = ["Element", "ElementNotFound", "Targets"]
