@@ -214,7 +214,8 @@ class Asking(Quick):
         return text(str(values["session_id"]), values)
 
     def tool_shaped(self, values: JSON, *_: object) -> JSON:
-        return {**text("shaped"), "structuredContent": values.get("value")}
+        result = text(values.get("text", "shaped"))
+        return {**result, **({"structuredContent": values["value"]} if "value" in values else {})}
 
     def tool_refuse(self, *_: object) -> JSON:
         raise Refused(-32077, "not today", {"why": "it is late"})

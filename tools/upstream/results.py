@@ -119,9 +119,10 @@ def facts_of(result: JSON) -> JSON:
     The result is one that validate_result() returned.
     """
     facts: JSON = {}
-    if isinstance(structured := result.get("structuredContent"), dict):
+    structured: object = result.get("structuredContent")
+    if isinstance(structured, dict | list):
         scalars = _FirstScalars()
-        values = scalars.within(cast(JSON, structured))
+        values = scalars.within(cast(object, structured))
         if scalars.exit_code is not None:
             facts["exit_code"] = scalars.exit_code
         if scalars.count:
@@ -176,11 +177,11 @@ def _ends(texts: Sequence[str]) -> JSON:
     """Return the first and the last line of texts; without the last if there is one line."""
     if not texts:
         return {}
-    first = texts[0][:ENDS].strip().partition("\n")[0]
+    first = texts[0][:ENDS].strip().partition("\n")[0].rstrip()
     before, _, last = texts[-1][-ENDS:].strip().rpartition("\n")
     # Without a line before it, it is the first one, or it may begin in the middle of a secret.
     is_whole = bool(before) or (len(texts) > 1 and len(texts[-1]) <= ENDS)
-    ends = {"first": first[:LONGEST_TEXT], "last": last[:LONGEST_TEXT] if is_whole else ""}
+    ends = {"first": first[:LONGEST_TEXT], "last": last.lstrip()[:LONGEST_TEXT] if is_whole else ""}
     return {name: line for name, line in ends.items() if line}
 
 

@@ -83,6 +83,13 @@ def _look(folder_cli: DataFolder) -> None:
     assert "\x1b" not in out
 
 
+def test_the_json_of_a_history_has_facts(folder_cli: DataFolder) -> None:
+    with serving(folder_cli.config, folder_cli.data) as running:
+        anyio.run(folder_cli.fill, running.url)
+    calls = folder_cli.json("history", "work", "--kind", "call")["entries"]
+    assert [entry["facts"]["values"]["/count"] for entry in calls] == [1, 1]
+
+
 @pytest.mark.thorough
 def test_mistakes_are_reported(folder_cli: DataFolder) -> None:
     for words in (["history", "none"], ["summary", "none"]):
