@@ -381,6 +381,7 @@ class BrowserCall:
         titled_tab, title = self._title
         if titled_tab is not tab:
             title = await self.session.title(tab)
+            self._title = (tab, title)
         if title:
             lines.append(f"- Page Title: {to_line(mask(title), TITLE)}")
         if problem := tab.failed_navigation(self.session.host_errors.explain):

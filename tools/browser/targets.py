@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .session.session import BrowserSession
     from .session.tab import Tab
-
-T = TypeVar("T")
 
 VARIANT_SECONDS: Final = 1.0
 """Seconds in which a page has to tell how many elements an exact text matches."""
@@ -94,19 +92,39 @@ class Targets:
     async def _code_of(self, tab: Tab, locator: Locator, ref: str) -> str:
         """Return Playwright's Python for the element of a ref: by its test id, or its role and name in the snapshot."""
         snapshot = tab.last_snapshot or ""
-        named = find_by_role(snapshot, ref) if self._wants_facts else None
-        if named is None:
-            has_test_id, is_only = await self._has_test_id(locator), False
-        else:
-            has_test_id, is_only = await _both(
-                lambda: self._has_test_id(locator), lambda: _is_only(named.locator(tab.page))
-            )
-        code = None if has_test_id else code_of(snapshot, ref)
-        if code is None:
-            code = str(await locator.normalize())
         if self._wants_facts:
-            self._note_step(code, named if is_only and not has_test_id else None)
+            return await self._note_element(tab, locator, snapshot, ref)
+        code = None if await self._has_test_id(locator) else code_of(snapshot, ref)
+        return str(await locator.normalize()) if code is None else code
+
+    async def _note_element(self, tab: Tab, locator: Locator, snapshot: str, ref: str) -> str:
+        """Return the code for an element as _code_of() does, and note the locator for its facts.
+
+        One query tells that the element has no test id and is the only one of its role and name.
+        """
+        code: str | None = None
+        named = find_by_role(snapshot, ref)
+        if named is not None and await self._is_only(tab, named, locator):
+            code = code_of(snapshot, ref)
+        else:
+            named = None
+        if code is None:
+            # It prefers the test id.
+            code = str(await locator.normalize())
+        self._note_step(code, None if "get_by_test_id" in code else named)
         return code
+
+    async def _is_only(self, tab: Tab, named: RoleAndName, locator: Locator) -> bool:
+        """Return whether one element has this role and name, and the element of `locator` has no test id.
+
+        In a frame, nothing is known of the test id.
+        """
+        only = named.locator(tab.page)
+        if not named.frame:
+            # The elements around one with a test id are counted too.
+            with_id = locator.and_(tab.page.locator(f"[{self._config.test_id_attribute}]"))
+            only = only.or_(with_id.locator("xpath=ancestor::*"))
+        return await _is_single(only)
 
     async def _has_test_id(self, locator: Locator) -> bool:
         attribute = self._config.test_id_attribute
@@ -138,7 +156,7 @@ class Targets:
         with anyio.move_on_after(VARIANT_SECONDS), suppress(BrowserToolFailed):
             for position, step in variants.items():
                 locator, _ = parse_locator(tab.page, step.code)
-                if await _is_only(locator):
+                if await _is_single(locator):
                     self.steps[position] = step
 
     async def _find_by_selector(self, tab: Tab, selector: str, name: str) -> Element:
@@ -192,7 +210,7 @@ class Targets:
             ) from None
 
 
-async def _is_only(locator: Locator) -> bool:
+async def _is_single(locator: Locator) -> bool:
     """Return whether a locator matches exactly one element; False if the page does not tell."""
     from playwright.async_api import Error
 
@@ -200,29 +218,6 @@ async def _is_only(locator: Locator) -> bool:
         return await locator.count() == 1
     except Error:
         return False
-
-
-async def _both(
-    work: Callable[[], Awaitable[bool]], other: Callable[[], Awaitable[bool]]
-) -> tuple[bool, bool]:
-    """Run two queries in one round trip. Raises the error of the first; the other one must not raise."""
-    result, other_result = False, False
-
-    async def run() -> None:
-        nonlocal other_result
-        other_result = await other()
-
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        try:
-            result = await work()
-        except Exception as error:
-            # Raised below: a task group would wrap it.
-            failure = error
-    if failure is not None:
-        raise failure
-    return result, other_result
 
 
 __all__ = ["Element", "ElementNotFound", "Targets"]

@@ -47,7 +47,7 @@ def code_of(snapshot: str, ref: str) -> str | None:
         return None
     role, quoted_name = match.groups()
     name = _unquote(quoted_name)
-    if role in _UNNAMED or not name or len(name) > LONGEST or _is_framed(snapshot, start):
+    if role in _UNNAMED or not name or len(name) > LONGEST or _frame_of(snapshot, start):
         return None
     names = [
         _unquote(other) for other in re.findall(rf"- '?{role} (\"(?:[^\"\\]|\\.)*\")", snapshot)
@@ -101,23 +101,29 @@ def find_by_role(snapshot: str, ref: str) -> RoleAndName | None:
     role, name = _role_and_name(line.key)
     if role in _UNNAMED or not name or len(name) > LONGEST:
         return None
-    around = list(_around(snapshot, start))
-    frame = next((number for number, each in enumerate(around) if each[1].role == "iframe"), None)
     text, frame_ref = snapshot, ""
-    if frame is not None:
-        text, frame_ref = _below(snapshot, around[frame][0]), around[frame][1].ref
-        around = around[:frame]
+    if (frame := _frame_of(snapshot, start)) is not None:
+        text, frame_ref = _below(snapshot, frame[0]), frame[1].ref
         if (match := _PREFIX.match(frame_ref)) is not None:
             frame_ref = frame_ref[match.end() :]
     if _count(text, role, name) == 1:
         return RoleAndName(role, name, frame=frame_ref)
-    for place, outer in around:
+    for place, outer in _around(snapshot, start):
+        if outer.role == "iframe":
+            break
         outer_role, outer_name = _role_and_name(outer.key)
         if outer_role not in _SCOPES or len(outer_name) > LONGEST:
             continue
         if _count(text, outer_role, outer_name) == 1 == _count(_below(snapshot, place), role, name):
             return RoleAndName(role, name, RoleAndName(outer_role, outer_name), frame_ref)
     return None
+
+
+def _frame_of(snapshot: str, start: int) -> tuple[int, SnapshotLine] | None:
+    """Return the position and the line of the nearest frame around the line that begins at `start`, or None."""
+    if snapshot.rfind("- iframe", 0, start) < 0:
+        return None
+    return next((each for each in _around(snapshot, start) if each[1].role == "iframe"), None)
 
 
 def _role_and_name(key: str) -> tuple[str, str]:
@@ -186,19 +192,6 @@ def _unquote(quoted_name: str) -> str:
         return str(json.loads(quoted_name))
     except ValueError:
         return ""
-
-
-def _is_framed(snapshot: str, start: int) -> bool:
-    """Return whether the line that begins at `start` is inside a frame, where a locator of the page finds no element."""
-    depth = _depth(snapshot[start:])
-    for line in reversed(snapshot[:start].splitlines()):
-        if not depth:
-            break
-        if _depth(line) < depth:
-            depth = _depth(line)
-            if line.lstrip(" -'").startswith("iframe"):
-                return True
-    return False
 
 
 def _depth(line: str) -> int:
