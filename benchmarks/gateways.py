@@ -23,6 +23,7 @@ STATEHOLD = ("-m", "statehold.server")
 HEADS = {
     "statehold": "",
     "journal off": 'journal = "off"',
+    "facts off": "[history]\nfacts = false",
     "no keeper": "[keeper]\nlinger_seconds = 0",
 }
 """The first lines of the configuration of each Statehold, by the name of its route."""

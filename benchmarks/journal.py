@@ -1,4 +1,4 @@
-"""(g) The cost of the journal per call, and the time to read a long one."""
+"""(g) The cost of the journal and of its facts per call, and the time to read a long one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .route import open_route
 from .samples import median, quantile, undisturbed
 from .store import NODE, session_of
 
-ON, OFF = "statehold", "journal off"
-LATENCY, CPU = 1.05, 1.10
+ON, NO_FACTS, OFF = "statehold", "facts off", "journal off"
+LATENCY, CPU, FACTS_CPU = 1.05, 1.10, 1.03
 LONG = 100_000
 LAST_MS = 5.0
 ROUNDS, CALLS = 3, 4
@@ -44,7 +44,7 @@ async def measure(plan: Plan) -> Table:
                 folder = plan.folder / f"journal-{north}-{era}"
                 routes = [
                     await stack.enter_async_context(open_route(name, north, era, folder / name))
-                    for name in (ON, OFF)
+                    for name in (ON, NO_FACTS, OFF)
                 ]
                 for scenario in _scenarios(longer):
                     results = await in_turns(routes, scenario, longer, random_order)
@@ -80,9 +80,11 @@ def _compare(
         "gateway CPU on": round(alone[ON] * 1e6, 1),
         "gateway CPU off": round(alone[OFF] * 1e6, 1),
         "x gateway CPU": round(alone[ON] / alone[OFF], 2),
+        "gateway CPU no facts": round(alone[NO_FACTS] * 1e6, 1),
+        "x facts": round(alone[ON] / alone[NO_FACTS], 3),
         "CPU on": round(on.cpu * 1e6, 1),
         "CPU off": round(off.cpu * 1e6, 1),
-        "calls": len(on.latencies) + len(off.latencies),
+        "calls": sum(len(result.latencies) for result in results.values()),
     }
     table.rows.append(row)
     if scenario.concurrency == 1:
@@ -90,6 +92,9 @@ def _compare(
         table.targets += [
             Target(f"p50 with the journal ({where})", p50[ON] / p50[OFF], LATENCY, "x"),
             Target(f"CPU with the journal ({where})", on.cpu / off.cpu, CPU, "x"),
+            Target(
+                f"gateway CPU with facts ({where})", alone[ON] / alone[NO_FACTS], FACTS_CPU, "x"
+            ),
         ]
 
 

@@ -22,7 +22,7 @@ from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import HistoryFilter
 
-NAMED, TYPED = "tok-4711-live", "correct horse battery"
+NAMED, TYPED, CONFIGURED = "tok-4711-live", "correct horse battery", "key-0815-of-the-service"
 
 SHOP = """<!doctype html><title>Shop</title><h1>Cart</h1><p role=status>Cart: 1 items</p>
 <form aria-label=Order onsubmit="return place()">
@@ -87,7 +87,7 @@ def settings(headless_shell: str, tmp_path_factory: pytest.TempPathFactory) -> J
     secrets.write_text(f"TOKEN={NAMED}\n")
     browser = {"executable": headless_shell, "secrets": str(secrets), "private": True}
     toolsets = ["core", "lifecycle", "admin"]
-    services = {"browser": browser, "quick": service("asking")}
+    services = {"browser": browser, "quick": service("asking", env={"API_KEY": CONFIGURED})}
     return {"toolsets": toolsets, "services": services}
 
 
@@ -325,6 +325,14 @@ async def test_without_structured_content_the_first_and_the_last_line_are_kept(
     assert await ada.facts_of("shaped", text=text) == {"first": "total 3", "last": "last of them"}
     # A line that is cut at its beginning may begin with half of a secret.
     assert list(await ada.facts_of("shaped", text="x" * 5000)) == ["first"]
+
+
+async def test_facts_have_no_secret_of_the_configuration(client: Client, gateway: Gateway) -> None:
+    ada = Shopper(client, await opened_session(client), gateway)
+    facts = await ada.facts_of("shaped", value={"text": f"It is {CONFIGURED}.", "count": 1})
+    assert facts == {"values": {"/text": "It is [redacted].", "/count": 1}}
+    facts = await ada.facts_of("shaped", text=f"{'x' * 490} {CONFIGURED} and more")
+    assert CONFIGURED[:6] not in facts["first"]
 
 
 async def test_facts_take_two_kibibytes_at_most(client: Client, gateway: Gateway) -> None:
