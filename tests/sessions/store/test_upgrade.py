@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
-from store_making import NODE, Sessions, node_record
+from store_making import NODE, Sessions, entry, node_record
 from support.fork_server import ForkServer
 
 from statehold.sessions.errors import StoreUnavailable
+from statehold.sessions.records import HistoryFilter
+from statehold.sessions.store import Write
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.schema import HEAD, metadata
@@ -136,6 +138,26 @@ async def _made(folder: Path) -> Path:
     async with SQLStore.sqlite(folder) as store:
         await store.join(node_record(NODE))
     return folder / "statehold.db"
+
+
+@pytest.mark.parametrize("broke_off", [False, True])
+async def test_a_database_of_the_first_release_is_upgraded_with_its_entries(
+    tmp_path: Path, broke_off: bool
+) -> None:
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        await Sessions(store).make("sh_a")
+        await store.write(Write("sh_a", NODE, 1, journal=[entry("sh_a", 1)]))
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        if not broke_off:
+            connection.execute("ALTER TABLE journal DROP COLUMN facts")
+        connection.execute("UPDATE alembic_version SET version_num = '0100'")
+    connection.close()
+    facts = {"values": {"/count": 1}}
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.write(Write("sh_a", NODE, 1, journal=[entry("sh_a", 2, facts=facts)]))
+        entries = await store.history("sh_a", HistoryFilter())
+        assert [each.facts for each in entries] == [None, facts]
 
 
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
