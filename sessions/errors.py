@@ -8,6 +8,8 @@
      ├── SessionFailed              in error, and not recovered
      ├── SessionBusy                at its own limit, or being changed
      │    └── OwnedByAnotherNode    open in another process
+     ├── HumanInControl             a person drives it
+     ├── ControlRefused             control is not the caller's
      ├── SessionLimit               a quota or the live budget is used up
      ├── ServiceUnavailable         a service cannot be opened
      │    └── NodeUnavailable       this process does not serve its sessions
@@ -28,6 +30,11 @@ machine.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+CONTROL_RETRY_SECONDS: Final = 5.0
+"""Seconds after which a call to a session that a person drives may be sent again."""
 
 
 class SessionError(Exception):
@@ -155,6 +162,33 @@ class OperationBusy(SessionBusy):
     def __init__(self, *, session_id: str | None = None) -> None:
         message = "A call with this operation id runs in another process."
         super().__init__(message, session_id=session_id, retry_after=1.0)
+
+
+class HumanInControl(SessionError):
+    """Raised for a call to a session that a person drives, or takes over. Nothing ran, and nothing is queued."""
+
+    code = "human_in_control"
+    retryable = True
+    recovery = (
+        "Wait, then call again. After the person has handed the session back, the first result says what changed; "
+        "session_info shows who has control."
+    )
+    did_not_run = True
+
+    def __init__(self, session_id: str, reason: str = "") -> None:
+        because = f" ({reason})" if reason else ""
+        super().__init__(
+            f"A person has control of the session{because}. The call was not run.",
+            session_id=session_id,
+            retry_after=CONTROL_RETRY_SECONDS,
+        )
+
+
+class ControlRefused(SessionError):
+    """Raised when control of a session is not the caller's: someone else has it, or it ended."""
+
+    code = "control_refused"
+    recovery = "Call session_info to see who has control."
 
 
 class SessionLimit(SessionError):
@@ -308,6 +342,8 @@ __all__ = [
     "SessionFailed",
     "SessionBusy",
     "OwnedByAnotherNode",
+    "HumanInControl",
+    "ControlRefused",
     "SessionLimit",
     "ServiceUnavailable",
     "ShuttingDown",

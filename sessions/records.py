@@ -73,6 +73,47 @@ class Timeouts(Record):
     lifetime: float = Field(default=0.0, ge=0)
 
 
+class Driver(StrEnum):
+    """Who drives a session."""
+
+    AGENT = "agent"
+    REQUESTED = "requested"
+    """The agent, which asks for a person."""
+    HUMAN = "human"
+
+
+class ControlEnd(StrEnum):
+    """How a person's control of a session, or a request for a person, ended."""
+
+    DONE = "done"
+    COULD_NOT = "could_not"
+    EXPIRED = "expired"
+    """Nobody renewed it, or nobody came."""
+
+
+class ControlLease(Record):
+    """Who drives a session, and how the last control of a person ended. It outlives the process.
+
+    A lease of a person is renewed while the person is there and ends at `expires_at`; a request ends then as well.
+    """
+
+    driver: Driver = Driver.AGENT
+    epoch: int = 0
+    """Rises by one whenever a person takes control. It fences the input of an earlier holder."""
+    holder: str | None = None
+    """The person who drives, in words."""
+    reason: str | None = None
+    """Why the agent asks for a person, in its words."""
+    since: float = 0.0
+    expires_at: float | None = None
+    end: ControlEnd | None = None
+    """How it ended; None while a person is asked for or drives, and before the first time."""
+    reply: str | None = None
+    """The words of the person who handed it back."""
+    notice: str | None = None
+    """The notice for the agent's next result; None when that was sent."""
+
+
 class SessionRecord(Record):
     """One session as the store keeps it.
 
@@ -105,6 +146,7 @@ class SessionRecord(Record):
     agent_id: str | None = None
     team_id: str | None = None
     workflow_id: str | None = None
+    control: ControlLease = Field(default_factory=ControlLease)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -177,6 +219,8 @@ class JournalKind(StrEnum):
     """A change of the state in a run."""
     RUN = "run"
     """A run: a group of calls, messages and changes of the state."""
+    CONTROL = "control"
+    """A request for a person, or a change of who drives."""
     COMPACTED = "compacted"
     """Replaces the oldest entries, which were deleted, by counts of them."""
 
@@ -186,8 +230,8 @@ class JournalRecord(Record):
 
     A call has `tool`, `service`, `status` (`ok`, `error`, `cancelled`, or the code of a SessionError), times, generation,
     request and result; one with an operation id is `started` until it ends. A transition has `tool=None`, its table code
-    and cause in `request`. A message has `role` and its content in `request`. A run is `running`, and its entry is written
-    again when it ends. Sizes are capped by the writer.
+    and cause in `request`. A message has `role` and its content in `request`. A change of control has the lease in
+    `request`. A run is `running`, and its entry is written again when it ends. Sizes are capped by the writer.
     """
 
     session_id: str

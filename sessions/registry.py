@@ -32,6 +32,7 @@ from .resumption import Orphans
 from .transitions.access import Access
 from .transitions.admission import Admission, busy
 from .transitions.close import Closing
+from .transitions.control import Controls
 from .transitions.create import Creation, CreationOptions
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
@@ -76,6 +77,8 @@ class Registry:
         )
         self._recovery = Recovery(core, self.connector, self.pausing, self.closing, due_summaries)
         self.access = Access(core, self._directory, self.pausing)
+        self.controls = Controls(core, self._directory, self.access)
+        """The leases of people who drive sessions."""
         self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
         self.states = States(core, self._directory, self.access, self.quota)
         self.history = Histories(core, self._directory, self.access, self.quota, due_summaries)
@@ -101,7 +104,7 @@ class Registry:
         self._suspension = Suspension(
             core, self._directory, self.connector, self.pausing, self.closing, self._note_beat
         )
-        self._expiry = Expiry(core, self._directory, self.pausing, self.closing)
+        self._expiry = Expiry(core, self._directory, self.pausing, self.closing, self.controls)
 
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
@@ -331,7 +334,7 @@ class Registry:
         Raises:
             SessionBusy: calls are in flight. Those that wait for an answer of their caller are ended.
         """
-        async with self.access.hold(principal, ref) as session:
+        async with self.access.hold(principal, ref, drives=True) as session:
             await end_questions(session)
             if session.status is Status.PAUSED:
                 await self.pausing.resume_held(session, cause="restart")
@@ -352,7 +355,7 @@ class Registry:
         """Bind a service to a session; binding it twice does nothing."""
         configured = self._creation.service(service)
         await self.ready(principal, ref)
-        async with self.access.hold(principal, ref) as session:
+        async with self.access.hold(principal, ref, drives=True) as session:
             if service not in session.bindings:
                 binding = self._creation.bind(session, configured)
                 services = [*session.record.services, service]
@@ -368,7 +371,7 @@ class Registry:
     async def unbind(self, principal: Principal, ref: str, service: str) -> LiveSession:
         """Unbind a service from a session: close its connection and delete its snapshots."""
         self._creation.service(service)
-        async with self.access.hold(principal, ref) as session:
+        async with self.access.hold(principal, ref, drives=True) as session:
             binding = session.bindings.get(service)
             if binding is not None:
                 if session.in_flight:

@@ -331,6 +331,26 @@ class SnapshotChecker(Protocol):
         ...
 
 
+@runtime_checkable
+class Drivable(Protocol):
+    """A connection that a person can drive in place of the agent. No call runs from begin to end."""
+
+    async def begin_human_control(self) -> None:
+        """End recordings, and record nothing until end_human_control(). A second call does nothing.
+
+        Raises:
+            SessionError: a recording could not be ended.
+        """
+        ...
+
+    async def end_human_control(self) -> list[str]:
+        """Go on with the agent, without what was recorded of the person. Return the changes as sentences.
+
+        Does nothing and returns nothing when no person had control.
+        """
+        ...
+
+
 class Service(Protocol):
     """A configured kind of live connection. Its settings do not change while the process runs."""
 
@@ -390,6 +410,7 @@ __all__ = [
     "ToolResult",
     "Connection",
     "Diagnosing",
+    "Drivable",
     "RequestSender",
     "LossPolicy",
     "Offering",

@@ -7,7 +7,14 @@ import math
 from typing import Any
 
 from .lifecycle import Status
-from .records import LABELS, BindingRecord, BindingStatus, SessionRecord
+from .records import (
+    LABELS,
+    BindingRecord,
+    BindingStatus,
+    ControlLease,
+    Driver,
+    SessionRecord,
+)
 
 
 def timestamp(seconds: float | None) -> str | None:
@@ -77,6 +84,23 @@ def describe(
         "metadata": record.metadata,
         **{label: getattr(record, label) for label in LABELS},
         "parent": record.parent,
+        "control": describe_control(record.control),
+    }
+
+
+def describe_control(lease: ControlLease) -> dict[str, Any] | None:
+    """Return who drives a session as a caller sees it; None while the agent does and no person ever did."""
+    if lease.driver is Driver.AGENT and lease.end is None:
+        return None
+    return {
+        "driver": lease.driver.value,
+        "holder": lease.holder,
+        "reason": lease.reason,
+        "since": timestamp(lease.since),
+        "expires_at": timestamp(lease.expires_at),
+        "end": None if lease.end is None else lease.end.value,
+        "reply": lease.reply,
+        "epoch": lease.epoch,
     }
 
 
@@ -93,4 +117,12 @@ def describe_binding(record: BindingRecord, *, opening: bool = False) -> dict[st
     }
 
 
-__all__ = ["describe", "describe_binding", "expiry", "format_duration", "seconds_of", "timestamp"]
+__all__ = [
+    "describe",
+    "describe_binding",
+    "describe_control",
+    "expiry",
+    "format_duration",
+    "seconds_of",
+    "timestamp",
+]

@@ -63,8 +63,7 @@ class ControlHandler:
     def _return_notice(self, delivery: Delivery) -> None:
         """Keep a notice about replaced connections for the next caller: the user of the command is not the caller."""
         if delivery.revert():
-            for binding in delivery.bindings:
-                self._registry.connector.save_soon(delivery.session, binding)
+            self._registry.connector.save_notices_soon(delivery.session, delivery.bindings)
 
 
 class ControlVerb:

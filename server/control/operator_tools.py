@@ -7,6 +7,7 @@ from typing import Literal
 
 from ...sessions.lifecycle import Event
 from ...sessions.registry import Registry
+from ...sessions.transitions.admission import busy
 from ...tools.definition import NoArguments
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.results import SessionInfo
@@ -16,6 +17,27 @@ from ...tools.own.sessions import SessionArguments
 class Screenshot(SessionArguments):
     kind: Literal["png", "jpeg", "webp"] = "png"
     full_page: bool = False
+
+
+class TakeArguments(SessionArguments):
+    holder: str
+
+
+class GiveBackArguments(SessionArguments):
+    epoch: int
+
+
+class ReleaseArguments(SessionArguments):
+    keep: bool = False
+    """Leave connections open that the services keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlEpoch:
+    """The epoch of a person's control of a session."""
+
+    session_id: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +108,28 @@ class OperatorTools:
                 toolset="operator",
             ),
             OwnTool(
+                "operator_take_control",
+                "Take control of a session",
+                "Take control of a session for a person: running calls end, new ones are refused.",
+                TakeArguments,
+                ControlEpoch,
+                self._take_control,
+                toolset="operator",
+            ),
+            OwnTool(
+                "operator_give_back",
+                "Hand a session back to its agent",
+                "End the control that a person took of a session.",
+                GiveBackArguments,
+                ControlEpoch,
+                self._give_back,
+                toolset="operator",
+            ),
+            OwnTool(
                 "operator_release",
                 "Pause a session and close its connections",
-                "Pause a session; also close the connections that its services would keep open.",
-                SessionArguments,
+                "Pause a session, also one that a person has control of, and close its connections.",
+                ReleaseArguments,
                 ReleasedSession,
                 self._release,
                 toolset="operator",
@@ -125,13 +165,28 @@ class OperatorTools:
         session = sessions.get(args.session_id)
         return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
 
-    async def _release(self, context: ToolContext, args: SessionArguments) -> Outcome:
+    async def _take_control(self, context: ToolContext, args: TakeArguments) -> Outcome:
+        controls = self._registry.controls
+        session = await controls.take(context.principal, args.session_id, args.holder)
+        return Outcome({"session_id": session.id, "epoch": session.record.control.epoch})
+
+    async def _give_back(self, context: ToolContext, args: GiveBackArguments) -> Outcome:
+        controls = self._registry.controls
+        session = await controls.give_back(context.principal, args.session_id, args.epoch)
+        return Outcome({"session_id": session.id, "epoch": args.epoch})
+
+    async def _release(self, context: ToolContext, args: ReleaseArguments) -> Outcome:
         registry = self._registry
-        session = await registry.pause(context.principal, args.session_id, cause=context.cause)
-        if not session.ownership_ended.is_set():
-            await registry.pausing.pause(
-                session, Event.PAUSE_REQUESTED, cause=context.cause, release=True
-            )
+        session = await registry.find(context.principal, args.session_id)
+        is_paused = await registry.pausing.pause(
+            session,
+            Event.PAUSE_REQUESTED,
+            cause=context.cause,
+            release=not args.keep,
+            by_person=True,
+        )
+        if not is_paused:
+            raise busy(session)
         return Outcome({"session_id": session.id, "status": session.status.value})
 
     async def _save(self, context: ToolContext, args: SessionArguments) -> Outcome:

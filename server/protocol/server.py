@@ -374,7 +374,7 @@ class StateholdServer(Server[dict[str, Any]]):
                 None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
             namespace = self._gateway.config.namespace
-            context = ToolContext(principal, namespace, pinned_id, run=caller.run_id)
+            context = ToolContext(principal, namespace, pinned_id, run=caller.run_id, caller=caller)
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.probes.entry(name, self._naming(ctx), waiting)

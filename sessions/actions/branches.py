@@ -12,7 +12,7 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from ..core import Core
-from ..errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
+from ..errors import HumanInControl, InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from ..lifecycle import Status
 from ..live.directory import Directory
 from ..live.session import Binding, LiveSession
@@ -104,6 +104,7 @@ class Branches:
 
         Raises:
             InvalidArgument, NameTaken, SessionLimit: no child was created.
+            HumanInControl: a person drives the parent.
             SessionBusy: the parent is still being created, or open in another process.
         """
         await self._access.leave_when_draining(principal, ref)
@@ -115,6 +116,8 @@ class Branches:
         parent = await self._directory.find(principal, ref)
         if parent.status is Status.CREATING:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
+        if parent.has_human_driver:
+            raise HumanInControl(parent.id, parent.record.control.reason or "")
         try:
             state = parent.durable_state
             services, snapshots = await self.save_services(parent)

@@ -289,6 +289,8 @@ def show(entry: JournalRecord) -> JSON:
             fields["content"] = request["content"]
         case JournalKind.TRANSITION:
             fields["transition"] = request
+        case JournalKind.CONTROL:
+            fields["control"] = request
         case JournalKind.RUN:
             fields["ended_at"] = timestamp(entry.ended_at)
         case JournalKind.COMPACTED:

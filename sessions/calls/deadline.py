@@ -281,6 +281,10 @@ def end_with_session(session: LiveSession) -> Generator[None]:
         return
     if session.fenced:
         raise OutcomeUnknown("Another process took the session over during the call.")
+    if session.has_human_driver:
+        raise OutcomeUnknown(
+            "A person took control of the session during the call.", session_id=session.id
+        )
     if not session.ends:
         # Either the process ends, or the lease of this node is over.
         raise OutcomeUnknown("The server was stopped during the call.", session_id=session.id)

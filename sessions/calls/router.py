@@ -234,8 +234,7 @@ class Router:
                 self._save_notice(call.delivery)
 
     def _save_notice(self, delivery: Delivery) -> None:
-        for binding in delivery.bindings:
-            self._registry.connector.save_soon(delivery.session, binding)
+        self._registry.connector.save_notices_soon(delivery.session, delivery.bindings)
 
     def _refuse_lost_notice(self, call: Call) -> None:
         """Refuse the call with a due notice when its client would not show the notice in the result."""

@@ -16,7 +16,7 @@ from anyio import CapacityLimiter, to_thread
 from ..concurrency import BackgroundTasks
 from ..errors import SessionError
 from ..json_codec import dumps, loads, room_left
-from ..records import JournalKind, JournalRecord
+from ..records import ControlLease, JournalKind, JournalRecord
 from ..services import ToolResult, ToolSpec
 from .facts import write_facts
 from .redaction import REDACTED, Redactor
@@ -319,6 +319,27 @@ def transition_entry(
             "from": source,
             "to": target,
             "cause": None if cause is None else redactor.text(cause, CAUSE),
+        },
+    )
+
+
+def control_entry(session_id: str, epoch: int, seq: int, lease: ControlLease) -> JournalRecord:
+    """Return the entry of a change of control, whose texts are redacted already."""
+    end = lease.end
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.CONTROL,
+        epoch=epoch,
+        status=lease.driver.value if end is None else end.value,
+        started_at=lease.since,
+        ended_at=lease.since,
+        request={
+            "driver": lease.driver.value,
+            "control_epoch": lease.epoch,
+            "holder": lease.holder,
+            "reason": lease.reason,
+            "reply": lease.reply,
         },
     )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -23,7 +23,7 @@ from ..errors import (
 from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
-from ..services import RestoreReport, SelfChanging, Snapshot
+from ..services import Drivable, RestoreReport, SelfChanging, Snapshot
 from .bindings import is_orphan, lost_reason
 from .connection import LiveConnection
 from .contention import CONTENDED, Contention
@@ -242,6 +242,8 @@ class Connector:
         elif live.restores:
             binding.notice = copy_notice(record.service, live.connection.restore_report)
         self._follow_changes(session, binding, live)
+        if session.has_human_driver and isinstance(live.connection, Drivable):
+            self._core.tasks.spawn(live.connection.begin_human_control)
         resumption = live.resumption
         was_lost = record.status is BindingStatus.LOST
         binding.update(
@@ -344,10 +346,17 @@ class Connector:
                 binding.update(status=BindingStatus.LOST, last_error="restarted on request")
             await self.connect(session, binding)
 
-    def save_soon(self, session: LiveSession, binding: Binding) -> None:
-        """Make a binding's record durable in the background."""
-        if not session.ownership_ended.is_set():
-            self._core.tasks.spawn(save_quietly, session, [binding.record])
+    def save_notices_soon(self, session: LiveSession, bindings: Sequence[Binding]) -> None:
+        """Make durable in the background that notices of a session and of its bindings were taken, or put back."""
+        if session.ownership_ended.is_set():
+            return
+        columns: dict[str, Any] = {}
+        control = session.record.control
+        if control.notice != session.notice:
+            columns["control"] = control.model_copy(update={"notice": session.notice})
+        if bindings or columns:
+            records = [binding.record for binding in bindings]
+            self._core.tasks.spawn(partial(save_quietly, session, records, **columns))
 
     async def close(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings at once, each within its bound."""

@@ -12,6 +12,7 @@ import anyio
 from ..cluster.placement import is_placed_here
 from ..core import Core
 from ..errors import (
+    HumanInControl,
     OwnedByAnotherNode,
     SessionBusy,
     SessionClosed,
@@ -23,7 +24,7 @@ from ..errors import (
 )
 from ..ids import ID_PREFIX
 from ..lifecycle import LIVE, OPEN, Event, Status
-from ..records import BindingStatus, Principal, SessionFilter, SessionRecord, StateRecord
+from ..records import BindingStatus, Driver, Principal, SessionFilter, SessionRecord, StateRecord
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding, format_duration, timestamp
 from .quota import Quota
@@ -275,8 +276,11 @@ class Directory:
 
     def _owned_by(
         self, record: SessionRecord, node: str, epoch: int, address: str | None = None
-    ) -> OwnedByAnotherNode:
+    ) -> OwnedByAnotherNode | HumanInControl:
         """Return the error for a session of another node, and remember that node."""
+        control = record.control
+        if control.driver is Driver.HUMAN and (control.expires_at or 0.0) > self._core.clock.now():
+            return HumanInControl(record.id, control.reason or "")
         if len(self._owners) >= KNOWN_OWNERS:
             del self._owners[next(iter(self._owners))]
         self._owners[record.id] = record.owner, node, epoch

@@ -22,6 +22,7 @@ from ..journal.redaction import Redactor
 from ..lifecycle import TABLE, Event, Status, Transition
 from ..records import (
     BindingRecord,
+    Driver,
     JournalRecord,
     ReceiptRecord,
     SessionRecord,
@@ -185,8 +186,12 @@ class LiveSession:
         """Held while a newer state is derived from the current one, so that no update is based on an older state."""
         self.durable_state = state
         """The newest state that is durable."""
-        self.notice: str | None = None
+        self.notice: str | None = record.control.notice
         """Notice about the session as a whole, for the next result."""
+        self.has_human_driver = record.control.driver is Driver.HUMAN
+        """Whether a person drives it, or is about to: calls are refused."""
+        self.control_change = anyio.Event()
+        """Set and replaced when the lease of control changes."""
         self.operations: set[str] = set()
         """The operation ids of calls in flight whose start is in the journal."""
         self.stored_receipts: tuple[int, int] | None = None
@@ -236,7 +241,12 @@ class LiveSession:
 
     @property
     def busy(self) -> str | None:
-        """The work that a pause would lose although no call is in flight, in words; None when there is none."""
+        """Why it is in use although no call is in flight, in words; None when it is not."""
+        return "a person has control" if self.has_human_driver else self.unsaveable_work
+
+    @property
+    def unsaveable_work(self) -> str | None:
+        """The work in its connections that a pause would lose, in words; None when there is none."""
         for binding in self.bindings.values():
             work = binding.live.busy if binding.live is not None else None
             if work is not None and binding.service.scope == "session":
@@ -251,6 +261,11 @@ class LiveSession:
             for b in self.bindings.values()
             if b.live is not None and b.service.scope == "session"
         )
+
+    def note_control_change(self) -> None:
+        """Wake those that wait for a change of control."""
+        self.control_change.set()
+        self.control_change = anyio.Event()
 
     def view(self, generation: int) -> SessionView:
         record = self.record
@@ -449,6 +464,8 @@ class LiveSession:
         """Return when Deadlines must look at it next, given its current status; None for never."""
         times = self.record.timeouts
         deadlines: list[float] = []
+        if self.record.control.expires_at is not None:
+            deadlines.append(self.record.control.expires_at)
         if self.record.lifetime_ends_at is not None:
             deadlines.append(self.record.lifetime_ends_at)
         if self.status is Status.IDLE and times.idle:

@@ -10,6 +10,7 @@ from ..journal.entries import OVERHEAD, RUNNING, STARTED, CallEntry
 from ..json_codec import dumps, loads
 from ..records import (
     BindingRecord,
+    ControlLease,
     JournalRecord,
     NodeRecord,
     ReceiptRecord,
@@ -39,6 +40,7 @@ def _parse(text: str | None) -> Any:
 
 
 _TIMEOUTS = {"idle": "idle_seconds", "paused": "paused_seconds", "lifetime": "lifetime_seconds"}
+_NO_CONTROL = ControlLease()
 _SETTABLE = frozenset(SessionRecord.model_fields) - {"id", "epoch"}
 
 
@@ -59,6 +61,8 @@ def session_columns(values: Mapping[str, Any]) -> Row:
             row[key] = dumps(value)
         elif key == "reason":
             row[key] = _plain(value)
+        elif key == "control":
+            row[key] = None if value == _NO_CONTROL else _plain(value.model_dump_json())
         else:
             row[key] = str(value) if key == "status" else value
     return row
@@ -74,6 +78,7 @@ def session_record(row: Mapping[str, Any]) -> SessionRecord:
     values["timeouts"] = {name: values.pop(column) for name, column in _TIMEOUTS.items()}
     values["metadata"] = loads(values["metadata"])
     values["services"] = loads(values["services"])
+    values["control"] = ControlLease() if values["control"] is None else loads(values["control"])
     return SessionRecord.model_validate(values)
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0101"
+HEAD: Final = "0102"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -89,6 +89,8 @@ session: Final = Table(
     _integer("epoch"),
     _text("services"),
     *(Column(label, String(128), nullable=True) for label in LABELS),
+    # The lease of control as JSON; NULL while the agent drives and no person ever did.
+    _text("control", null=True),
 )
 
 _OPEN: Final = text("status NOT IN ('closing', 'closed')")

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from ..core import Core
-from ..errors import SessionBusy, SessionFailed, SessionPaused, ShuttingDown
+from ..errors import HumanInControl, SessionBusy, SessionFailed, SessionPaused, ShuttingDown
 from ..lifecycle import LIVE, Status
 from ..live.directory import Directory
 from ..live.session import LiveSession
@@ -99,14 +99,24 @@ class Access:
         raise SessionFailed("The session was not recovered in time.", session_id=session.id)
 
     @asynccontextmanager
-    async def hold(self, principal: Principal, ref: str) -> AsyncGenerator[LiveSession]:
-        """Hold an open session while the block changes it; release a paused one afterwards."""
+    async def hold(
+        self, principal: Principal, ref: str, *, drives: bool = False
+    ) -> AsyncGenerator[LiveSession]:
+        """Hold an open session while the block changes it; release a paused one afterwards.
+
+        `drives`: the change touches its connections, so only its driver may make it.
+
+        Raises:
+            HumanInControl: a person drives the session, with `drives`.
+        """
         for _ in range(8):
             session = await self._directory.find(principal, ref)
             try:
                 async with session.changing:
                     if session.ownership_ended.is_set() or session.ends:
                         continue
+                    if drives and session.has_human_driver:
+                        raise HumanInControl(session.id, session.record.control.reason or "")
                     yield session
                     if session.status in (Status.IDLE, Status.PAUSED):
                         # It was used.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from ..core import Core
-from ..errors import SessionBusy
+from ..errors import HumanInControl, SessionBusy, SessionError
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.session import LiveSession
 
@@ -23,8 +23,11 @@ class Admission:
         """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
 
         Raises:
+            HumanInControl: a person drives the session.
             SessionBusy: too many calls are in flight already.
         """
+        if session.has_human_driver:
+            raise HumanInControl(session.id, session.record.control.reason or "")
         if session.in_flight >= self._core.policy.calls_per_session:
             raise busy(session)
         self.count_in(session)
@@ -59,7 +62,10 @@ async def _save_used(session: LiveSession, now: float) -> None:
         await session.save(used_at=now)
 
 
-def busy(session: LiveSession) -> SessionBusy:
+def busy(session: LiveSession) -> SessionError:
+    """Return the error for a change that has to wait for work in the session."""
+    if session.has_human_driver:
+        return HumanInControl(session.id, session.record.control.reason or "")
     count = session.in_flight
     if session.status is Status.IDLE and session.busy is not None:
         return SessionBusy(

@@ -11,6 +11,7 @@ from ..live.directory import STORED, Directory
 from ..live.session import LiveSession
 from ..records import SessionRecord
 from .close import Closing
+from .control import Controls
 from .pause import Pausing
 
 logger = logging.getLogger("statehold.sessions")
@@ -28,8 +29,10 @@ class Expiry:
         directory: Directory,
         pausing: Pausing,
         closing: Closing,
+        controls: Controls,
     ) -> None:
         self._core = core
+        self._controls = controls
         self._directory = directory
         self._pausing = pausing
         self._closing = closing
@@ -62,6 +65,7 @@ class Expiry:
                 self._core.deadlines.schedule(session.id, max(due_at, retry_at) if due_at else None)
 
     async def _run_due(self, session: LiveSession, now: float) -> None:
+        await self._controls.expire(session)
         end = session.record.lifetime_ends_at
         if end is not None and end <= now:
             await self._closing.close(session, Event.LIFETIME_OVER, reason="lifetime")

@@ -407,6 +407,7 @@ class BrowserCall:
             self.answer.events([str(error)])
             return
         tab.shown_snapshot = snapshot
+        self.session.refs_are_void = False
         if self.answer.is_error:
             self.answer.snapshot(fit(snapshot, min(tokens, ERROR_TOKENS), self.acted_ref))
             return

@@ -26,6 +26,7 @@ from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResul
 from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
+from .human_control import HumanControl
 from .resumption import ContextResumption
 from .session.recording.call_log import CallRecording
 from .session.session import BrowserSession
@@ -97,6 +98,7 @@ class BrowserConnection:
         """Seconds between progress notifications to a caller that asked for them."""
         self.log: CallRecording | None = None
         """The log of its calls, if the configuration wants one."""
+        self._human_control = HumanControl(session)
         self._process = process
         self._tools = tools
         self._save = save
@@ -366,6 +368,19 @@ class BrowserConnection:
             InvalidArgument: There is no such resource, or no such method.
         """
         return await self.session.files.answer(method, params)
+
+    async def begin_human_control(self) -> None:
+        """See Drivable in sessions/services.py."""
+        async with self._turn:
+            await self._human_control.begin()
+
+    async def end_human_control(self) -> list[str]:
+        """See Drivable in sessions/services.py."""
+        async with self._turn:
+            changes = await self._human_control.end()
+        if changes:
+            self._mark_unsaved()
+        return changes
 
     async def snapshot(self) -> Snapshot | None:
         """Return a snapshot of the session.

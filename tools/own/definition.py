@@ -12,6 +12,7 @@ from ...sessions.calls.receipts import Operation
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
+from ...sessions.services import CallContext
 from ...sessions.views import format_duration
 from ..definition import BuiltinTool, Naming, schema_of
 from .results import without_nulls
@@ -29,6 +30,8 @@ class ToolContext:
     """The operation of a call that creates a session; its receipt is stored with the session."""
     run: str | None = None
     """The run that the caller counts the call to."""
+    caller: CallContext | None = None
+    """The request of the call, for progress messages; None for a command."""
     cause: str = "requested"
     """The cause that the journal records when the caller pauses or closes a session."""
 

@@ -9,7 +9,7 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "core": ("session_create", "session_list", "session_info", "session_close"),
     "lifecycle": (
         *("session_pause", "session_resume", "session_extend", "session_restart"),
-        *("session_rename", "session_bind", "session_unbind"),
+        *("session_rename", "session_bind", "session_unbind", "session_request_human"),
     ),
     "state": ("state_get", "state_update"),
     "history": ("session_history", "session_note", "session_run", "session_summary"),

@@ -30,6 +30,22 @@ class ServiceInfo:
     since: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ControlInfo:
+    """Who drives a session: `agent`, `requested` (the agent asks for a person) or `human`. Times are ISO 8601 in UTC."""
+
+    driver: str
+    since: str
+    epoch: int
+    holder: str | None = None
+    reason: str | None = None
+    """Why the agent asks for a person."""
+    expires_at: str | None = None
+    end: str | None = None
+    """How the last control of a person ended: `done`, `could_not` or `expired`."""
+    reply: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     """The full description of a session. Times are ISO 8601 in UTC.
@@ -55,6 +71,8 @@ class SessionInfo:
     paused_seconds: float = 0.0
     lifetime_seconds: float = 0.0
     parent: str | None = None
+    control: ControlInfo | None = None
+    """None while the agent drives and no person ever did."""
     in_flight: int = 0
     generation: int = 0
     state_version: int = 0

@@ -428,8 +428,7 @@ class SessionTools:
         delivery = take_notices(session, *bindings)
         if delivery is None:
             return Outcome(session.info(), session.summary())
-        for binding in delivery.bindings:
-            self._registry.connector.save_soon(session, binding)
+        self._registry.connector.save_notices_soon(session, delivery.bindings)
         return Outcome(session.info(), session.summary(), delivery.text, delivery)
 
 

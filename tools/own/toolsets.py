@@ -9,6 +9,7 @@ from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from .admin import AdminTools
 from .branches import BranchTools
+from .control import ControlTools
 from .definition import OwnTool
 from .history import HistoryTools
 from .sessions import SessionTools
@@ -26,6 +27,7 @@ def build_own_tools(
     chosen = set(toolsets)
     groups = (
         SessionTools(registry, services),
+        ControlTools(registry),
         StateTools(registry),
         HistoryTools(registry),
         BranchTools(registry),

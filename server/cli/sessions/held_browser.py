@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 
 from ....sessions.clock import SystemClock
-from ....sessions.errors import ServiceUnavailable, SessionBusy, SessionError
+from ....sessions.errors import (
+    ServiceUnavailable,
+    SessionBusy,
+    SessionError,
+    StoreUnavailable,
+)
 from ....sessions.lifecycle import Event, Status
 from ....sessions.live.connector import OPENED_IN_WINDOW
 from ....sessions.live.session import LiveSession
 from ....sessions.live.snapshots import decode_snapshot, encode_snapshot
 from ....sessions.node import Node
-from ....sessions.records import LOCAL, BindingRecord, BindingStatus, SessionRecord, SnapshotRecord
+from ....sessions.records import (
+    LOCAL,
+    BindingRecord,
+    BindingStatus,
+    ControlEnd,
+    Driver,
+    SessionRecord,
+    SnapshotRecord,
+)
 from ....sessions.services import SessionView, Snapshot
+from ....sessions.transitions.control import ended_lease, human_lease, renewed_lease
 from ....tools.browser.config import BrowserConfig
 from ....tools.browser.connection import BrowserConnection
 from ....tools.browser.service import BrowserService
@@ -26,6 +40,8 @@ from ...gateway.services import service_of
 from .tool_calls import ToolCaller
 
 SAVE_SECONDS = 20.0
+RENEWAL_SECONDS = 20.0
+"""Seconds between two renewals of the person's control, which ends LEASE_SECONDS after the last one."""
 CAUSE = "window"
 
 
@@ -45,6 +61,8 @@ class HeldBrowser:
         self.connection = connection
         self.final_snapshot: Snapshot | None = None
         """The snapshot that end() stores; if it is None, end() takes one."""
+        self.changes: list[str] = []
+        """The changes that the person made, as sentences, from end() on."""
         self._newest = newest
 
     async def save(self, snapshot: Snapshot) -> None:
@@ -56,9 +74,24 @@ class HeldBrowser:
         """
         await self.session.save(snapshots=[self._record(snapshot)])
 
+    async def renew_control(self) -> None:
+        """Renew the person's control of the session until cancelled; return when another process holds the session."""
+        while True:
+            await anyio.sleep(RENEWAL_SECONDS)
+            try:
+                await self.session.save(
+                    control=renewed_lease(self.session.record.control, time.time())
+                )
+            except StoreUnavailable:
+                continue
+            except SessionBusy:
+                return
+
     async def end(self) -> None:
-        """Save the browser, close it, and pause and release the session."""
+        """Save the browser, close it, hand the session back to its agent, and pause and release it."""
         snapshot = self.final_snapshot or await self._take_snapshot()
+        with anyio.move_on_after(SAVE_SECONDS):
+            self.changes = await self.connection.end_human_control()
         await self.connection.aclose()
         status = BindingStatus.PAUSED if snapshot is not None else BindingStatus.LOST
         reason = self.connection.reason or "it was not saved"
@@ -67,7 +100,7 @@ class HeldBrowser:
             update={"status": status, "last_error": error, "since": time.time()}
         )
         snapshots = [] if snapshot is None else [self._record(snapshot)]
-        await _pause(self.session, bindings=[binding], snapshots=snapshots)
+        await _pause(self.session, changes=self.changes, bindings=[binding], snapshots=snapshots)
 
     async def _take_snapshot(self) -> Snapshot | None:
         with anyio.move_on_after(SAVE_SECONDS):
@@ -92,9 +125,17 @@ class HeldBrowser:
 
 @asynccontextmanager
 async def hold_browser(
-    caller: ToolCaller, node: Node, record: SessionRecord, name: str, browser: BrowserConfig
+    caller: ToolCaller,
+    node: Node,
+    record: SessionRecord,
+    name: str,
+    browser: BrowserConfig,
+    *,
+    holder: str,
 ) -> AsyncGenerator[HeldBrowser]:
     """Claim a session that no process holds, open its browser `name`, and pause the session at the end.
+
+    Meanwhile the person `holder` has control of the session.
 
     Raises:
         CommandError: another process holds it by now.
@@ -105,8 +146,14 @@ async def hold_browser(
         if session.status is not Status.PAUSED:
             session.apply(Event.ADOPTED, cause=CAUSE)
         session.apply(Event.RESUMED, cause=CAUSE)
-        await session.save(status=Status.IDLE, status_at=session.record.status_at, due_at=None)
+        lease = session.record.control
+        if lease.driver is not Driver.HUMAN:
+            lease = human_lease(lease, holder, time.time())
+        await session.save(
+            status=Status.IDLE, status_at=session.record.status_at, due_at=None, control=lease
+        )
         async with _connect(caller, node, session, name, browser) as held:
+            await held.connection.begin_human_control()
             try:
                 yield held
             finally:
@@ -187,7 +234,11 @@ def _with_next_connection(binding: BindingRecord) -> BindingRecord:
     )
 
 
-async def _pause(session: LiveSession, **changes: Any) -> None:
+async def _pause(session: LiveSession, *, changes: Sequence[str] = (), **records: Any) -> None:
+    """Pause and release a session, and end the person's control of it."""
+    lease = session.record.control
+    if lease.driver is Driver.HUMAN:
+        lease = ended_lease(lease, time.time(), ControlEnd.DONE, None, changes)
     try:
         session.apply(Event.PAUSE_REQUESTED, cause=CAUSE)
         await session.save(
@@ -196,7 +247,8 @@ async def _pause(session: LiveSession, **changes: Any) -> None:
             used_at=session.idle_since,
             due_at=session.deadline(),
             node=None,
-            **changes,
+            control=lease,
+            **records,
         )
     except SessionBusy:
         # Another process holds the session by now.

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -39,6 +40,7 @@ from .screenshot import refuse_without_browser
 from .tool_calls import ToolCaller
 
 WINDOW_NODE = "a window that a person works in"
+HOLDER = "a person in a window"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -123,15 +125,23 @@ def with_window(browser: BrowserConfig) -> BrowserConfig:
 
 
 async def _take_over(caller: ToolCaller, record: SessionRecord, *, force: bool) -> SessionRecord:
-    """Ask the process that holds a session to save it, close its browser and release it."""
+    """Take control in the process that holds a session, and have it save the session, close its browser and release it."""
     if record.node is None:
         return record
     holder = record.node
-    if await caller.ask(record, holder, "operator_release" if force else "session_pause") is None:
+    control = await caller.ask(record, holder, "operator_take_control", holder=HOLDER)
+    if control is None:
         return await caller.recover(record)
-    current = await caller.store.get(record.id) or record
-    if current.node is None:
-        return current
+    try:
+        await caller.ask(record, holder, "operator_release", keep=not force)
+        current = await caller.store.get(record.id) or record
+        if current.node is None:
+            return current
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await caller.ask(record, holder, "operator_give_back", epoch=control["epoch"])
+        raise
+    await caller.ask(record, holder, "operator_give_back", epoch=control["epoch"])
     if record.status is not Status.PAUSED:
         await caller.ask(record, holder, "session_resume")
     raise CommandError(
@@ -146,7 +156,7 @@ async def _work_in_window(
 ) -> None:
     node = await caller.join(WINDOW_NODE)
     seal = None if browser.key is None else await anyio.to_thread.run_sync(Encryption, browser.key)
-    async with hold_browser(caller, node, record, name, browser) as held_browser:
+    async with hold_browser(caller, node, record, name, browser, holder=HOLDER) as held_browser:
         window = Window(held_browser.connection, encryption=seal)
         async with _answer_commands(caller.config.data, node.id, held_browser):
             try:
@@ -168,7 +178,7 @@ async def _wait_until_closed(
 
     with suppress(RaceLost):
         try:
-            await race(_wait_for_signal, work)
+            await race(_wait_for_signal, partial(race, held_browser.renew_control, work))
         except Exception:
             if not held_browser.connection.lost.is_set():
                 raise

@@ -88,6 +88,8 @@ class BrowserSession:
         self._background_action: anyio.Event | None = None
         """Set when the last action that was left to continue in the background has ended."""
         self.stepping = False
+        self.refs_are_void = False
+        """Whether a person used the pages since the last snapshot that an answer described."""
         self.settled_addresses = SettledAddresses()
         self.secrets = SessionSecrets(secrets)
         self.clipboard: Clipboard | None = None
@@ -362,6 +364,13 @@ class BrowserSession:
     def add_event(self, line: str) -> None:
         """Add a line to the events of the next result."""
         self.event_lines.append(line)
+
+    def forget_events(self) -> None:
+        """Forget what the pages reported, and make the refs of earlier snapshots invalid: a person used the pages."""
+        self.tabs.take_events()
+        for tab in self.tabs:
+            tab.forget_events()
+        self.refs_are_void = True
 
     def take_events(self) -> TabEvents:
         """Return the events since the last call, except those inside pages, which Tab.take_events() returns."""

@@ -461,6 +461,14 @@ class Tab:
         events, self.event_lines = self.event_lines, TabEvents()
         return events
 
+    def forget_events(self) -> None:
+        """Forget the messages, the requests, the events and the snapshots of the page: a person used it."""
+        self.console.clear()
+        self.requests.clear()
+        self.take_events()
+        self.take_messages()
+        self.last_snapshot = self.shown_snapshot = None
+
     def take_messages(self) -> list[TabEvents]:
         """Return the lines about messages since the last call, for each level that is reported, errors first."""
         messages = list(self._new_messages.values())

@@ -1,0 +1,307 @@
+"""Control of a session by a person: ask for one, take control, renew it, hand it back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import anyio
+
+from ..core import Core
+from ..errors import ControlRefused, SessionBusy, SessionError
+from ..journal.entries import control_entry
+from ..lifecycle import LIVE, Status
+from ..live.directory import Directory
+from ..live.session import LiveSession
+from ..one_line import one_line
+from ..records import ControlEnd, ControlLease, Driver, Principal
+from ..services import Drivable
+from ..views import format_duration
+from .access import Access
+from .admission import busy
+from .close import cancel_calls
+
+logger = logging.getLogger("statehold.sessions")
+
+LEASE_SECONDS: Final = 60.0
+"""Seconds for which a person keeps control without a renewal."""
+STORE_SECONDS: Final = 15.0
+"""Seconds between two renewals that are written."""
+REQUEST_SECONDS: Final = 3600.0
+"""Seconds for which a request for a person stands."""
+DRAIN_SECONDS: Final = 5.0
+"""Seconds that running calls get to end before they are cancelled."""
+END_SECONDS: Final = 5.0
+"""Seconds that cancelled calls get to end."""
+HAND_OVER_SECONDS: Final = 10.0
+"""Seconds that a connection gets to prepare for a new driver."""
+WORDS: Final = 500
+"""Characters kept of a reason, of a reply, and of the name of a holder."""
+
+_ENDS: Final[Mapping[ControlEnd, str]] = {
+    ControlEnd.DONE: "and handed it back: done",
+    ControlEnd.COULD_NOT: "and handed it back: could not do it",
+    ControlEnd.EXPIRED: "and left without handing it back",
+}
+
+
+class Controls:
+    """The control leases of the sessions of one registry; it lives as long as the registry.
+
+    A session has one driver. Taking control refuses new calls at once, lets running ones end or cancels them, and is durable
+    before it is granted. Calls get `human_in_control` until the person hands the session back or the lease expires.
+    """
+
+    def __init__(self, core: Core, directory: Directory, access: Access) -> None:
+        self._core = core
+        self._directory = directory
+        self._access = access
+
+    async def request(self, principal: Principal, ref: str, reason: str) -> LiveSession:
+        """Ask for a person, for REQUEST_SECONDS. The agent goes on driving; a new request replaces an earlier one.
+
+        Does nothing while a person drives.
+        """
+        session = await self._access.ready(principal, ref)
+        async with session.changing:
+            if not session.has_human_driver:
+                now, lease = self._core.clock.now(), session.record.control
+                request = ControlLease(
+                    driver=Driver.REQUESTED,
+                    epoch=lease.epoch,
+                    reason=self._redact(reason),
+                    since=now,
+                    expires_at=now + REQUEST_SECONDS,
+                    notice=lease.notice,
+                )
+                await self._save(session, request)
+        return session
+
+    async def take(self, principal: Principal, ref: str, holder: str) -> LiveSession:
+        """Give a person control. The lease of the returned session has the epoch that renew() and give_back() need.
+
+        Raises:
+            ControlRefused: another person drives, or was faster.
+            SessionBusy: a call could not be ended, or the session changed meanwhile.
+        """
+        session = await self._access.ready(principal, ref)
+        if session.has_human_driver:
+            raise ControlRefused(
+                f"{session.record.control.holder or 'A person'} has control of the session.",
+                session_id=session.id,
+            )
+        # No await since the check: no call is admitted from here on.
+        session.has_human_driver = True
+        try:
+            await _end_calls(session)
+            async with session.changing:
+                if session.status not in LIVE or session.ownership_ended.is_set():
+                    raise SessionBusy("The session changed meanwhile.", session_id=session.id)
+                await _prepare(session)
+                lease = human_lease(session.record.control, holder, self._core.clock.now())
+                await self._save(session, lease)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await _hand_over(session)
+            session.has_human_driver = False
+            raise
+        self._core.budget.mark_busy(session.id)
+        return session
+
+    async def renew(self, principal: Principal, ref: str, epoch: int) -> LiveSession:
+        """Extend a person's control to LEASE_SECONDS from now.
+
+        Raises:
+            ControlRefused: it ended, or another person has control by now.
+        """
+        session = await self._directory.find(principal, ref)
+        async with session.changing:
+            lease, now = _require_holder(session, epoch), self._core.clock.now()
+            if (lease.expires_at or 0.0) - now < LEASE_SECONDS - STORE_SECONDS:
+                await session.save(control=renewed_lease(lease, now))
+                self._directory.schedule(session)
+        return session
+
+    async def give_back(
+        self,
+        principal: Principal,
+        ref: str,
+        epoch: int,
+        *,
+        end: ControlEnd = ControlEnd.DONE,
+        reply: str | None = None,
+    ) -> LiveSession:
+        """Hand a session back to its agent. The agent's next result says how it ended and what changed.
+
+        Raises:
+            ControlRefused: the control ended before, or another person has it.
+        """
+        session = await self._directory.find(principal, ref)
+        _require_holder(session, epoch)
+        await self._end(session, epoch, end, None if reply is None else self._redact(reply))
+        return session
+
+    async def expire(self, session: LiveSession) -> None:
+        """End what is due: a request that nobody answered, or the control of a person who is not there any more."""
+        lease = session.record.control
+        if lease.expires_at is not None and lease.expires_at <= self._core.clock.now():
+            await self._end(session, lease.epoch, ControlEnd.EXPIRED, None)
+
+    async def lease_of(self, principal: Principal, session_id: str) -> ControlLease:
+        """Return who drives a session, wherever it is open."""
+        session = self._directory.find_here(principal, session_id)
+        if session is not None:
+            return session.record.control
+        return (await self._directory.find_record(principal, session_id)).control
+
+    async def wait_for_change(
+        self, principal: Principal, session_id: str, *, seconds: float
+    ) -> None:
+        """Wait until the lease of a session of this node changes, for `seconds` at most."""
+        session = self._directory.find_here(principal, session_id)
+        with anyio.move_on_after(seconds):
+            if session is None:
+                await anyio.sleep_forever()
+            else:
+                await session.control_change.wait()
+
+    async def _end(
+        self, session: LiveSession, epoch: int, end: ControlEnd, reply: str | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            async with session.changing:
+                lease, now = session.record.control, self._core.clock.now()
+                if lease.driver is Driver.AGENT or lease.epoch != epoch:
+                    return
+                if session.has_human_driver != (lease.driver is Driver.HUMAN):
+                    # Somebody takes control just now, and the request ends with that.
+                    return
+                changes = await _hand_over(session) if session.has_human_driver else ()
+                ended = ended_lease(lease, now, end, reply, changes)
+                await self._save(session, ended)
+                if not session.has_human_driver:
+                    return
+                session.has_human_driver = False
+                session.notice = ended.notice
+                session.idle_since = now
+                if session.status is Status.IDLE:
+                    self._core.budget.mark_idle(session.id)
+
+    async def _save(self, session: LiveSession, lease: ControlLease) -> None:
+        seq = session.next_seq()
+        entry = control_entry(session.id, session.record.epoch, seq, lease)
+        try:
+            await session.save(control=lease, journal=[entry])
+        except BaseException:
+            session.free_seq(seq)
+            raise
+        session.note_control_change()
+        self._directory.schedule(session)
+
+    def _redact(self, text: str) -> str:
+        return one_line(self._core.redactor.text(text, WORDS))
+
+
+def human_lease(lease: ControlLease, holder: str, now: float) -> ControlLease:
+    """Return the lease of a person who takes control now."""
+    return ControlLease(
+        driver=Driver.HUMAN,
+        epoch=lease.epoch + 1,
+        holder=one_line(holder)[:WORDS],
+        reason=lease.reason if lease.driver is Driver.REQUESTED else None,
+        since=now,
+        expires_at=now + LEASE_SECONDS,
+        notice=lease.notice,
+    )
+
+
+def renewed_lease(lease: ControlLease, now: float) -> ControlLease:
+    """Return the lease of a person who is still there."""
+    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS})
+
+
+def ended_lease(
+    lease: ControlLease, now: float, end: ControlEnd, reply: str | None, changes: Sequence[str]
+) -> ControlLease:
+    """Return a lease that ends now, with the notice for the agent if a person drove. `changes` are sentences about what
+    is different since then."""
+    notice = lease.notice
+    if lease.driver is Driver.HUMAN:
+        held = format_duration(max(1, round(now - lease.since)))
+        words = f' with the words "{reply}"' if reply else ""
+        sentence = f"A person had control of the session for {held} {_ENDS[end]}{words}."
+        notice = "\n".join(filter(None, (notice, " ".join([sentence, *changes]))))
+    return ControlLease(
+        epoch=lease.epoch,
+        holder=lease.holder,
+        reason=lease.reason,
+        since=now,
+        end=end,
+        reply=reply,
+        notice=notice,
+    )
+
+
+def _drivable(session: LiveSession) -> list[Drivable]:
+    lives = [binding.live for binding in session.bindings.values()]
+    return [
+        live.connection
+        for live in lives
+        if live is not None and live.usable and isinstance(live.connection, Drivable)
+    ]
+
+
+async def _prepare(session: LiveSession) -> None:
+    """Have the open connections prepare for a person.
+
+    Raises:
+        SessionBusy: one did not.
+    """
+    for connection in _drivable(session):
+        try:
+            with anyio.fail_after(HAND_OVER_SECONDS):
+                await connection.begin_human_control()
+        except (SessionError, TimeoutError) as error:
+            raise SessionBusy(
+                f"A connection could not be handed over: {error or 'it did not answer'}.",
+                session_id=session.id,
+            ) from None
+
+
+async def _hand_over(session: LiveSession) -> list[str]:
+    """Have the open connections go on with the agent, and return what the person changed, as sentences."""
+    changes: list[str] = []
+    for connection in _drivable(session):
+        try:
+            with anyio.fail_after(HAND_OVER_SECONDS):
+                changes += await connection.end_human_control()
+        except (SessionError, TimeoutError) as error:
+            logger.warning("session %s was not compared after control: %s", session.id, error)
+    return changes
+
+
+async def _end_calls(session: LiveSession) -> None:
+    """Wait for the calls in flight, and cancel those that take too long.
+
+    Raises:
+        SessionBusy: a call does not end.
+    """
+    with anyio.move_on_after(DRAIN_SECONDS):
+        await session.quiet.wait()
+    if session.in_flight:
+        cancel_calls(session)
+        with anyio.move_on_after(END_SECONDS):
+            await session.quiet.wait()
+    if session.in_flight:
+        raise busy(session)
+
+
+def _require_holder(session: LiveSession, epoch: int) -> ControlLease:
+    lease = session.record.control
+    if lease.driver is not Driver.HUMAN or lease.epoch != epoch:
+        raise ControlRefused("This control of the session has ended.", session_id=session.id)
+    return lease
+
+
+__all__ = ["LEASE_SECONDS", "Controls", "ended_lease", "human_lease", "renewed_lease"]
