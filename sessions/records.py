@@ -73,7 +73,7 @@ class Timeouts(Record):
     lifetime: float = Field(default=0.0, ge=0)
 
 
-class Driver(StrEnum):
+class SessionDriver(StrEnum):
     """Who drives a session."""
 
     AGENT = "agent"
@@ -97,7 +97,7 @@ class ControlLease(Record):
     A lease of a person is renewed while the person is there and ends at `expires_at`; a request ends then as well.
     """
 
-    driver: Driver = Driver.AGENT
+    driver: SessionDriver = SessionDriver.AGENT
     epoch: int = 0
     """Rises by one whenever a person takes control. It fences the input of an earlier holder."""
     holder: str | None = None
@@ -106,6 +106,8 @@ class ControlLease(Record):
     """Why the agent asks for a person, in its words."""
     since: float = 0.0
     expires_at: float | None = None
+    node: str | None = None
+    """The process whose window the person uses: control ends with it. None: any process may serve the person."""
     end: ControlEnd | None = None
     """How it ended; None while a person is asked for or drives, and before the first time."""
     reply: str | None = None

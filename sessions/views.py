@@ -12,7 +12,7 @@ from .records import (
     BindingRecord,
     BindingStatus,
     ControlLease,
-    Driver,
+    SessionDriver,
     SessionRecord,
 )
 
@@ -90,7 +90,7 @@ def describe(
 
 def describe_control(lease: ControlLease) -> dict[str, Any] | None:
     """Return who drives a session as a caller sees it; None while the agent does and no person ever did."""
-    if lease.driver is Driver.AGENT and lease.end is None:
+    if lease.driver is SessionDriver.AGENT and lease.end is None:
         return None
     return {
         "driver": lease.driver.value,

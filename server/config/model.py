@@ -102,8 +102,8 @@ class Config(Section):
     )
     toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
         default_factory=lambda: [t for t in TOOLSETS if t != "admin"],
-        description="Groups of Statehold's own tools to offer. Pinned sessions offer six tools of these groups unless this "
-        "is set.",
+        description="Groups of Statehold's own tools to offer. Pinned sessions offer seven tools of these groups unless "
+        "this is set.",
     )
     on_idle: Literal["pause", "close"] = Field(
         default="pause", description="The fate of a session after `timeouts.idle`."

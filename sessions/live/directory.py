@@ -24,9 +24,18 @@ from ..errors import (
 )
 from ..ids import ID_PREFIX
 from ..lifecycle import LIVE, OPEN, Event, Status
-from ..records import BindingStatus, Driver, Principal, SessionFilter, SessionRecord, StateRecord
+from ..records import (
+    BindingStatus,
+    ControlEnd,
+    Principal,
+    SessionDriver,
+    SessionFilter,
+    SessionRecord,
+    StateRecord,
+)
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding, format_duration, timestamp
+from .control_lease import ended_lease, is_abandoned
 from .quota import Quota
 from .session import Binding, LiveSession
 
@@ -246,6 +255,10 @@ class Directory:
         if claimed is None:
             await self._raise_claim_refusal(record)
             return
+        control, now = claimed.session.control, self._core.clock.now()
+        if is_abandoned(control, self._core.node.id, now):
+            # Stored with the next change of the lease, or with its notice.
+            claimed.session.control = ended_lease(control, now, ControlEnd.EXPIRED, None, ())
         session = self.new_session(claimed.session, claimed.state, last_seq=claimed.last_seq)
         for binding in claimed.bindings:
             service = self._core.services.get(binding.service)
@@ -279,7 +292,10 @@ class Directory:
     ) -> OwnedByAnotherNode | HumanInControl:
         """Return the error for a session of another node, and remember that node."""
         control = record.control
-        if control.driver is Driver.HUMAN and (control.expires_at or 0.0) > self._core.clock.now():
+        if (
+            control.driver is SessionDriver.HUMAN
+            and (control.expires_at or 0.0) > self._core.clock.now()
+        ):
             return HumanInControl(record.id, control.reason or "")
         if len(self._owners) >= KNOWN_OWNERS:
             del self._owners[next(iter(self._owners))]

@@ -22,9 +22,9 @@ from ..journal.redaction import Redactor
 from ..lifecycle import TABLE, Event, Status, Transition
 from ..records import (
     BindingRecord,
-    Driver,
     JournalRecord,
     ReceiptRecord,
+    SessionDriver,
     SessionRecord,
     SnapshotRecord,
     StateRecord,
@@ -188,7 +188,7 @@ class LiveSession:
         """The newest state that is durable."""
         self.notice: str | None = record.control.notice
         """Notice about the session as a whole, for the next result."""
-        self.has_human_driver = record.control.driver is Driver.HUMAN
+        self.has_human_driver = record.control.driver is SessionDriver.HUMAN
         """Whether a person drives it, or is about to: calls are refused."""
         self.control_change = anyio.Event()
         """Set and replaced when the lease of control changes."""

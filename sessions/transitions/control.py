@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -12,20 +11,18 @@ from ..core import Core
 from ..errors import ControlRefused, SessionBusy, SessionError
 from ..journal.entries import control_entry
 from ..lifecycle import LIVE, Status
+from ..live.control_lease import LEASE_SECONDS, WORDS, ended_lease, human_lease, renewed_lease
 from ..live.directory import Directory
 from ..live.session import LiveSession
 from ..one_line import one_line
-from ..records import ControlEnd, ControlLease, Driver, Principal
+from ..records import ControlEnd, ControlLease, Principal, SessionDriver
 from ..services import Drivable
-from ..views import format_duration
 from .access import Access
 from .admission import busy
 from .close import cancel_calls
 
 logger = logging.getLogger("statehold.sessions")
 
-LEASE_SECONDS: Final = 60.0
-"""Seconds for which a person keeps control without a renewal."""
 STORE_SECONDS: Final = 15.0
 """Seconds between two renewals that are written."""
 REQUEST_SECONDS: Final = 3600.0
@@ -36,14 +33,6 @@ END_SECONDS: Final = 5.0
 """Seconds that cancelled calls get to end."""
 HAND_OVER_SECONDS: Final = 10.0
 """Seconds that a connection gets to prepare for a new driver."""
-WORDS: Final = 500
-"""Characters kept of a reason, of a reply, and of the name of a holder."""
-
-_ENDS: Final[Mapping[ControlEnd, str]] = {
-    ControlEnd.DONE: "and handed it back: done",
-    ControlEnd.COULD_NOT: "and handed it back: could not do it",
-    ControlEnd.EXPIRED: "and left without handing it back",
-}
 
 
 class Controls:
@@ -68,7 +57,7 @@ class Controls:
             if not session.has_human_driver:
                 now, lease = self._core.clock.now(), session.record.control
                 request = ControlLease(
-                    driver=Driver.REQUESTED,
+                    driver=SessionDriver.REQUESTED,
                     epoch=lease.epoch,
                     reason=self._redact(reason),
                     since=now,
@@ -172,9 +161,9 @@ class Controls:
         with anyio.CancelScope(shield=True):
             async with session.changing:
                 lease, now = session.record.control, self._core.clock.now()
-                if lease.driver is Driver.AGENT or lease.epoch != epoch:
+                if lease.driver is SessionDriver.AGENT or lease.epoch != epoch:
                     return
-                if session.has_human_driver != (lease.driver is Driver.HUMAN):
+                if session.has_human_driver != (lease.driver is SessionDriver.HUMAN):
                     # Somebody takes control just now, and the request ends with that.
                     return
                 changes = await _hand_over(session) if session.has_human_driver else ()
@@ -201,46 +190,6 @@ class Controls:
 
     def _redact(self, text: str) -> str:
         return one_line(self._core.redactor.text(text, WORDS))
-
-
-def human_lease(lease: ControlLease, holder: str, now: float) -> ControlLease:
-    """Return the lease of a person who takes control now."""
-    return ControlLease(
-        driver=Driver.HUMAN,
-        epoch=lease.epoch + 1,
-        holder=one_line(holder)[:WORDS],
-        reason=lease.reason if lease.driver is Driver.REQUESTED else None,
-        since=now,
-        expires_at=now + LEASE_SECONDS,
-        notice=lease.notice,
-    )
-
-
-def renewed_lease(lease: ControlLease, now: float) -> ControlLease:
-    """Return the lease of a person who is still there."""
-    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS})
-
-
-def ended_lease(
-    lease: ControlLease, now: float, end: ControlEnd, reply: str | None, changes: Sequence[str]
-) -> ControlLease:
-    """Return a lease that ends now, with the notice for the agent if a person drove. `changes` are sentences about what
-    is different since then."""
-    notice = lease.notice
-    if lease.driver is Driver.HUMAN:
-        held = format_duration(max(1, round(now - lease.since)))
-        words = f' with the words "{reply}"' if reply else ""
-        sentence = f"A person had control of the session for {held} {_ENDS[end]}{words}."
-        notice = "\n".join(filter(None, (notice, " ".join([sentence, *changes]))))
-    return ControlLease(
-        epoch=lease.epoch,
-        holder=lease.holder,
-        reason=lease.reason,
-        since=now,
-        end=end,
-        reply=reply,
-        notice=notice,
-    )
 
 
 def _drivable(session: LiveSession) -> list[Drivable]:
@@ -299,9 +248,9 @@ async def _end_calls(session: LiveSession) -> None:
 
 def _require_holder(session: LiveSession, epoch: int) -> ControlLease:
     lease = session.record.control
-    if lease.driver is not Driver.HUMAN or lease.epoch != epoch:
+    if lease.driver is not SessionDriver.HUMAN or lease.epoch != epoch:
         raise ControlRefused("This control of the session has ended.", session_id=session.id)
     return lease
 
 
-__all__ = ["LEASE_SECONDS", "Controls", "ended_lease", "human_lease", "renewed_lease"]
+__all__ = ["Controls"]

@@ -66,6 +66,9 @@ class Expiry:
 
     async def _run_due(self, session: LiveSession, now: float) -> None:
         await self._controls.expire(session)
+        due_at = session.deadline()
+        if due_at is None or due_at > now:
+            return
         end = session.record.lifetime_ends_at
         if end is not None and end <= now:
             await self._closing.close(session, Event.LIFETIME_OVER, reason="lifetime")
@@ -111,8 +114,7 @@ class Expiry:
         due_at = session.deadline()
         if due_at is not None and due_at <= now:
             await self._expire(session)
-        else:
-            await self._pausing.give_back(session)
+        await self._pausing.give_back(session)
 
 
 __all__ = ["Expiry"]

@@ -98,7 +98,7 @@ class BrowserConnection:
         """Seconds between progress notifications to a caller that asked for them."""
         self.log: CallRecording | None = None
         """The log of its calls, if the configuration wants one."""
-        self._human_control = HumanControl(session)
+        self.human_control = HumanControl(session)
         self._process = process
         self._tools = tools
         self._save = save
@@ -372,12 +372,12 @@ class BrowserConnection:
     async def begin_human_control(self) -> None:
         """See Drivable in sessions/services.py."""
         async with self._turn:
-            await self._human_control.begin()
+            await self.human_control.begin()
 
     async def end_human_control(self) -> list[str]:
         """See Drivable in sessions/services.py."""
         async with self._turn:
-            changes = await self._human_control.end()
+            changes = await self.human_control.end()
         if changes:
             self._mark_unsaved()
         return changes

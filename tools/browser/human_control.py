@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...sessions.errors import ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
@@ -19,13 +19,20 @@ LISTED: Final = 5
 """Addresses, and files, that are named; of more only the number is told."""
 
 
+class Shown(NamedTuple):
+    """The pages of a session: the addresses of its tabs, and that of the current one."""
+
+    addresses: Sequence[str]
+    current: str
+
+
 class HumanControl:
     """The control of one session's browser by a person, on or off. It lives as long as the session."""
 
     def __init__(self, session: BrowserSession) -> None:
         self._session = session
-        self._before: tuple[Sequence[str], str, set[str]] | None = None
-        """The addresses of the tabs, that of the current one, and the names of the files, when the person took control."""
+        self._before: tuple[Shown, set[str]] | None = None
+        """The pages, and the names of the files, when the person took control."""
 
     async def begin(self) -> None:
         """End the recordings of the session, and note what shows. A second call does nothing.
@@ -38,17 +45,20 @@ class HumanControl:
         session = self._session
         await self._end_recordings()
         names = set(await session.files.names())
-        self._before = self._addresses(), self._current_address(), names
+        self._before = self._shown(), names
 
-    async def end(self) -> list[str]:
-        """Forget what the pages reported meanwhile, and return the changes as sentences. Does nothing when it is off."""
+    async def end(self, shown: Shown | None = None) -> list[str]:
+        """Forget what the pages reported meanwhile, and return the changes as sentences. Does nothing when it is off.
+
+        `shown`: the pages of a window that is closed by now.
+        """
         if self._before is None:
             return []
         session = self._session
-        (addresses, current, names), self._before = self._before, None
+        (before, names), self._before = self._before, None
         session.forget_events()
         changes = [
-            *self._describe_tabs(addresses, current),
+            *self._describe_tabs(before, shown or self._shown()),
             *_describe_files(sorted(set(await session.files.names()) - names)),
         ]
         return [*changes, "Refs of earlier snapshots are invalid: look at the page again."]
@@ -68,22 +78,23 @@ class HumanControl:
         except BrowserToolFailed as error:
             raise ServiceUnavailable(str(error)) from None
 
-    def _addresses(self) -> list[str]:
-        return [entry.url for entry in self._session.tabs.entries]
+    def _shown(self) -> Shown:
+        tabs = self._session.tabs
+        addresses = [entry.url for entry in tabs.entries]
+        return Shown(addresses, "" if tabs.current is None else tabs.current.url)
 
-    def _current_address(self) -> str:
-        tab = self._session.tabs.current
-        return "" if tab is None else tab.url
-
-    def _describe_tabs(self, before: Sequence[str], current_before: str) -> list[str]:
-        current, after = self._current_address(), self._addresses()
+    def _describe_tabs(self, before: Shown, after: Shown) -> list[str]:
         show = self._show_address
         sentences: list[str] = []
-        if current != current_before:
-            sentences.append(f"The current page was {show(current_before)} and is {show(current)}.")
-        opened = [url for url in after if url not in before and url != current]
-        if len(after) != len(before):
-            sentences.append(f"There are {len(after)} tabs; there were {len(before)}.")
+        if after.current != before.current:
+            sentences.append(
+                f"The current page was {show(before.current)} and is {show(after.current)}."
+            )
+        if len(after.addresses) != len(before.addresses):
+            sentences.append(
+                f"There are {len(after.addresses)} tabs; there were {len(before.addresses)}."
+            )
+        opened = [url for url in after.addresses if url not in (*before.addresses, after.current)]
         if opened:
             more = f" and {len(opened) - LISTED} more" if len(opened) > LISTED else ""
             sentences.append(f"New pages: {', '.join(map(show, opened[:LISTED]))}{more}.")
@@ -100,4 +111,4 @@ def _describe_files(new_names: Sequence[str]) -> list[str]:
     return [f"New files: {', '.join(new_names[:LISTED])}{more}."]
 
 
-__all__ = ["HumanControl"]
+__all__ = ["HumanControl", "Shown"]

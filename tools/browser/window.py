@@ -13,6 +13,7 @@ from ...sessions.concurrency import RaceLost, race
 from ...sessions.errors import ConnectionLost
 from ...sessions.services import Snapshot
 from .egress.policy import scheme_allowed
+from .human_control import Shown
 from .session.tab import Tab
 from .snapshot.model import ContextSnapshot, SavedTab
 
@@ -164,6 +165,13 @@ class Window:
                 last = ContextSnapshot.from_snapshot(self.last, self._encryption)
             state = self._with_tabs(state, last)
         return _without_browser_pages(state).to_snapshot(self._encryption)
+
+    @property
+    def shown(self) -> Shown | None:
+        """The pages that a closed window showed last; None while it is open."""
+        if not self.closed.is_set():
+            return None
+        return Shown([page.url for page in self._order], self._latest.url if self._latest else "")
 
     def _with_tabs(self, state: ContextSnapshot, last: ContextSnapshot) -> ContextSnapshot:
         """Add the tabs of a closed window, as last seen; a tab that has navigated since is saved by its address only."""

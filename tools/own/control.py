@@ -14,7 +14,7 @@ from ...sessions.calls.notices import take_notices
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.live.session import LiveSession
-from ...sessions.records import ControlLease, Driver
+from ...sessions.records import ControlLease, SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.views import describe_control
 from .definition import Outcome, OwnTool, ToolContext
@@ -95,19 +95,17 @@ class ControlTools:
         while True:
             lease = await registry.controls.lease_of(context.principal, session_id)
             elapsed = clock.now() - begin
-            if lease.driver is Driver.AGENT or elapsed >= seconds or registry.draining:
+            if lease.driver is SessionDriver.AGENT or elapsed >= seconds or registry.draining:
                 return lease
             await registry.controls.wait_for_change(
                 context.principal, session_id, seconds=min(PROGRESS_SECONDS, seconds - elapsed)
             )
             if context.caller is not None and context.caller.wants_progress:
-                words = "has control" if lease.driver is Driver.HUMAN else "is asked"
+                words = "has control" if lease.driver is SessionDriver.HUMAN else "is asked"
                 await context.caller.progress(clock.now() - begin, seconds, f"A person {words}")
 
-    def _outcome(
-        self, session: LiveSession, content: JSON, lease: ControlLease
-    ) -> Outcome:
-        if lease.driver is not Driver.AGENT:
+    def _outcome(self, session: LiveSession, content: JSON, lease: ControlLease) -> Outcome:
+        if lease.driver is not SessionDriver.AGENT:
             return Outcome(content, session.summary())
         delivery = take_notices(session, *session.bindings.values())
         if delivery is None:
@@ -117,9 +115,9 @@ class ControlTools:
 
 
 def _next_step(lease: ControlLease) -> str:
-    if lease.driver is Driver.REQUESTED:
+    if lease.driver is SessionDriver.REQUESTED:
         return "Nobody came yet. Tell the user the address; call this again to wait on, or go on alone."
-    if lease.driver is Driver.HUMAN:
+    if lease.driver is SessionDriver.HUMAN:
         return "A person has control. Call this again to wait for the end."
     return "Go on. Look at the page again before you act."
 

@@ -16,8 +16,10 @@ from ....sessions.errors import (
     SessionError,
     StoreUnavailable,
 )
+from ....sessions.journal.entries import control_entry
 from ....sessions.lifecycle import Event, Status
 from ....sessions.live.connector import OPENED_IN_WINDOW
+from ....sessions.live.control_lease import ended_lease, human_lease, renewed_lease
 from ....sessions.live.session import LiveSession
 from ....sessions.live.snapshots import decode_snapshot, encode_snapshot
 from ....sessions.node import Node
@@ -26,14 +28,15 @@ from ....sessions.records import (
     BindingRecord,
     BindingStatus,
     ControlEnd,
-    Driver,
+    ControlLease,
+    SessionDriver,
     SessionRecord,
     SnapshotRecord,
 )
 from ....sessions.services import SessionView, Snapshot
-from ....sessions.transitions.control import ended_lease, human_lease, renewed_lease
 from ....tools.browser.config import BrowserConfig
 from ....tools.browser.connection import BrowserConnection
+from ....tools.browser.human_control import Shown
 from ....tools.browser.service import BrowserService
 from ....tools.processes.ledger import Ledger
 from ...gateway.services import service_of
@@ -61,6 +64,8 @@ class HeldBrowser:
         self.connection = connection
         self.final_snapshot: Snapshot | None = None
         """The snapshot that end() stores; if it is None, end() takes one."""
+        self.shown: Shown | None = None
+        """The pages that the closed window showed last."""
         self.changes: list[str] = []
         """The changes that the person made, as sentences, from end() on."""
         self._newest = newest
@@ -91,7 +96,7 @@ class HeldBrowser:
         """Save the browser, close it, hand the session back to its agent, and pause and release it."""
         snapshot = self.final_snapshot or await self._take_snapshot()
         with anyio.move_on_after(SAVE_SECONDS):
-            self.changes = await self.connection.end_human_control()
+            self.changes = await self.connection.human_control.end(self.shown)
         await self.connection.aclose()
         status = BindingStatus.PAUSED if snapshot is not None else BindingStatus.LOST
         reason = self.connection.reason or "it was not saved"
@@ -146,12 +151,11 @@ async def hold_browser(
         if session.status is not Status.PAUSED:
             session.apply(Event.ADOPTED, cause=CAUSE)
         session.apply(Event.RESUMED, cause=CAUSE)
-        lease = session.record.control
-        if lease.driver is not Driver.HUMAN:
-            lease = human_lease(lease, holder, time.time())
-        await session.save(
-            status=Status.IDLE, status_at=session.record.status_at, due_at=None, control=lease
-        )
+        columns: dict[str, Any] = {"status": Status.IDLE, "due_at": None}
+        columns["status_at"] = session.record.status_at
+        lease = human_lease(session.record.control, holder, time.time(), node=node.id)
+        columns |= _control_of(session, lease)
+        await session.save(**columns)
         async with _connect(caller, node, session, name, browser) as held:
             await held.connection.begin_human_control()
             try:
@@ -237,8 +241,9 @@ def _with_next_connection(binding: BindingRecord) -> BindingRecord:
 async def _pause(session: LiveSession, *, changes: Sequence[str] = (), **records: Any) -> None:
     """Pause and release a session, and end the person's control of it."""
     lease = session.record.control
-    if lease.driver is Driver.HUMAN:
+    if lease.driver is SessionDriver.HUMAN:
         lease = ended_lease(lease, time.time(), ControlEnd.DONE, None, changes)
+        records |= _control_of(session, lease)
     try:
         session.apply(Event.PAUSE_REQUESTED, cause=CAUSE)
         await session.save(
@@ -247,12 +252,17 @@ async def _pause(session: LiveSession, *, changes: Sequence[str] = (), **records
             used_at=session.idle_since,
             due_at=session.deadline(),
             node=None,
-            control=lease,
             **records,
         )
     except SessionBusy:
         # Another process holds the session by now.
         session.released = True
+
+
+def _control_of(session: LiveSession, lease: ControlLease) -> dict[str, Any]:
+    """Return the arguments of LiveSession.save() for a new lease, with its journal entry."""
+    entry = control_entry(session.id, session.record.epoch, session.next_seq(), lease)
+    return {"control": lease, "journal": [entry]}
 
 
 __all__ = ["HeldBrowser", "hold_browser"]

@@ -163,6 +163,7 @@ async def _work_in_window(
                 await _wait_until_closed(window, held_browser, record, url)
             finally:
                 with anyio.CancelScope(shield=True):
+                    held_browser.shown = window.shown
                     held_browser.final_snapshot = await window.final_snapshot()
 
 

@@ -47,6 +47,7 @@ CHANGING: dict[str, JSON] = {
     "session_restart": {},
     "session_bind": {"service": "quick"},
     "session_unbind": {"service": "quick"},
+    "session_request_human": {"reason": "look", "wait_seconds": 0},
     "session_close": {},
 }
 """The tools that change a session, each with arguments."""

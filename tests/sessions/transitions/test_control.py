@@ -20,19 +20,20 @@ from statehold.sessions.errors import (
     StoreUnavailable,
 )
 from statehold.sessions.lifecycle import Event
+from statehold.sessions.live.control_lease import LEASE_SECONDS
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import (
     LOCAL,
     ControlEnd,
-    Driver,
     HistoryFilter,
     JournalKind,
     Principal,
+    SessionDriver,
     Timeouts,
 )
 from statehold.sessions.services import SessionView
-from statehold.sessions.transitions.control import DRAIN_SECONDS, LEASE_SECONDS, REQUEST_SECONDS
+from statehold.sessions.transitions.control import DRAIN_SECONDS, REQUEST_SECONDS
 
 PERSON = "ada at the console"
 
@@ -273,9 +274,7 @@ async def test_control_outlives_the_process_and_so_does_its_notice(build: Build,
         with pytest.raises(HumanInControl):
             await engine.count(session.id)
         await engine.registry.controls.renew(LOCAL, session.id, epoch)
-        await engine.registry.controls.give_back(
-            LOCAL, session.id, epoch, end=ControlEnd.COULD_NOT
-        )
+        await engine.registry.controls.give_back(LOCAL, session.id, epoch, end=ControlEnd.COULD_NOT)
     async with build(Driven(pause="snapshot"), folder=tmp_path, clock=clock) as engine:
         assert "handed it back: could not do it" in ((await engine.call(session.id)).notice or "")
     async with build(Driven(pause="snapshot"), folder=tmp_path, clock=clock) as engine:
@@ -321,7 +320,7 @@ async def test_a_request_that_nobody_answers_ends_without_a_notice(build: Build)
         session = await engine.create()
         await engine.registry.controls.request(LOCAL, session.id, "look")
         engine.clock.advance(REQUEST_SECONDS + 1)
-        await engine.until(lambda: session.record.control.driver is Driver.AGENT)
+        await engine.until(lambda: session.record.control.driver is SessionDriver.AGENT)
         assert (await engine.call(session.id)).notice is None
 
 

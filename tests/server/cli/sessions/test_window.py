@@ -299,7 +299,7 @@ def test_person_logs_in_for_the_session_in_a_window(
     caller.call("browser_navigate", url=f"{login_site}/login")
     with window(folder_cli, STATEHOLD, screen.env) as process:
         answer = caller.call("browser_snapshot")
-        assert "session_busy: The session is open in another process (a window" in answer
+        assert "human_in_control: A person has control of the session" in answer
         code, _, err = folder_cli.on("pause")
         assert code == BUSY
         assert "Close the window first." in err
@@ -312,6 +312,8 @@ def test_person_logs_in_for_the_session_in_a_window(
         # The server continues with the session that the window held.
         assert ended(process) == "idle"
     answer = caller.call("browser_tabs", action="list")
+    assert "A person had control of the session for" in answer
+    assert f"The current page was {login_site}/login and is {lab_site.url}/counter." in answer
     assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in answer
     caller.call("browser_tabs", action="select", index=0)
     answer = caller.call("browser_snapshot")

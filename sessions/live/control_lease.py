@@ -1,0 +1,74 @@
+"""The lease by which a person has control of a session: its begin, its renewal and its end, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ..one_line import one_line
+from ..records import ControlEnd, ControlLease, SessionDriver
+from ..views import format_duration
+
+LEASE_SECONDS: Final = 60.0
+"""Seconds for which a person keeps control without a renewal."""
+WORDS: Final = 500
+"""Characters kept of a reason, of a reply, and of the name of a holder."""
+
+_ENDS: Final[Mapping[ControlEnd, str]] = {
+    ControlEnd.DONE: "and handed it back: done",
+    ControlEnd.COULD_NOT: "and handed it back: could not do it",
+    ControlEnd.EXPIRED: "and left without handing it back",
+}
+
+
+def human_lease(
+    lease: ControlLease, holder: str, now: float, *, node: str | None = None
+) -> ControlLease:
+    """Return the lease of a person who takes control now. `node`: the process whose window the person uses."""
+    return ControlLease(
+        driver=SessionDriver.HUMAN,
+        epoch=lease.epoch + 1,
+        holder=one_line(holder)[:WORDS],
+        reason=lease.reason if lease.driver is SessionDriver.REQUESTED else None,
+        since=now,
+        expires_at=now + LEASE_SECONDS,
+        node=node,
+        notice=lease.notice,
+    )
+
+
+def renewed_lease(lease: ControlLease, now: float) -> ControlLease:
+    """Return the lease of a person who is still there."""
+    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS})
+
+
+def ended_lease(
+    lease: ControlLease, now: float, end: ControlEnd, reply: str | None, changes: Sequence[str]
+) -> ControlLease:
+    """Return a lease that ends now, with the notice for the agent if a person drove. `changes` are sentences about what
+    is different since then."""
+    notice = lease.notice
+    if lease.driver is SessionDriver.HUMAN:
+        held = format_duration(max(1, round(now - lease.since)))
+        words = f' with the words "{reply}"' if reply else ""
+        sentence = f"A person had control of the session for {held} {_ENDS[end]}{words}."
+        notice = "\n".join(filter(None, (notice, " ".join([sentence, *changes]))))
+    return ControlLease(
+        epoch=lease.epoch,
+        holder=lease.holder,
+        reason=lease.reason,
+        since=now,
+        end=end,
+        reply=reply,
+        notice=notice,
+    )
+
+
+def is_abandoned(lease: ControlLease, node: str, now: float) -> bool:
+    """Whether a lease of a person ended before `node` claims the session: by its time, or with another process."""
+    if lease.driver is not SessionDriver.HUMAN:
+        return False
+    return (lease.expires_at or 0.0) <= now or lease.node not in (None, node)
+
+
+__all__ = ["LEASE_SECONDS", "WORDS", "ended_lease", "human_lease", "is_abandoned", "renewed_lease"]
