@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import anyio
 
 from ...sessions.errors import ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
 from .errors import BrowserToolFailed
+from .secrets.session import IS_SECRET
 
 if TYPE_CHECKING:
+    from playwright.async_api import Frame
+
     from .session.session import BrowserSession
 
 logger = logging.getLogger("statehold.browser")
 
+READ_SECONDS: Final = 2.0
+"""Seconds that a frame gets to say what stands in its secret fields."""
+_FIELDS: Final = "input, textarea, [contenteditable]"
+_SECRET_TEXTS: Final = f"""elements => elements.filter({IS_SECRET}).map(
+  element => String(element.value ?? element.textContent).slice(0, 1000))"""
 LISTED: Final = 5
 """Addresses, and files, that are named; of more only the number is told."""
 
@@ -57,6 +68,7 @@ class HumanControl:
         session = self._session
         (before, names), self._before = self._before, None
         session.forget_events()
+        await self._hide_secret_fields()
         changes = [
             *self._describe_tabs(before, shown or self._shown()),
             *_describe_files(sorted(set(await session.files.names()) - names)),
@@ -77,6 +89,20 @@ class HumanControl:
                 session.add_event("The recording of steps ended when a person took control.")
         except BrowserToolFailed as error:
             raise ServiceUnavailable(str(error)) from None
+
+    async def _hide_secret_fields(self) -> None:
+        """Hide the texts that stand in secret fields, as if the agent had typed them."""
+
+        async def read(frame: Frame) -> None:
+            with anyio.move_on_after(READ_SECONDS), suppress(Exception):
+                for text in await frame.locator(_FIELDS).evaluate_all(_SECRET_TEXTS):
+                    self._session.secrets.add(str(text))
+
+        async with anyio.create_task_group() as tasks:
+            for tab in self._session.tabs:
+                if tab.modal_text is None and not tab.crashed:
+                    for frame in tab.page.frames:
+                        tasks.start_soon(read, frame)
 
     def _shown(self) -> Shown:
         tabs = self._session.tabs
