@@ -36,6 +36,7 @@ def settings(headless_shell: str) -> JSON:
         "checkpoint": 0.05,
         "caps": ["devtools", "vision"],
         "save_session": True,
+        "private": True,
     }
     return {"services": {"browser": browser}}
 
