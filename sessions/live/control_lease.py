@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ..attribution import NOTE
 from ..one_line import one_line
 from ..records import ControlEnd, ControlLease, SessionDriver
 from ..views import format_duration
@@ -51,7 +52,7 @@ def ended_lease(
     if lease.driver is SessionDriver.HUMAN:
         held = format_duration(max(1, round(now - lease.since)))
         words = f' with the words "{reply}"' if reply else ""
-        sentence = f"A person had control of the session for {held} {_ENDS[end]}{words}."
+        sentence = f"{NOTE}: a person had control of the session for {held} {_ENDS[end]}{words}."
         notice = "\n".join(filter(None, (notice, " ".join([sentence, *changes]))))
     return ControlLease(
         epoch=lease.epoch,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
+from ...sessions.attribution import attribute_text
 from ...sessions.errors import ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
 from .errors import BrowserToolFailed
@@ -127,7 +128,8 @@ class HumanControl:
         return sentences or ["The tabs are at the same addresses."]
 
     def _show_address(self, url: str) -> str:
-        return to_line(self._session.secrets.named.mask(url), ADDRESS) or "none"
+        address = to_line(self._session.secrets.named.mask(url), ADDRESS)
+        return attribute_text(address, "page") or "none"
 
 
 def _describe_files(new_names: Sequence[str]) -> list[str]:

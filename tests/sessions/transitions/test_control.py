@@ -90,7 +90,7 @@ async def test_calls_are_refused_until_the_hand_back_which_tells_the_changes(bui
         answer = await engine.call(session.id)
         assert answer.payload["structuredContent"]["count"] == 42
         assert answer.notice == (
-            "A person had control of the session for 30 seconds and handed it back: done with the words "
+            "Note from Statehold: a person had control of the session for 30 seconds and handed it back: done with the words "
             '"logged in". The count is 41.'
         )
         assert (await engine.call(session.id)).notice is None
@@ -278,7 +278,7 @@ async def test_control_outlives_the_process_and_so_does_its_notice(build: Build,
     async with build(Driven(pause="snapshot"), folder=tmp_path, clock=clock) as engine:
         assert "handed it back: could not do it" in ((await engine.call(session.id)).notice or "")
     async with build(Driven(pause="snapshot"), folder=tmp_path, clock=clock) as engine:
-        assert "A person" not in ((await engine.call(session.id)).notice or "")
+        assert "a person" not in ((await engine.call(session.id)).notice or "")
         later = await engine.registry.controls.take(LOCAL, session.id, PERSON)
         assert later.record.control.epoch == epoch + 1
 

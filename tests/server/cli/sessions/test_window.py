@@ -312,7 +312,7 @@ def test_person_logs_in_for_the_session_in_a_window(
         # The server continues with the session that the window held.
         assert ended(process) == "idle"
     answer = caller.call("browser_tabs", action="list")
-    assert "A person had control of the session for" in answer
+    assert "Note from Statehold: a person had control of the session for" in answer
     assert f"The current page was {login_site}/login and is {lab_site.url}/counter." in answer
     assert f"- 1: (current) [Counter - Lab]({lab_site.url}/counter)" in answer
     caller.call("browser_tabs", action="select", index=0)
