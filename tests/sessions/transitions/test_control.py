@@ -90,8 +90,8 @@ async def test_calls_are_refused_until_the_hand_back_which_tells_the_changes(bui
         answer = await engine.call(session.id)
         assert answer.payload["structuredContent"]["count"] == 42
         assert answer.notice == (
-            "Note from Statehold: a person had control of the session for 30 seconds and handed it back: done with the words "
-            '"logged in". The count is 41.'
+            "Note from Statehold: a person had control of the session for 30 seconds and handed it back: "
+            'done with the words "logged in". The count is 41.'
         )
         assert (await engine.call(session.id)).notice is None
         assert counter.control == ["begin", "end"]  # pyright: ignore[reportAttributeAccessIssue]
