@@ -8,7 +8,7 @@ import click
 
 from .parser import Command, Number, Word
 
-KINDS: Final = ("call", "transition", "message", "state", "run", "compacted")
+KINDS: Final = ("call", "transition", "message", "state", "run", "control", "compacted")
 POLICIES: Final = ("last_wins", "first_wins", "fail")
 SYSTEMS: Final = ("agentscope", "agno")
 """Systems whose sessions can be imported."""

@@ -124,7 +124,7 @@ class BindingPart(Part):
 
 class EntryPart(Part):
     seq: Annotated[int, Field(ge=1, le=_BIG)]
-    kind: Literal["call", "transition", "message", "state", "run", "compacted"]
+    kind: Literal["call", "transition", "message", "state", "run", "control", "compacted"]
     service: Word | None
     tool: Word | None
     status: Word | None

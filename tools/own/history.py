@@ -25,7 +25,7 @@ def _as_list(value: object) -> object:
 
 Text = Annotated[Plain, Field(min_length=1, max_length=256)]
 Texts = Annotated[list[Text], BeforeValidator(_as_list), Field(max_length=100)]
-Kind = Literal["call", "transition", "message", "state", "run", "compacted"]
+Kind = Literal["call", "transition", "message", "state", "run", "control", "compacted"]
 Role = Annotated[Plain, Field(min_length=1, max_length=64, description="Such as user")]
 RunId = Annotated[
     Plain,

@@ -96,6 +96,8 @@ def _describe_entry(document: dict[str, Any]) -> str:
             return str(document.get("tool") or "run")
         case "transition":
             return f"{document['transition'].get('code')} {document['transition'].get('event')}"
+        case "control":
+            return f"control: {document.get('status')}"
         case _:
             return "compacted"
 
@@ -109,6 +111,9 @@ def _text_of(document: dict[str, Any]) -> str:
             return str(document.get("content"))
         case "transition":
             return str(document["transition"].get("cause") or "")
+        case "control":
+            control = document["control"]
+            return str(control.get("reply") or control.get("reason") or control.get("holder") or "")
         case _:
             return f"{document['compacted'].get('entries')} entries"
 

@@ -166,6 +166,8 @@ def _describe(entry: Mapping[str, Any]) -> str:
         request: Mapping[str, Any] = entry["request"] or {}
         cause = f" ({request['cause']})" if request.get("cause") else ""
         return f"{str(request.get('event')).replace('_', ' ')}{cause}"
+    if entry["kind"] == "control":
+        return f"control: {entry['status']}"
     return str(entry["kind"])
 
 
