@@ -2,6 +2,8 @@
 
 SessionError                    code, message, retryable, recovery, session_id, retry_after
  ├── SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit
+ ├── HumanInControl             a person drives the session; nothing ran
+ ├── ControlRefused             control of the session is another person's, or has ended
  ├── ServiceUnavailable, ServiceNotBound
  ├── CallTimedOut               also when `read_timeout_seconds` of the caller ran out
  ├── ConnectionLost
@@ -26,6 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from ..sessions.errors import (
     CallTimedOut,
     ConnectionLost,
+    ControlRefused,
+    HumanInControl,
     InvalidArgument,
     NameTaken,
     NotAllowed,
@@ -100,7 +104,8 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
     kind.code: kind
     for kind in (
         *(SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed),
-        *(SessionBusy, SessionLimit, ServiceUnavailable, ServiceNotBound, CallTimedOut),
+        *(SessionBusy, HumanInControl, ControlRefused, SessionLimit),
+        *(ServiceUnavailable, ServiceNotBound, CallTimedOut),
         *(ConnectionLost, OutcomeUnknown, StateConflict, StateInvalid, NameTaken),
         *(InvalidArgument, NotAllowed),
     )
@@ -161,6 +166,8 @@ __all__ = [
     "SessionPaused",
     "SessionFailed",
     "SessionBusy",
+    "HumanInControl",
+    "ControlRefused",
     "SessionLimit",
     "ServiceUnavailable",
     "ServiceNotBound",
