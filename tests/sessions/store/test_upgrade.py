@@ -151,6 +151,7 @@ async def test_a_database_of_the_first_release_is_upgraded_with_its_entries(
     with sqlite3.connect(tmp_path / "statehold.db") as connection:
         if not broke_off:
             connection.execute("ALTER TABLE journal DROP COLUMN facts")
+            connection.execute("ALTER TABLE session DROP COLUMN control")
         connection.execute("UPDATE alembic_version SET version_num = '0100'")
     connection.close()
     facts = {"values": {"/count": 1}}
