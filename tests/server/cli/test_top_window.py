@@ -48,7 +48,7 @@ def test_a_person_opens_the_window_of_the_selected_session_and_comes_back(
         terminal.press("o")
         terminal.wait_for_text(OPEN)
         refused = commands("call", "shop", "browser_snapshot")
-        assert "open in another process (a window" in refused.stderr
+        assert "A person has control of the session" in refused.stderr
         screen.focus()
         screen.keys("ctrl+shift+w")
         wait_for_screen(terminal, 2)
