@@ -154,14 +154,14 @@ class FastPath:
         return None if era is None else (era, PlainRequest(head, scope, receive, send))
 
     async def _respond(self, response: CallResponse) -> None:
+        context, is_delivered = response.create_context(), False
         self._open_calls[response] = None
         self._call_opened.set()
-        is_delivered = False
         try:
             answer: JSON | ErrorData | None = None
             with response.scope:
                 try:
-                    answer = await self._server.call(response.context)
+                    answer = await self._server.call(context)
                 except MCPError as error:
                     answer = error.error
             if answer is not None:
@@ -176,7 +176,7 @@ class FastPath:
             raise
         finally:
             if not is_delivered:
-                self._server.return_notice(response.context)
+                self._server.return_notice(context)
             del self._open_calls[response]
             response.end()
 

@@ -55,7 +55,7 @@ class CallResponse:
     """The response to one tool call. It lives until end(), and is the SDK's DispatchContext of the call.
 
     Any task may send notifications; those after the answer are dropped. `scope` is the cancel scope of the call: a cancelled
-    call is answered with `cancel_error`, or not at all if that is None. `context` is the SDK's context of the request.
+    call is answered with `cancel_error`, or not at all if that is None.
     """
 
     transport = _TRANSPORT
@@ -70,8 +70,23 @@ class CallResponse:
         self.is_watched = False
         self.scope = anyio.CancelScope()
         self.cancel_error: ErrorData | None = None
+        self._call = call
+        self._connection = connection
+        self._progress_token = call.progress_token
+        self._stream: anyio.Lock | None = None
+        """The lock of the event stream; None until the first event, which makes the response a stream."""
+        self._written_at = self.started_at
+        self._watch_end: anyio.Event | None = None
+        self._is_ended = False
+
+    def create_context(self) -> RequestContext:
+        """Return the SDK's context of the request.
+
+        It refers to the response. A reference back would leave both, with the request, to the garbage collector.
+        """
+        call, connection = self._call, self._connection
         meta = call.typed_meta
-        self.context: RequestContext = RequestContext(
+        return RequestContext(
             session=ServerSession(self, connection, request_meta=meta),
             lifespan_context=cast("Any", {}),
             protocol_version=connection.protocol_version,
@@ -79,14 +94,8 @@ class CallResponse:
             params=call.params,
             request_id=call.id,
             meta=meta,
-            request=Request(request.scope),
+            request=Request(self.request.scope),
         )
-        self._progress_token = call.progress_token
-        self._stream: anyio.Lock | None = None
-        """The lock of the event stream; None until the first event, which makes the response a stream."""
-        self._written_at = self.started_at
-        self._watch_end: anyio.Event | None = None
-        self._is_ended = False
 
     @property
     def can_send_request(self) -> bool:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
+import weakref
 from typing import Any
 
 import pytest
 from mcp import Client, MCPError
+from starlette.types import Message
 from support.gateway_process import JSON, Way, structured, text_of
 from support.own_results import check_own_result
 
 from statehold.client.results import CallResult
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.response import encode
+from statehold.server.http.request import PlainRequest, ToolCall
+from statehold.server.http.response import CallResponse, encode
 from statehold.server.protocol.results import service_result
 from statehold.server.protocol.server import StateholdServer
+from statehold.server.sdk.access import request_connection
 from statehold.sessions.calls.request import CallAnswer
 
 
@@ -115,3 +120,24 @@ async def test_a_pinned_session_offers_no_tool_that_means_nothing_there(
         assert tool not in names
         with pytest.raises(MCPError, match="Unknown tool"):
             await client.call_tool(tool, {})
+
+
+async def test_a_response_needs_no_garbage_collector() -> None:
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        pass
+
+    request = PlainRequest({}, {"type": "http", "headers": []}, receive, send)
+    gc.disable()
+    try:
+        connection = request_connection("2026-07-28", b"{}")
+        response = CallResponse(request, ToolCall(1, {"name": "inc"}, {}), connection)
+        context = response.create_context()
+        response.end()
+        reference = weakref.ref(response)
+        del response, context
+        assert reference() is None
+    finally:
+        gc.enable()
