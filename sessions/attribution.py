@@ -31,6 +31,9 @@ BLOCK: Final = 1 << 16
 LONGEST: Final = 256
 """Upper bound of the characters of an imitation in a skeleton."""
 
+SHORTEST: Final = len("notefromstatehold")
+"""Characters of the shortest imitation in ASCII."""
+
 LAST_WORDS: Final = "; it last said: "
 """Separates our reason for a loss from the last words of the server, which a note of ours does not repeat."""
 
@@ -139,6 +142,8 @@ def attribute(
 
     `readings` are the orders in which a client may show them one after the other, as indices; without any, as they stand.
     """
+    if sum(map(len, texts)) < SHORTEST and all(map(str.isascii, texts)):
+        return list(texts)
     readings = tuple(readings) or (range(len(texts)),)
     places: list[set[int]] = [set() for _ in texts]
     for version in _versions(texts):
@@ -159,7 +164,7 @@ def attribute(
 def _versions(texts: Sequence[str]) -> list[Sequence[str]]:
     """Return the texts as people see them, and as models read them; a character has the same place in both."""
     # A search in ASCII would take four times as long as the rest.
-    if any(not text.isascii() and _TAG.search(text) for text in texts):
+    if not all(map(str.isascii, texts)) and any(map(_TAG.search, texts)):
         return [texts, [text.translate(_TAGS) for text in texts]]
     return [texts]
 
@@ -200,9 +205,11 @@ def attribute_text(text: str, author: str) -> str:
 def attribute_value(value: Any, author: str) -> Any:
     """Return a JSON value whose texts and names are attributed, and no name of which is that of our notice."""
     try:
-        text = _JSON_ESCAPES.sub(" ", orjson.dumps(value).decode())
+        text = orjson.dumps(value).decode()
     except (orjson.JSONEncodeError, RecursionError):
         return _attribute_members(value, author)
+    if "\\" in text:
+        text = _JSON_ESCAPES.sub(" ", text)
     for (version,) in _versions([text]):
         outline = _outline(version)
         if _NOTE_OUTLINE.search(outline) or _MEMBER_OUTLINE in outline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any, Final, cast
 
 from ...sessions.attribution import attribute, attribute_text, attribute_value
@@ -19,6 +19,9 @@ _SHOWN: Final = frozenset({"text", "name", "title", "description", "systemPrompt
 """Members of content blocks, resources and prompts that clients show."""
 _DESCRIPTIONS: Final = frozenset({"title", "description"})
 """Those of things that are called by their names, and of schemas."""
+_CONTAINERS: Final = (dict, list)
+_NOT_SHOWN: Final = frozenset({"_meta", "structuredContent"})
+"""Members without texts of content blocks; structured content is attributed as a whole."""
 _NAMED: Final = frozenset({"tools", "prompts", "arguments"}) | _DATA
 
 
@@ -40,7 +43,7 @@ def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
     if depth == 0:
         return
     for name, child in fields.items():
-        if isinstance(child, dict | list) and name not in _DATA and name != "_meta":
+        if isinstance(child, _CONTAINERS) and name not in _DATA and name != "_meta":
             strip_our_meta(child, depth - 1)
 
 
@@ -49,12 +52,13 @@ def attribute_notes(result: JSON, service: str) -> None:
 
     The texts of the content count as one text, since a note may be spread over them.
     """
-    places = list(_texts_of(result))
+    places = _texts_of(result, _SHOWN, DEPTH)
     texts = attribute([place[name] for place, name in places], service, _readings(places))
     for (place, name), text in zip(places, texts, strict=True):
         place[name] = text
-    if isinstance(result.get("structuredContent"), dict | list | str):
-        result["structuredContent"] = attribute_value(result["structuredContent"], service)
+    structured_content = result.get("structuredContent")
+    if isinstance(structured_content, dict | list | str):
+        result["structuredContent"] = attribute_value(structured_content, service)
 
 
 def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
@@ -62,6 +66,8 @@ def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
 
     Such a member is its text; clients may show or omit the other members.
     """
+    if len(places) < 2:
+        return ()
     with_text = {id(place) for place, name in places if name == "text"}
     members = {name for _, name in places if name != "text"}
     readings: list[Sequence[int]] = [range(len(places))]
@@ -74,20 +80,20 @@ def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
     return dict.fromkeys(map(tuple, readings))
 
 
-def _texts_of(
-    fields: JSON, shown: Set[str] = _SHOWN, depth: int = DEPTH
-) -> Iterator[tuple[JSON, str]]:
-    """Yield the objects and members of the texts that clients show, in their order."""
+def _texts_of(fields: JSON, shown: Set[str], depth: int) -> list[tuple[JSON, str]]:
+    """Return the objects and members of the texts that clients show, in their order."""
+    places: list[tuple[JSON, str]] = []
     for name, child in fields.items():
         if isinstance(child, str):
             if name in shown:
-                yield fields, name
-        elif depth and name not in ("_meta", "structuredContent"):
+                places.append((fields, name))
+        elif depth and isinstance(child, _CONTAINERS) and name not in _NOT_SHOWN:
             inner = _DESCRIPTIONS if name in _NAMED else shown
-            items = cast("list[object]", child) if isinstance(child, list) else [child]
+            items = cast("list[object]", child if isinstance(child, list) else [child])
             for item in items:
                 if isinstance(item, dict):
-                    yield from _texts_of(cast(JSON, item), inner, depth - 1)
+                    places += _texts_of(cast(JSON, item), inner, depth - 1)
+    return places
 
 
 def attribute_question(service: str, method: object, params: Any) -> None:
