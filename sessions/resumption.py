@@ -20,7 +20,7 @@ from .calls.deadline import end_with_session
 from .calls.receipts import Operation, RunningOperations, close_receipt
 from .core import Core
 from .errors import OutcomeUnknown, SessionError, StoreUnavailable
-from .journal.entries import cap_json, shorten_result, status_of
+from .journal.entries import cap_json, excerpt, status_of
 from .json_codec import loads
 from .live.bindings import is_orphan, is_resumable
 from .live.connection import LiveConnection
@@ -205,7 +205,7 @@ class InterruptedCalls:
             update={
                 "status": status_of(outcome),
                 "ended_at": now,
-                "result": loads(cap_json(shorten_result(outcome, redactor), limit))
+                "result": loads(cap_json(excerpt(outcome).shorten(redactor), limit))
                 if is_result
                 else None,
                 "error": None if is_result else RESTARTED,

@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from ..core import Core
 from ..errors import SessionBusy, StateConflict
-from ..journal.entries import CallEntry
+from ..journal.entries import CallEntry, excerpt
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.bindings import has_orphans
 from ..live.directory import Directory
@@ -177,7 +177,9 @@ class States:
             now,
             now,
             session.generation,
-            ToolResult({"content": [{"type": "text", "text": f"version {newer.version}"}]}),
+            excerpt(
+                ToolResult({"content": [{"type": "text", "text": f"version {newer.version}"}]})
+            ),
             None,
             in_run.run,
             core.policy.journal_bytes,

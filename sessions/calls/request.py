@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core import Core
-from ..journal.entries import CallEntry
+from ..journal.entries import CallEntry, excerpt
 from ..json_codec import JSON
 from ..live.session import Binding, LiveSession
 from ..policy import Policy
@@ -129,7 +129,7 @@ class Call:
             started_at,
             ended_at,
             self.binding.record.generation,
-            outcome,
+            excerpt(outcome) if isinstance(outcome, ToolResult) else outcome,
             request.operation_id,
             request.run,
             core.policy.journal_bytes,

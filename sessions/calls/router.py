@@ -24,7 +24,7 @@ from ..errors import (
     SessionError,
     StoreUnavailable,
 )
-from ..journal.entries import excerpt, status_of
+from ..journal.entries import status_of
 from ..json_codec import JSON
 from ..live.connection import LiveConnection
 from ..live.session import Binding, LiveSession
@@ -251,9 +251,8 @@ class Router:
         core = self._core
         if core.policy.journal_calls:
             ended_at = call.ended_at or core.clock.now()
-            journal_outcome = excerpt(outcome) if isinstance(outcome, ToolResult) else outcome
             try:
-                entry = call.entry(core, started_at, ended_at, journal_outcome)
+                entry = call.entry(core, started_at, ended_at, outcome)
                 owner, quota = call.session.record.owner, self._registry.quota
                 if not quota.room(owner):
                     entry.withhold()

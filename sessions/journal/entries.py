@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -15,12 +15,12 @@ from anyio import CapacityLimiter, to_thread
 
 from ..concurrency import BackgroundTasks
 from ..errors import SessionError
-from ..json_codec import dumps, loads, room_left
+from ..json_codec import JSON, dumps, loads, room_left
 from ..records import ControlLease, JournalKind, JournalRecord
 from ..services import ToolResult, ToolSpec
 from .facts import write_facts
 from .redaction import REDACTED, Redactor
-from .secret_texts import LEVELS, SLACK, SecretTexts, texts_under
+from .secret_texts import SLACK, SecretTexts, texts_under
 
 TEXT = 500
 """Characters kept of each text of a result."""
@@ -46,8 +46,6 @@ WITHHELD = '{"withheld":true}'
 """Arguments whose secrets could not be found within the bounds of time and size."""
 NO_SECRETS = SecretTexts(())
 _texts_lock = Lock()
-_CUT = "statehold/cut"
-"""The member of an excerpt() for what shorten_result() could not find out from it."""
 
 
 def cap_json(value: object, limit: int) -> str:
@@ -99,71 +97,63 @@ def _request(
     return _truncate(text, limit, len(whole))
 
 
-def excerpt(result: ToolResult) -> ToolResult:
-    """Return the part of a result that shorten_result() reads, so that the rest need not be held until then."""
-    payload = result.payload
-    content = [
-        {"text": block} if isinstance(block, str) else block for block in _first_blocks(payload)
-    ]
-    outcome = {"isError": payload.get("isError"), "resultType": payload.get("resultType")}
-    shown = {"content": content, **outcome, _CUT: _extent(payload)}
-    return ToolResult(shown, result.secrets, facts=result.facts)
+@dataclass(slots=True)
+class Excerpt:
+    """The part of a result that its entry shows, so that the rest need not be held until the entry is written."""
+
+    status: str
+    is_error: bool
+    blocks: list[str | dict[str, str | None]]
+    """The beginnings of the first texts, and the types and addresses of other blocks."""
+    extent: dict[str, Any]
+    """The lengths of the texts that are cut (`cut`), by their positions, and the number of further blocks (`left_out`)."""
+    secrets: Sequence[str] | None
+    facts: JSON | None
+    """See ToolResult."""
+
+    def shorten(self, redactor: Redactor, secrets: SecretTexts = NO_SECRETS) -> dict[str, Any]:
+        """Return the result as the journal keeps it. `secrets` are those of the arguments, which results often repeat."""
+
+        def show(text: str) -> str:
+            return redactor.beginning(secrets.hide(text, was_cut=len(text) == TEXT + SLACK), TEXT)
+
+        content = [
+            show(block)
+            if isinstance(block, str)
+            else {key: value and show(value) for key, value in block.items()}
+            for block in self.blocks
+        ]
+        return {"content": content, "is_error": self.is_error, **self.extent}
 
 
-def shorten_result(
-    result: ToolResult, redactor: Redactor, secrets: SecretTexts = NO_SECRETS
-) -> dict[str, Any]:
-    """Return a result as the journal keeps it: the beginnings of its texts, and types and addresses of other blocks.
-
-    `cut` has the lengths of the texts that were cut, by their positions, and `left_out` the number of further blocks.
-    `secrets` are secrets of the arguments, which results often repeat.
-    """
-
-    def show(text: str) -> str:
-        return redactor.beginning(secrets.hide(text, was_cut=len(text) == TEXT + SLACK), TEXT)
-
-    blocks = [
-        show(block)
-        if isinstance(block, str)
-        else {key: value and show(value) for key, value in block.items()}
-        for block in _first_blocks(result.payload)
-    ]
-    extent = result.payload.get(_CUT)
-    extent = _extent(result.payload) if extent is None else extent
-    return {"content": blocks, "is_error": result.is_error, **extent}
+def excerpt(result: ToolResult) -> Excerpt:
+    """Return the part of a result that its journal entry shows."""
+    content = result.payload.get("content")
+    all_blocks = cast("list[object]", content) if isinstance(content, list) else []
+    blocks: list[str | dict[str, str | None]] = []
+    lengths: dict[str, int] = {}
+    for number, block in enumerate(all_blocks[:BLOCKS]):
+        fields = cast("dict[str, object]", block) if isinstance(block, dict) else {}
+        text = fields.get("text")
+        if not isinstance(text, str):
+            blocks.append(_reference(fields))
+            continue
+        blocks.append(text[: TEXT + SLACK])
+        if len(text) > TEXT:
+            lengths[str(number)] = len(text)
+    extent: dict[str, Any] = {"cut": lengths} if lengths else {}
+    if len(all_blocks) > BLOCKS:
+        extent["left_out"] = len(all_blocks) - BLOCKS
+    return Excerpt(status_of(result), result.is_error, blocks, extent, result.secrets, result.facts)
 
 
-def _extent(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lengths of the texts of a result that are cut, and the number of blocks that are left out, if any."""
-    content = payload.get("content")
-    blocks = cast("list[Any]", content) if isinstance(content, list) else []
-    cut = {
-        str(number): len(text)
-        for number, block in enumerate(blocks[:BLOCKS])
-        if isinstance(block, dict)
-        and isinstance(text := cast("dict[str, Any]", block).get("text"), str)
-        and len(text) > TEXT
+def _reference(fields: Mapping[str, object]) -> dict[str, str | None]:
+    """Return the type and the address of a block without text."""
+    named = {key: fields.get(key) for key in ("type", "uri") if key in fields or key == "type"}
+    return {
+        key: value[: TEXT + SLACK] if isinstance(value, str) else None
+        for key, value in named.items()
     }
-    left_out = len(blocks) - BLOCKS
-    return {**({"cut": cut} if cut else {}), **({"left_out": left_out} if left_out > 0 else {})}
-
-
-def _first_blocks(payload: Mapping[str, Any]) -> Iterator[str | dict[str, str | None]]:
-    """Yield the first blocks of a result: the beginnings of their texts, types and addresses of other blocks."""
-    blocks = payload.get("content")
-    for block in cast("list[Any]", blocks)[:BLOCKS] if isinstance(blocks, list) else ():
-        entry = cast("dict[str, Any]", block) if isinstance(block, dict) else {}
-        text = entry.get("text")
-        if isinstance(text, str):
-            yield text[: TEXT + SLACK]
-        else:
-            named = {
-                key: entry.get(key) for key in ("type", "uri") if key in entry or key == "type"
-            }
-            yield {
-                key: value[: TEXT + SLACK] if isinstance(value, str) else None
-                for key, value in named.items()
-            }
 
 
 @dataclass(slots=True)
@@ -173,7 +163,7 @@ class CallEntry:
     A change of the state is written like a call, of the kind `state`.
 
     It costs next to nothing until `redact` or `values` is called, which may be in another thread. Until then it holds on to
-    the arguments of the call and to the given result; an excerpt() of the result suffices.
+    the arguments of the call.
     """
 
     session_id: str
@@ -186,7 +176,7 @@ class CallEntry:
     started_at: float
     ended_at: float | None
     generation: int
-    outcome: ToolResult | BaseException | None
+    outcome: Excerpt | BaseException | None
     operation_id: str | None
     run: str | None
     limit: int
@@ -196,6 +186,8 @@ class CallEntry:
     kind: JournalKind = field(default=JournalKind.CALL, kw_only=True)
     _texts: tuple[str, str | None, str | None, str | None] | None = field(default=None, init=False)
     """Request, result, error and facts, once they are computed."""
+    _room: int | None = field(default=None, init=False)
+    """SMALL less the characters and members of arguments and result, once they are counted; negative if it is used up."""
 
     def values(self) -> dict[str, Any]:
         """Return the fields of the entry: capped, and without secrets. Request, result and facts are JSON already."""
@@ -203,6 +195,7 @@ class CallEntry:
             self.redact()
         assert self._texts is not None
         request, result, error, facts = self._texts
+        outcome = self.outcome
         return {
             "session_id": self.session_id,
             "seq": self.seq,
@@ -210,7 +203,7 @@ class CallEntry:
             "epoch": self.epoch,
             "service": self.service,
             "tool": self.tool,
-            "status": STARTED if self.outcome is None else status_of(self.outcome),
+            "status": outcome.status if isinstance(outcome, Excerpt) else _status_without(outcome),
             "run": self.run,
             "role": None,
             "operation_id": self.operation_id,
@@ -228,14 +221,14 @@ class CallEntry:
         return self._texts is not None or self._room_left() >= 0
 
     def _room_left(self) -> int:
-        """Return SMALL less its characters and members; a negative number once it is used up."""
-        room = room_left(self.arguments, SMALL, levels=LEVELS)
-        if isinstance(self.outcome, ToolResult):
-            room -= sum(len(block) for block in _first_blocks(self.outcome.payload))
-            room -= sum(map(len, self.outcome.secrets or ()))
-            if self.outcome.facts is not None:
-                room = room_left(self.outcome.facts, room, levels=LEVELS)
-        return room
+        if self._room is None:
+            room, outcome = room_left(self.arguments, SMALL), self.outcome
+            if isinstance(outcome, Excerpt):
+                room -= sum(map(len, outcome.blocks)) + sum(map(len, outcome.secrets or ()))
+                if outcome.facts is not None:
+                    room = room_left(outcome.facts, room)
+            self._room = room
+        return self._room
 
     def approximate_bytes(self) -> int:
         """Return about the bytes that it takes in the store."""
@@ -267,8 +260,8 @@ class CallEntry:
     def _outcome_texts(self, secrets: SecretTexts) -> tuple[str | None, str | None, str | None]:
         """Return the result, the error and the facts of the call."""
         outcome, limit, redactor = self.outcome, self.limit, self.redactor
-        if isinstance(outcome, ToolResult):
-            result = cap_json(shorten_result(outcome, redactor, secrets), limit)
+        if isinstance(outcome, Excerpt):
+            result = cap_json(outcome.shorten(redactor, secrets), limit)
             facts = outcome.facts
             return result, None, None if facts is None else write_facts(facts, redactor, secrets)
         if isinstance(outcome, SessionError):
@@ -276,7 +269,7 @@ class CallEntry:
         return None, None, None
 
     def _secrets(self) -> SecretTexts:
-        if isinstance(self.outcome, ToolResult) and self.outcome.secrets is not None:
+        if isinstance(self.outcome, Excerpt) and self.outcome.secrets is not None:
             return SecretTexts(self.outcome.secrets)
         if self.spec is None or not self.spec.secret:
             return NO_SECRETS
@@ -399,7 +392,14 @@ def status_of(outcome: ToolResult | BaseException) -> str:
         if outcome.input_required:
             return INPUT_REQUIRED
         return "error" if outcome.is_error else "ok"
-    return outcome.code if isinstance(outcome, SessionError) else "cancelled"
+    return _status_without(outcome)
+
+
+def _status_without(error: BaseException | None) -> str:
+    """Return the outcome of a call without a result, None while it runs."""
+    if error is None:
+        return STARTED
+    return error.code if isinstance(error, SessionError) else "cancelled"
 
 
 THREADS: Final = 2
@@ -456,6 +456,7 @@ class Redactions:
 
 __all__ = [
     "CallEntry",
+    "Excerpt",
     "INPUT_REQUIRED",
     "OVERHEAD",
     "RUNNING",
@@ -466,7 +467,6 @@ __all__ = [
     "excerpt",
     "message_entry",
     "run_entry",
-    "shorten_result",
     "status_of",
     "transition_entry",
 ]

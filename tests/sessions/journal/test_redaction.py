@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.sessions.journal.entries import CallEntry, transition_entry
+from statehold.sessions.journal.entries import CallEntry, excerpt, transition_entry
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.services import ToolResult
 
@@ -84,7 +84,7 @@ def test_a_secret_is_replaced_whatever_is_around_it(
 def call_of(arguments: dict[str, Any], outcome: ToolResult | None = None) -> CallEntry:
     fields = {"session_id": "s", "node": "n", "epoch": 1, "seq": 1, "service": "s", "tool": "t"}
     times = {"started_at": 1.0, "ended_at": 2.0, "generation": 1, "operation_id": None, "run": None}
-    limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": outcome}
+    limits = {"limit": 1_000_000, "redactor": REDACTOR, "outcome": outcome and excerpt(outcome)}
     return CallEntry(arguments=arguments, **{**fields, **times, **limits})  # pyright: ignore[reportArgumentType]
 
 
@@ -275,7 +275,7 @@ def test_no_secret_is_in_what_the_journal_writes(text: str, secret: str) -> None
     }
     result = ToolResult({"content": [{"type": "text", "text": text}]})
     written = [
-        CallEntry(**call, outcome=result).record(),
+        CallEntry(**call, outcome=excerpt(result)).record(),
         CallEntry(**call, outcome=ServiceUnavailable(f"It said: {text}")).record(),
         transition_entry(
             **common, at=1.0, code="T14", event="lost", source="idle", target="error", cause=text

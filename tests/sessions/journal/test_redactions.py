@@ -13,7 +13,7 @@ from support.engine import Build, Engine
 
 from statehold.sessions.calls.request import Request
 from statehold.sessions.journal import entries
-from statehold.sessions.journal.entries import CallEntry
+from statehold.sessions.journal.entries import CallEntry, excerpt
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.records import LOCAL, HistoryFilter, JournalKind, JournalRecord, Principal
 from statehold.sessions.services import ToolResult
@@ -157,5 +157,5 @@ def test_a_text_too_long_to_search_is_left_out() -> None:
 def _entry(
     arguments: dict[str, Any], outcome: ToolResult, redactor: Redactor | None = None
 ) -> CallEntry:
-    head = ("s", "n", 1, 1, "counter", "inc", arguments, 1.0, 2.0, 1, outcome, None, None, 4096)
-    return CallEntry(*head, redactor or Redactor())
+    head = ("s", "n", 1, 1, "counter", "inc", arguments, 1.0, 2.0, 1, excerpt(outcome))
+    return CallEntry(*head, None, None, 4096, redactor or Redactor())
