@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-from .calls.deadline import end_with_session
+from .calls.deadline import EndedWithSession, end_error, end_with_session
 from .calls.receipts import Operation, RunningOperations, close_receipt
 from .core import Core
 from .errors import OutcomeUnknown, SessionError, StoreUnavailable
@@ -180,6 +180,8 @@ class InterruptedCalls:
         try:
             with anyio.move_on_after(seconds), end_with_session(session):
                 outcome = await resumption.interrupted_result(operation.id)
+        except EndedWithSession:
+            outcome = end_error(session)
         except SessionError as error:
             outcome = error
         finally:

@@ -243,25 +243,38 @@ def enforce_deadline(
     questions: QuestionOrigin | None = None,
     operation_id: str | None = None,
     wants_facts: bool = False,
+    session: LiveSession | None = None,
 ) -> Generator[CallContext]:
     """Cancel the block after `seconds`. The time of questions asked through the yielded context does not count.
 
-    The tool's progress is added to the progress that `waiting` reported.
+    The tool's progress is added to the progress that `waiting` reported. With `session`, the block ends at the latest with
+    the session.
 
     Raises:
         TimeoutError: the block took too long.
         SessionError: the call was ended while its caller was asked.
+        EndedWithSession: the session or the process ends.
     """
     scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
     deadline_context = DeadlineContext(ctx, scope, waiting, questions, operation_id, wants_facts)
+    calls = set[anyio.CancelScope]() if session is None else session.calls
     with scope:
+        calls.add(scope)
         try:
             yield deadline_context
         finally:
+            calls.discard(scope)
             if questions is not None:
                 questions[0].close(deadline_context)
-    if scope.cancelled_caught:
-        raise deadline_context.error or TimeoutError
+    if not scope.cancelled_caught:
+        return
+    if deadline_context.error is None and scope.deadline > anyio.current_time():
+        raise EndedWithSession
+    raise deadline_context.error or TimeoutError
+
+
+class EndedWithSession(Exception):
+    """Raised when a block was cancelled because its session or the process ends; see end_error()."""
 
 
 @contextmanager
@@ -269,7 +282,7 @@ def end_with_session(session: LiveSession) -> Generator[None]:
     """Cancel the block when the session is closed or the process ends.
 
     Raises:
-        OutcomeUnknown, SessionClosed: the block was cancelled for that reason.
+        EndedWithSession: the block was cancelled for that reason.
     """
     with anyio.CancelScope() as scope:
         session.calls.add(scope)
@@ -277,18 +290,29 @@ def end_with_session(session: LiveSession) -> Generator[None]:
             yield
         finally:
             session.calls.discard(scope)
-    if not scope.cancelled_caught:
-        return
+    if scope.cancelled_caught:
+        raise EndedWithSession
+
+
+def end_error(session: LiveSession) -> SessionError:
+    """Return the error of a call that ended with its session."""
     if session.fenced:
-        raise OutcomeUnknown("Another process took the session over during the call.")
+        return OutcomeUnknown("Another process took the session over during the call.")
     if session.has_human_driver:
-        raise OutcomeUnknown(
+        return OutcomeUnknown(
             "A person took control of the session during the call.", session_id=session.id
         )
     if not session.ends:
         # Either the process ends, or the lease of this node is over.
-        raise OutcomeUnknown("The server was stopped during the call.", session_id=session.id)
-    raise SessionClosed("The session was closed during the call.", session_id=session.id)
+        return OutcomeUnknown("The server was stopped during the call.", session_id=session.id)
+    return SessionClosed("The session was closed during the call.", session_id=session.id)
 
 
-__all__ = ["DeadlineContext", "WaitProgress", "enforce_deadline", "end_with_session"]
+__all__ = [
+    "DeadlineContext",
+    "EndedWithSession",
+    "WaitProgress",
+    "end_error",
+    "end_with_session",
+    "enforce_deadline",
+]

@@ -30,7 +30,13 @@ from ..live.connection import LiveConnection
 from ..live.session import Binding, LiveSession
 from ..registry import Registry
 from ..services import Answering, CallContext, RequestSender, ToolResult
-from .deadline import WaitProgress, end_with_session, enforce_deadline
+from .deadline import (
+    EndedWithSession,
+    WaitProgress,
+    end_error,
+    end_with_session,
+    enforce_deadline,
+)
 from .idempotency import CallReceipts, IdempotencyGuard, Receipts
 from .notices import CallDeferred, Delivery, accepts_notice, shows_content, take_notices
 from .receipt_memories import ReceiptMemories
@@ -139,19 +145,21 @@ class Router:
         outcome: ToolResult | BaseException = _UNFINISHED
         call.session.activity.begin(call, started_at)
         try:
-            with end_with_session(call.session):
-                try:
-                    outcome = await self._send(call)
-                except (ConnectionLost, OutcomeUnknown) as lost:
-                    if not _may_send_again(call, lost):
-                        raise
-                    call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
-                    outcome = await self._send(call)
+            try:
+                outcome = await self._send(call)
+            except (ConnectionLost, OutcomeUnknown) as lost:
+                if not _may_send_again(call, lost):
+                    raise
+                call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
+                outcome = await self._send(call)
             # Taken before the receipt is written, which keeps the notice for repeats.
             self._take_notice(call, outcome)
             if call.delivery is not None:
                 outcome.notice = call.delivery.text
             return outcome
+        except EndedWithSession:
+            outcome = end_error(call.session)
+            raise outcome from None
         except BaseException as error:
             outcome = error
             raise
@@ -166,7 +174,8 @@ class Router:
         live = binding.live
         if live is None or not live.usable:
             activity = f"Opening {request.service}"
-            live = await call.waiting.run(activity, partial(self._connect, call))
+            with end_with_session(session):
+                live = await call.waiting.run(activity, partial(self._connect, call))
         seconds = binding.service.call_seconds
         try:
             origin = live.questions, session, request.tool
@@ -177,6 +186,7 @@ class Router:
                 origin,
                 call.stored_operation_id,
                 wants_facts=call.wants_facts(self._core.policy),
+                session=session,
             ) as context:
                 await _acquire_slot(call, live)
                 try:
@@ -206,7 +216,7 @@ class Router:
             ) from None
         if not live.opening_recorded.is_set():
             # Wait until the generation is stored; otherwise a crash hides the loss.
-            with anyio.move_on_after(RECORD_SECONDS):
+            with end_with_session(session), anyio.move_on_after(RECORD_SECONDS):
                 await live.opening_recorded.wait()
         if not self._core.node.may_act():
             # Another node may own the session by now, without the effects of this call.
@@ -298,6 +308,8 @@ class Router:
                     return await connection.request(method, params, deadline_context), session
         except TimeoutError:
             raise _timed_out(session, binding, method) from None
+        except EndedWithSession:
+            raise end_error(session) from None
         finally:
             registry.admission.release(session)
 
