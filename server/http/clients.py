@@ -75,7 +75,7 @@ class Clients:
         self._unread: dict[ClientConnection, _Unread] = {}
         self._bodies: dict[ClientConnection, Hashable] = {}
         """The clients with bytes of bodies, each with its caller."""
-        self._body_totals = Counter[Hashable]()
+        self._body_totals: dict[Hashable, int] = {}
         """The bytes of bodies by caller."""
         self.body_bytes = 0
         """Bytes of the bodies of requests that are not answered yet."""
@@ -187,11 +187,12 @@ class Clients:
         own, totals = client.key(), self._body_totals
         if self._bodies.get(client, own) != own:
             # Its caller is known by now.
-            totals[self._bodies[client]] -= client.body_bytes
-            totals[own] += client.body_bytes
+            counted = client.body_bytes
+            self.release_bodies(client)
+            size += counted
         self._bodies[client] = own
         client.body_bytes += size
-        totals[own] += size
+        totals[own] = totals.get(own, 0) + size
         self.body_bytes += size
         limit = self.settings.body_bytes_total
         while self.body_bytes > limit // (1 + RATIO) and client in self._bodies:
@@ -214,9 +215,9 @@ class Clients:
         """Count the bodies of a client no more: its requests are answered, or its connection is closed."""
         if client in self._bodies:
             key = self._bodies.pop(client)
-            self._body_totals[key] -= client.body_bytes
-            if not self._body_totals[key]:
-                del self._body_totals[key]
+            total = self._body_totals.pop(key) - client.body_bytes
+            if total:
+                self._body_totals[key] = total
             self.body_bytes -= client.body_bytes
             client.body_bytes = 0
 

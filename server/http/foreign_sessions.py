@@ -70,9 +70,9 @@ class ForeignSessions:
         self._own = session_prefix(gateway.node.id)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        node = _node_of(scope) if scope["type"] == "http" else None
         peers = self._gateway.peers
-        if node is None or node == self._own or peers is None:
+        node = None if peers is None or scope["type"] != "http" else _node_of(scope)
+        if peers is None or node is None or node == self._own:
             return self._app(scope, receive, send)
         if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
             return self._app(scope, receive, send)

@@ -43,17 +43,15 @@ class HostCheck:
         return refusal(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        host: bytes | None = None
-        origin: bytes | None = None
-        for name, value in scope["headers"]:
-            if name == b"host":
-                if host is not None:
-                    return PlainTextResponse("More than one Host header", 400)
-                host = value
-            elif name == b"origin":
-                if origin is not None:
-                    return PlainTextResponse("Invalid Origin header", 403)
-                origin = value
+        all_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        headers = dict(all_headers)
+        host, origin = headers.get(b"host"), headers.get(b"origin")
+        if len(headers) < len(all_headers):
+            names = [name for name, _ in all_headers]
+            if names.count(b"host") > 1:
+                return PlainTextResponse("More than one Host header", 400)
+            if names.count(b"origin") > 1:
+                return PlainTextResponse("Invalid Origin header", 403)
         host = b"" if host is None else host.strip(b" \t")
         if host not in self._allowed_hosts and not self._check_host(host):
             return PlainTextResponse("Invalid Host header", 421)

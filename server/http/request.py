@@ -10,7 +10,7 @@ from mcp_types import JSONRPCError, RequestParamsMeta
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, loads
 from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..asgi import replay_messages
 from ..protocol.refusals import invalid_request
@@ -37,7 +37,7 @@ _READ_HEADERS: Final = frozenset(
 _TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
 
 Head = dict[bytes, bytes]
-"""The headers of a POST that the fast path reads. A request with one of them twice has no Head."""
+"""The headers of a POST. A request that has one twice that the fast path reads has no Head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ class ToolCall:
 
 def read_head(scope: Scope) -> Head | None:
     """Return the headers of a POST that may take the fast path, None for any other."""
-    head: Head = {}
-    for name, value in scope["headers"]:
-        if name in _READ_HEADERS or name.startswith(PARAM):
-            if name in head:
-                return None
-            head[name] = value
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    head: Head = dict(headers)
+    if len(head) < len(headers):
+        names = [name for name, _ in headers if name in _READ_HEADERS or name.startswith(PARAM)]
+        if len(set(names)) < len(names):
+            return None
     length = head.get(b"content-length", b"")
     if not length.isdigit() or len(length) > 8 or int(length) > BODY_LIMIT:
         return None
@@ -86,8 +86,7 @@ def read_head(scope: Scope) -> Head | None:
 def parse_message(body: bytes) -> JSON | None:
     """Return the JSON-RPC message of a body, None if the body is not certainly one."""
     try:
-        # Not orjson: it would turn an integer beyond 64 bits into a float.
-        document: object = json.loads(body)
+        document: object = loads(body)
     except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict):
