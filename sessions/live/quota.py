@@ -81,7 +81,7 @@ class Quota:
             self._check_disk()
         if not self._most:
             return
-        usage = self._usage.setdefault(owner, Usage())
+        usage = self._usage_of(owner)
         over = growth > 0 and usage.bytes + growth > self._most
         self._measure_when_due(owner, usage, over=over)
         if over:
@@ -91,7 +91,7 @@ class Quota:
     def count(self, owner: str, growth: int) -> None:
         """Count bytes that a principal stores whatever its budget, because they follow something that has happened."""
         if self._most and growth:
-            usage = self._usage.setdefault(owner, Usage())
+            usage = self._usage_of(owner)
             self._measure_when_due(owner, usage, over=False)
             usage.add(growth)
 
@@ -101,7 +101,7 @@ class Quota:
             return 0
         if not self._most:
             return UNLIMITED
-        return max(0, self._most - self._usage.setdefault(owner, Usage()).bytes)
+        return max(0, self._most - self._usage_of(owner).bytes)
 
     def admit_call(self, owner: str) -> None:
         """Check that a principal may call a service, which adds an entry to the journal.
@@ -113,6 +113,12 @@ class Quota:
         if usage is not None and self._most and usage.bytes > self._most + self._most // SLACK:
             self._measure_when_due(owner, usage, over=True)
             raise self._exceeded(usage)
+
+    def _usage_of(self, owner: str) -> Usage:
+        usage = self._usage.get(owner)
+        if usage is None:
+            usage = self._usage[owner] = Usage()
+        return usage
 
     def _is_disk_low(self) -> bool:
         now = self._core.clock.now()
@@ -132,7 +138,7 @@ class Quota:
 
     def usage(self, owner: str) -> dict[str, Any]:
         """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""
-        usage = self._usage.setdefault(owner, Usage())
+        usage = self._usage_of(owner)
         self._measure_when_due(owner, usage, over=False)
         return {"bytes": usage.bytes, "limit": self._most, "measured_at": usage.measured_at}
 
