@@ -9,6 +9,7 @@ stream in the order of arrival, so that notifications keep their place before th
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -25,15 +26,17 @@ from mcp_types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
+from opentelemetry import trace
 from opentelemetry.context import get_current
+from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.propagate import inject
-from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from ....sessions.json_codec import JSON
 from ...processes.framing import MessageStream
 from ..sdk import ReadStream, WriteStream
 
 _BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+_IS_NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 CANCEL_SECONDS: Final = 5.0
 """Seconds that sending a cancellation may take, as in the SDK."""
 
@@ -176,7 +179,8 @@ def withdraw(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
 
 def is_tracing() -> bool:
     """Whether OpenTelemetry is set up; then the SDK must create a span for each request."""
-    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+    # get_tracer_provider() would look into the environment of the process for each call.
+    return _IS_NAMED or trace._TRACER_PROVIDER is not None  # pyright: ignore[reportPrivateUsage]
 
 
 def with_trace_context(params: JSON) -> JSON:
