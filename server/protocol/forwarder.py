@@ -14,8 +14,6 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavailable
 from ...sessions.json_codec import JSON
-from ...sessions.records import Principal
-from ...tools.catalog import Naming
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.connection import ConnectionEnded, NodeConnection
 from ..cluster.dialer import NodeRefused, NodeUnreachable
@@ -43,6 +41,7 @@ from ..sdk.caller import (
     is_forwarded,
     is_modern,
 )
+from .request_checks import Requester
 
 LEASE_WAIT_SECONDS: Final = 15.5
 """Seconds that a request waits for an owner with a lease that cannot be reached: until it answers, or is declared dead."""
@@ -77,17 +76,9 @@ class Forwarder:
     A forwarded request is never forwarded again. Cancelling run() cancels the request at the owner.
     """
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        principal: Callable[[RequestContext], Principal],
-        pin: Callable[[RequestContext], str | None],
-        naming: Callable[[RequestContext], Naming],
-    ) -> None:
+    def __init__(self, gateway: Gateway, requester: Requester) -> None:
         self._gateway = gateway
-        self._principal = principal
-        self._pin = pin
-        self._naming = naming
+        self._requester = requester
 
     async def run(self, ctx: RequestContext, answer: Callable[[], Awaitable[Any]]) -> Any:
         """Return `answer()`, or the answer of the node that owns the session.
@@ -219,7 +210,7 @@ class Forwarder:
         self, ctx: RequestContext, owner: OwnedByAnotherNode
     ) -> tuple[ForwardedRequest, Assertion]:
         params = dict(ctx.params or {})
-        is_auto = self._naming(ctx) == "auto"
+        is_auto = self._requester.naming(ctx) == "auto"
         caller = Caller(ctx, params)
         if _instance(ctx) is not None:
             # The owner keeps the receipt with the session, where this node finds it if it owns the session later.
@@ -234,7 +225,7 @@ class Forwarder:
         request = ForwardedRequest(
             ctx.method,
             params,
-            self._pin(ctx),
+            self._requester.pin(ctx),
             is_auto,
             ctx.protocol_version,
             caller.capabilities,
@@ -242,7 +233,7 @@ class Forwarder:
             not is_modern(ctx) and ctx.session.can_send_request,
         )
         assertion = Assertion(
-            self._principal(ctx),
+            self._requester.principal(ctx),
             self._gateway.config.namespace,
             owner.session_id or "",
             owner.epoch,
@@ -264,7 +255,7 @@ class Forwarder:
         params = ctx.params or {}
         if ctx.method != "tools/call" or Caller(ctx, params).operation_id is not None:
             return False
-        naming = self._naming(ctx)
+        naming = self._requester.naming(ctx)
         own_tool = self._gateway.tools.own_tool(params["name"], naming)
         if own_tool is not None:
             return own_tool.read_only

@@ -1,4 +1,4 @@
-"""Checks whether the parameters of a client can be passed on to an upstream, and the calls that are ready to run.
+"""Requests of clients: who sent them, whether an upstream can be sent their parameters, and the calls that are ready to run.
 
 A lone surrogate, NaN, infinity, or too deep nesting would make the transport to the upstream fail, and other callers may
 share that transport. Such parameters are refused before the request has an effect.
@@ -13,12 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import orjson
+from mcp.server.auth.middleware.auth_context import get_access_token
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
-from ...sessions.records import Principal
-from ...tools.catalog import CatalogEntry
+from ...sessions.records import LOCAL, Principal
+from ...tools.catalog import CatalogEntry, Naming
 from ...tools.own.definition import OwnTool, ToolContext
+from ..auth.principals import principal_of
+from ..sdk.access import RequestContext
+from ..sdk.caller import AUTO_SCOPE, PIN_SCOPE, PRINCIPAL_SCOPE, is_modern
 from .input_required import STATE
 
 DEPTH: Final = 200
@@ -123,10 +127,43 @@ def named_session(params: Mapping[str, Any]) -> object:
     return cast("JSON", arguments).get("session_id") if isinstance(arguments, dict) else None
 
 
+class Requester:
+    """Finds out from a request who sent it, and how its session is named. It keeps nothing between requests."""
+
+    def __init__(self, pinned_name: str | None, *, auto_session: bool) -> None:
+        self._pinned_name = pinned_name
+        self._auto_session = auto_session
+
+    def principal(self, ctx: RequestContext) -> Principal:
+        forwarded = None if ctx.request is None else ctx.request.scope.get(PRINCIPAL_SCOPE)
+        if forwarded is not None:
+            return forwarded
+        token = get_access_token()
+        return LOCAL if token is None else principal_of(token)
+
+    def pin(self, ctx: RequestContext) -> str | None:
+        """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""
+        if ctx.request is not None:
+            scope = ctx.request.scope
+            name = scope.get(PIN_SCOPE)
+            if isinstance(name, str) or PRINCIPAL_SCOPE in scope:
+                return name
+        return ctx.lifespan_context.get(PIN_SCOPE, self._pinned_name)
+
+    def naming(self, ctx: RequestContext) -> Naming:
+        if self.pin(ctx) is not None:
+            return "pinned"
+        auto = None if ctx.request is None else ctx.request.scope.get(AUTO_SCOPE)
+        if auto is None:
+            auto = self._auto_session and not is_modern(ctx)
+        return "auto" if auto else "explicit"
+
+
 __all__ = [
     "DEPTH",
-    "ServiceCall",
     "OwnCall",
+    "Requester",
+    "ServiceCall",
     "named_session",
     "parked_call_state",
     "refuse_unencodable",

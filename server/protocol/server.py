@@ -9,14 +9,13 @@ The eras are the handshake versions, 2024-11-05 to 2025-11-25, here called legac
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-import anyio
 import mcp_types as types
-from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
@@ -44,24 +43,19 @@ from ...sessions.errors import (
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
-from ...sessions.records import LOCAL, Principal
-from ...tools.catalog import Catalog, CatalogEntry, Naming
+from ...sessions.records import Principal
+from ...tools.catalog import Catalog, CatalogEntry
 from ...tools.own.definition import ToolContext, missing_session
 from ...tools.own.sessions import summary
-from ..auth.principals import principal_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import (
-    AUTO_SCOPE,
     COMMAND_SCOPE,
     DELIVERY_SCOPE,
     INSTANCE_META,
     LOG_LEVEL,
-    PIN_SCOPE,
-    PRINCIPAL_SCOPE,
     Caller,
-    is_forwarded,
     is_handed_back,
     is_modern,
     may_ask,
@@ -80,6 +74,7 @@ from .listening import SubscriptionHandlers
 from .prompts import Prompts
 from .request_checks import (
     OwnCall,
+    Requester,
     ServiceCall,
     named_session,
     parked_call_state,
@@ -118,7 +113,9 @@ class StateholdServer(Server[dict[str, Any]]):
             on_list_tools=self._list_tools,
         )
         self._gateway = gateway
-        self._pinned_name = pinned_name
+        self._requester = requester = Requester(
+            pinned_name, auto_session=gateway.config.server.auto_session
+        )
         self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
         self._auto_sessions = AutoSessions(gateway)
         self._text_arguments = TextArguments(gateway)
@@ -127,7 +124,7 @@ class StateholdServer(Server[dict[str, Any]]):
         forwarded_subscriptions = ForwardedSubscriptions(gateway)
         self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
         self._resources = Resources(
-            gateway, self.principal, self.pin, self.run_or_resume, self.subscriptions
+            gateway, requester.principal, requester.pin, self.run_or_resume, self.subscriptions
         )
         prompts = Prompts(self._resources)
         for handlers in (self._resources, prompts, Completion(self._resources, prompts)):
@@ -147,7 +144,7 @@ class StateholdServer(Server[dict[str, Any]]):
             "notifications/initialized", types.NotificationParams, self._legacy_connections.add
         )
         self.middleware.append(self._middleware)
-        self._forwarder = Forwarder(gateway, self.principal, self.pin, self._naming)
+        self._forwarder = Forwarder(gateway, requester)
         self.forwarded_requests = ForwardedRequests(self, self.call, self.return_notice)
         """Answers the requests of other nodes for sessions of this one."""
         gateway.tools.on_changed.append(self._on_tools_changed)
@@ -174,29 +171,6 @@ class StateholdServer(Server[dict[str, Any]]):
         """End the open `subscriptions/listen` streams, which would keep a server from stopping."""
         self._listen.close()
 
-    def principal(self, ctx: RequestContext) -> Principal:
-        forwarded = None if ctx.request is None else ctx.request.scope.get(PRINCIPAL_SCOPE)
-        if forwarded is not None:
-            return forwarded
-        token = get_access_token()
-        return LOCAL if token is None else principal_of(token)
-
-    def pin(self, ctx: RequestContext) -> str | None:
-        """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""
-        request = ctx.request
-        name = None if request is None else request.scope.get(PIN_SCOPE)
-        if isinstance(name, str) or is_forwarded(ctx):
-            return name
-        return ctx.lifespan_context.get(PIN_SCOPE, self._pinned_name)
-
-    def _naming(self, ctx: RequestContext) -> Naming:
-        if self.pin(ctx) is not None:
-            return "pinned"
-        auto = None if ctx.request is None else ctx.request.scope.get(AUTO_SCOPE)
-        if auto is None:
-            auto = self._gateway.config.server.auto_session and not is_modern(ctx)
-        return "auto" if auto else "explicit"
-
     @property
     def catalog(self) -> Catalog:
         """The tool list of callers that name their session."""
@@ -209,7 +183,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> Any:
         refuse_cursor(params)
-        catalog = await self._gateway.probes.catalog(self._naming(ctx))
+        catalog = await self._gateway.probes.catalog(self._requester.naming(ctx))
         if not is_modern(ctx):
             return {"tools": catalog.legacy_definitions}
         hints: JSON = {"resultType": "complete", "ttlMs": ttl_ms(self._gateway)}
@@ -244,7 +218,7 @@ class StateholdServer(Server[dict[str, Any]]):
             return await self._answer(ctx, call_next)
         if COMMAND_SCOPE in ctx.lifespan_context:
             try:
-                ctx = await self._text_arguments.parse(ctx, self._naming(ctx))
+                ctx = await self._text_arguments.parse(ctx, self._requester.naming(ctx))
             except SessionError as error:
                 return await self._error_result(ctx, error)
         return await self.call(ctx)
@@ -261,7 +235,7 @@ class StateholdServer(Server[dict[str, Any]]):
     async def _introduce(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
         if not isinstance(result, dict):
             return result
-        is_pinned, own = self.pin(ctx) is not None, self._resources.own_service(ctx)
+        is_pinned, own = self._requester.pin(ctx) is not None, self._resources.own_service(ctx)
         return await add_introduction(self._gateway, result, is_pinned=is_pinned, own_service=own)
 
     async def call(self, ctx: RequestContext) -> JSON:
@@ -289,7 +263,7 @@ class StateholdServer(Server[dict[str, Any]]):
             OwnedByAnotherNode, NodeUnavailable: nothing ran.
         """
         params, modern = dict(ctx.params or {}), is_modern(ctx)
-        started_at, outcome = anyio.current_time(), "refused"
+        started_at, outcome = time.monotonic(), "refused"
         caller = Caller(ctx, params)
         try:
             refuse_unencodable(params)
@@ -323,9 +297,9 @@ class StateholdServer(Server[dict[str, Any]]):
                 logger.debug(
                     "call of %.130r in session %.130r: %s after %.3f s",
                     params.get("name"),
-                    self.pin(ctx) or named_session(params),
+                    self._requester.pin(ctx) or named_session(params),
                     outcome,
-                    anyio.current_time() - started_at,
+                    time.monotonic() - started_at,
                 )
 
     def return_notice(self, ctx: RequestContext) -> None:
@@ -340,11 +314,13 @@ class StateholdServer(Server[dict[str, Any]]):
         session: JSON | None = None
         if error.session_id is not None:
             try:
-                info = await self._gateway.registry.info(self.principal(ctx), error.session_id)
+                info = await self._gateway.registry.info(
+                    self._requester.principal(ctx), error.session_id
+                )
                 session = summary(info)
             except (SessionError, StoreUnavailable):
                 pass
-        name, naming = (ctx.params or {}).get("name"), self._naming(ctx)
+        name, naming = (ctx.params or {}).get("name"), self._requester.naming(ctx)
         heading = self._gateway.tools.is_browser_tool(name, naming)
         modern, info = is_modern(ctx), self._server_info
         return results.error_result(error, session, modern=modern, info=info, heading=heading)
@@ -361,12 +337,13 @@ class StateholdServer(Server[dict[str, Any]]):
         name, raw_arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str) or not isinstance(raw_arguments, dict | None):
             raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
-        principal, pin = self.principal(ctx), self.pin(ctx)
+        requester = self._requester
+        principal, pin, naming = requester.principal(ctx), requester.pin(ctx), requester.naming(ctx)
         arguments = dict(cast("JSON", raw_arguments or {}))
-        tool = self._gateway.tools.own_tool(name, self._naming(ctx))
+        tool = self._gateway.tools.own_tool(name, naming)
         if tool is not None:
             is_unnamed = tool.takes_session and not arguments.get("session_id")
-            if is_unnamed and self._naming(ctx) == "auto":
+            if is_unnamed and naming == "auto":
                 arguments["session_id"] = await self._auto_sessions.id_of(
                     connection_of(ctx), principal
                 )
@@ -377,7 +354,7 @@ class StateholdServer(Server[dict[str, Any]]):
             context = ToolContext(principal, namespace, pinned_id, run=caller.run_id, caller=caller)
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
-        entry = await self._gateway.probes.entry(name, self._naming(ctx), waiting)
+        entry = await self._gateway.probes.entry(name, naming, waiting)
         if entry is None:
             reason = self._gateway.probes.missing_tool_reason(name)
             if reason is not None:
@@ -426,7 +403,7 @@ class StateholdServer(Server[dict[str, Any]]):
             caller.carry(error.delivery)
             raise
         caller.carry(answer.delivery)
-        is_pinned = self.pin(ctx) is not None
+        is_pinned = self._requester.pin(ctx) is not None
         return results.service_result(
             answer,
             service=call.entry.service,
@@ -496,7 +473,7 @@ class StateholdServer(Server[dict[str, Any]]):
         session = arguments.pop(entry.session_argument, None)
         if isinstance(session, str) and session:
             return session
-        if session is None and self._naming(ctx) == "auto":
+        if session is None and self._requester.naming(ctx) == "auto":
             return await self._auto_sessions.id_of(connection_of(ctx), principal)
         if session is not None and session != "":
             raise InvalidArgument(f"{entry.session_argument}: should be a string.")
