@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 
 from mcp.shared.message import SessionMessage
 
+from ....sessions.json_codec import JSON
 from ..sdk import ReadStream, WriteStream
 from .http_errors import HttpRefusal
 
@@ -102,4 +103,20 @@ class UpstreamTransport(Protocol):
 OpenTransport: TypeAlias = AbstractAsyncContextManager[UpstreamTransport]
 
 
-__all__ = ["EarlierTraffic", "OpenTransport", "UpstreamTransport", "TransportResumption"]
+class Handler(Protocol):
+    """Receives the requests and notifications of the upstream."""
+
+    async def on_request(self, method: str, params: JSON) -> JSON:
+        """Answer a request of the upstream. Raises MCPError to refuse it."""
+        ...
+
+    def on_notify(self, method: str, params: JSON) -> None:
+        """Handle a notification, in the order of arrival. Must not block."""
+        ...
+
+    def on_lost(self, reason: str) -> None:
+        """Handle the loss of the connection; `reason` says why. Not called when we closed it."""
+        ...
+
+
+__all__ = ["EarlierTraffic", "Handler", "OpenTransport", "UpstreamTransport", "TransportResumption"]

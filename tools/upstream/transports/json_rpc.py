@@ -11,7 +11,7 @@ import contextvars
 import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.lowlevel
@@ -34,7 +34,7 @@ from ...processes.framing import decode
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
-from .base import EarlierTraffic, OpenTransport, UpstreamTransport
+from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
 from .http_errors import HttpRefused, NoConnection
 from .pipe_requests import EndWatchingStream, PipeRequests, is_tracing, withdraw
 
@@ -53,22 +53,6 @@ CLOSE_SECONDS: Final = 8.0
 
 _CLOSED: Final = "Connection closed"
 _STREAM: Final = "SSE stream"
-
-
-class Handler(Protocol):
-    """Receives the requests and notifications of the upstream."""
-
-    async def on_request(self, method: str, params: JSON) -> JSON:
-        """Answer a request of the upstream. Raises MCPError to refuse it."""
-        ...
-
-    def on_notify(self, method: str, params: JSON) -> None:
-        """Handle a notification, in the order of arrival. Must not block."""
-        ...
-
-    def on_lost(self, reason: str) -> None:
-        """Handle the loss of the connection; `reason` says why. Not called when we closed it."""
-        ...
 
 
 class HandshakeFailed(ServiceUnavailable):
@@ -502,4 +486,4 @@ def _describe(error: Exception | None) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-__all__ = ["HandshakeFailed", "Handler", "JsonRpcConnection"]
+__all__ = ["HandshakeFailed", "JsonRpcConnection"]
