@@ -294,3 +294,22 @@ async def opened_session(client: Client, **arguments: Any) -> str:
 async def count(client: Client, session_id: str, tool: str = "inc") -> int:
     result = await client.call_tool(tool, {"session_id": session_id})
     return structured(result)["count"]
+
+
+_VERSION = "2026-07-28"
+
+
+def modern_call(tool: str, arguments: JSON) -> tuple[JSON, dict[str, str]]:
+    """Return the body and the headers of a 2026-07-28 tool call."""
+    meta: JSON = {
+        "io.modelcontextprotocol/protocolVersion": _VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params: JSON = {"name": tool, "arguments": arguments, "_meta": meta}
+    headers = {
+        "mcp-protocol-version": _VERSION,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+        "accept": "application/json, text/event-stream",
+    }
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, headers

@@ -14,7 +14,6 @@ import mcp_types as types
 import psutil
 import pytest
 from lab import Lab
-from mcp import Client
 from support.agent import (
     NOTE,
     Agent,
@@ -39,10 +38,6 @@ from support.gateway_process import (
 from support.process_exit import until_gone
 from support.selection import matrix, matrix_of
 from support.waiting import until
-
-from statehold.server.config.load import load
-from statehold.server.process.gateway import open_gateway
-from statehold.server.protocol.server import StateholdServer
 
 PASSWORD = "open sesame"
 ALL_KINDS = ("cookie", "local", "session", "indexed")
@@ -103,21 +98,6 @@ async def test_a_wrong_argument_of_a_browser_tool_has_the_heading_of_the_peer(wa
         )
         own = await ada.call("state_get", selector="button")
         assert text_of(own).startswith("invalid_argument: ")
-
-
-@pytest.mark.thorough
-async def test_a_browser_that_cannot_start_has_the_heading_of_the_peer(tmp_path: Path) -> None:
-    settings = {"services": {"browser": {"executable": "/bin/false"}}}
-    config = tmp_path / "statehold.toml"
-    config.write_text(toml(settings))
-    loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
-    async with (
-        open_gateway(loaded, address="test") as gateway,
-        Client(StateholdServer(gateway, version="0", pinned_name="p")) as client,
-    ):
-        result = await client.call_tool("browser_snapshot", {})
-    assert code_of(result) == "service_unavailable"
-    assert text_of(result).startswith("### Error\nservice_unavailable: ")
 
 
 async def test_a_password_that_was_typed_is_in_no_history(way: Way, login_site: str) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from shutil import copy
 
+import pytest
 from mcp import Client
 from support.gateway_process import (
     JSON,
@@ -27,7 +28,10 @@ from support.gateway_process import (
 from support.waiting import until
 
 from statehold.server.cli.main import main
+from statehold.server.config.load import load
 from statehold.server.exit_codes import USAGE
+from statehold.server.process.gateway import open_gateway
+from statehold.server.protocol.server import StateholdServer
 
 
 async def test_wrong_services_are_unavailable_and_the_others_serve(tmp_path: Path) -> None:
@@ -128,3 +132,18 @@ async def test_a_session_outlasts_a_server_that_cannot_be_started_again(tmp_path
             assert "generation 1 to 2" in meta_of(answer)["statehold/notice"]
             info = structured(await client.call_tool("session_info", one))
             assert (info["status"], info["reason"]) == ("idle", None)
+
+
+@pytest.mark.thorough
+async def test_a_browser_that_cannot_start_has_the_heading_of_the_peer(tmp_path: Path) -> None:
+    settings = {"services": {"browser": {"executable": "/bin/false"}}}
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml(settings))
+    loaded = load(config=config, services=None, flags={"data": str(tmp_path / "data")})
+    async with (
+        open_gateway(loaded, address="test") as gateway,
+        Client(StateholdServer(gateway, version="0", pinned_name="p")) as client,
+    ):
+        result = await client.call_tool("browser_snapshot", {})
+    assert code_of(result) == "service_unavailable"
+    assert text_of(result).startswith("### Error\nservice_unavailable: ")

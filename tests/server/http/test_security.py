@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from support.gateway_process import (
     code_of,
     count,
     meta_of,
+    modern_call,
     opened_session,
     service,
     serving,
@@ -33,7 +34,6 @@ ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 BEN_AGAIN = "ben-phone-0123456789abc"
 ENV_SECRET, ARG_SECRET = "env-secret-4711", "arg-secret-4712"
 UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
-VERSION = "2026-07-28"
 
 
 @pytest.fixture(scope="module")
@@ -90,22 +90,6 @@ ANSWERS: JSON = {"elicitation_callback": answer}
 async def raw(server: Running) -> AsyncGenerator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(base_url=server.url, headers=bearer(ALICE), timeout=60) as client:
         yield client
-
-
-def modern_call(tool: str, arguments: JSON) -> tuple[JSON, dict[str, str]]:
-    """Return the body and the headers of a 2026-07-28 tool call."""
-    meta: JSON = {
-        "io.modelcontextprotocol/protocolVersion": VERSION,
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params: JSON = {"name": tool, "arguments": arguments, "_meta": meta}
-    headers = {
-        "mcp-protocol-version": VERSION,
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
-        "accept": "application/json, text/event-stream",
-    }
-    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, headers
 
 
 # Where requests may come from.
@@ -458,55 +442,3 @@ async def test_nothing_readable_by_others_is_left_in_the_data_folder(
         mode = path.stat().st_mode & 0o777
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path} {mode:o}"
     assert data.stat().st_uid == os.getuid()
-
-
-# The session as a header.
-
-
-@pytest.fixture(scope="module")
-def routed(config_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
-    with serving(config_file, tmp_path_factory.mktemp("routed"), "--session-header") as running:
-        yield running
-
-
-async def test_a_session_header_has_to_match_the_argument(routed: Running, tmp_path: Path) -> None:
-    way = Way("http", "modern", tmp_path, tmp_path, url=routed.url)
-    async with way.connect(headers=bearer(ALICE)) as client:
-        session, other = await opened_session(client), await opened_session(client)
-        # The SDK's client sends the header by itself, once it has seen the list.
-        await client.list_tools()
-        assert await count(client, session) == 1
-        assert structured(await client.call_tool("session_info", {"session_id": session}))
-    async with httpx2.AsyncClient(base_url=routed.url, headers=bearer(ALICE), timeout=60) as raw:
-        for tool in ("inc", "session_info"):
-            body, headers = modern_call(tool, {"session_id": session})
-            for header in (other, None, ""):
-                more = {} if header is None else {"mcp-param-session-id": header}
-                answer = await raw.post("/mcp", json=body, headers={**headers, **more})
-                assert answer.status_code == 400
-                assert answer.json()["error"]["code"] == -32020
-            right = {**headers, "mcp-param-session-id": session}
-            answer = await raw.post("/mcp", json=body, headers=right)
-            assert answer.status_code == 200
-            assert "error" not in json.loads(_body(answer))
-    # A legacy client knows nothing of it.
-    way = Way("http", "legacy", tmp_path, tmp_path, url=routed.url)
-    async with way.connect(headers=bearer(ALICE)) as client:
-        assert await count(client, session) == 3
-
-
-@pytest.mark.thorough
-async def test_a_pinned_url_needs_no_session_header(routed: Running, tmp_path: Path) -> None:
-    way = Way("http", "modern", tmp_path, tmp_path, url=routed.url)
-    async with way.connect("/s/routed/mcp", headers=bearer(ALICE)) as client:
-        await client.list_tools()
-        with anyio.fail_after(20):
-            assert structured(await client.call_tool("inc", {}))["count"] == 1
-            own = await client.call_tool("own_session", {"session_id": "theirs"})
-            assert structured(own) == {"session_id": "theirs"}
-
-
-def _body(answer: httpx2.Response) -> str:
-    if answer.headers["content-type"].startswith("text/event-stream"):
-        return next(line[6:] for line in answer.text.splitlines() if line.startswith("data: "))
-    return answer.text
