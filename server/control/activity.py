@@ -17,7 +17,8 @@ import anyio.to_thread
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN
-from ...sessions.live.session import Binding, LiveSession
+from ...sessions.live.binding import Binding
+from ...sessions.live.session import LiveSession
 from ...sessions.node import Node
 from ...sessions.records import SessionFilter
 from ...sessions.registry import Registry

@@ -11,7 +11,8 @@ import anyio
 from ...sessions.errors import ServiceNotBound, ServiceUnavailable, SessionBusy
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Event, Status
-from ...sessions.live.session import Binding, LiveSession
+from ...sessions.live.binding import Binding
+from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser.connection import BrowserConnection

@@ -14,8 +14,9 @@ from pydantic_core import from_json, to_json
 from ..core import Core
 from ..errors import HumanInControl, InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from ..lifecycle import Status
+from ..live.binding import Binding
 from ..live.directory import Directory
-from ..live.session import Binding, LiveSession
+from ..live.session import LiveSession
 from ..live.snapshots import Snapshots
 from ..policy import Policy
 from ..records import Principal, StateRecord

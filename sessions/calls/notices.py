@@ -9,7 +9,8 @@ from typing import Any, Final, cast
 from ..attribution import NOTICE_MEMBER
 from ..errors import ConnectionLost
 from ..json_codec import JSON
-from ..live.session import Binding, LiveSession
+from ..live.binding import Binding
+from ..live.session import LiveSession
 from ..services import ToolResult, ToolSpec
 
 NOTICE_META: Final = "statehold/notice"

@@ -9,7 +9,8 @@ from typing import Any
 from ..core import Core
 from ..journal.entries import CallEntry, excerpt
 from ..json_codec import JSON
-from ..live.session import Binding, LiveSession
+from ..live.binding import Binding
+from ..live.session import LiveSession
 from ..policy import Policy
 from ..records import Principal
 from ..services import CallContext, ToolResult, ToolSpec

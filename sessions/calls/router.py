@@ -26,8 +26,9 @@ from ..errors import (
 )
 from ..journal.entries import status_of
 from ..json_codec import JSON
+from ..live.binding import Binding
 from ..live.connection import LiveConnection
-from ..live.session import Binding, LiveSession
+from ..live.session import LiveSession
 from ..registry import Registry
 from ..services import Answering, CallContext, RequestSender, ToolResult
 from .deadline import (

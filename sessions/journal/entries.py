@@ -226,7 +226,7 @@ class CallEntry:
             if isinstance(outcome, Excerpt):
                 room -= sum(map(len, outcome.blocks)) + sum(map(len, outcome.secrets or ()))
                 if outcome.facts is not None:
-                    room = room_left(outcome.facts, room)
+                    room -= len(_json(outcome.facts) or b"")
             self._room = room
         return self._room
 

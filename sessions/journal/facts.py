@@ -25,6 +25,8 @@ LONGEST_TEXT: Final = TEXT + SLACK
 SHORTENED: Final = ("gone", "appeared", "values")
 """The facts that are shortened first, from their ends."""
 
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+"""Types of scalars that are secret by their names only."""
 _LITERAL: Final = re.compile(r"""r?"((?:[^"\\]|\\.)*)"|r?'((?:[^'\\]|\\.)*)'""")
 """Matches the string literals of a locator."""
 
@@ -51,6 +53,8 @@ def _fit(facts: JSON) -> str | None:
     """Return facts as JSON of at most LIMIT bytes; None if there are none."""
     facts = {key: value for key, value in facts.items() if value not in (None, [], {})}
     text = dumps(facts)
+    if facts and len(text) <= LIMIT and text.isascii():
+        return text
     for key in (*SHORTENED, *reversed(facts)):
         while len(text.encode()) > LIMIT and key in facts:
             _shorten(facts, key)
@@ -79,8 +83,13 @@ class _Redaction:
     def fact(self, key: str, value: object) -> object:
         """Return a fact that a service gave."""
         if key == "values":
+            fields = cast("JSON", value) if isinstance(value, dict) else {"": ""}
+            if _PLAIN.issuperset(map(type, fields.values())) and not any(
+                map(self._redactor.names_secret, fields)
+            ):
+                return {_pointer(name): member for name, member in fields.items()}
             # As a whole: names around a value, and texts beside it, tell that it is secret.
-            redacted = self._redactor.value(value, secrets=self._secrets or None)
+            redacted = self._redactor.value(cast("object", value), secrets=self._secrets or None)
             return dict(_leaves(redacted, ""))
         return self.kept_fact(key, value)
 
@@ -124,12 +133,18 @@ class _Redaction:
         return shown if is_plain and len(code) <= TEXT else None
 
 
+def _pointer(key: str) -> str:
+    """Return the JSON pointer from an object to its member."""
+    if "~" in key or "/" in key:
+        key = key.replace("~", "~0").replace("/", "~1")
+    return "/" + key
+
+
 def _leaves(value: object, pointer: str) -> Iterator[tuple[str, object]]:
     """Yield the scalars in a JSON value with their JSON pointers."""
     if isinstance(value, dict):
         for key, member in cast("dict[object, object]", value).items():
-            escaped = str(key).replace("~", "~0").replace("/", "~1")
-            yield from _leaves(member, f"{pointer}/{escaped}")
+            yield from _leaves(member, pointer + _pointer(str(key)))
     elif isinstance(value, list):
         for number, member in enumerate(cast("list[object]", value)):
             yield from _leaves(member, f"{pointer}/{number}")

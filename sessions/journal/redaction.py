@@ -131,6 +131,10 @@ class Redactor:
         forms = {form for text in secrets if len(text) >= LEAST for form in _spellings(text)}
         self._secrets = sorted(forms)
 
+    def names_secret(self, name: str) -> bool:
+        """Return whether the name of a member may tell that its value is secret."""
+        return len(name) > KEY_LENGTH or self._classify_name(name) != (name, "")
+
     def value(
         self,
         value: object,

@@ -6,7 +6,8 @@ from typing import Final
 
 from ..records import BindingStatus
 from ..store.base import RESTARTED
-from .session import Binding, LiveSession
+from .binding import Binding
+from .session import LiveSession
 
 REASON_LENGTH: Final = 300
 """Characters of the `reason` of a session."""

@@ -24,11 +24,12 @@ from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingRecord, BindingStatus
 from ..services import Drivable, RestoreReport, SelfChanging, Snapshot
+from .binding import Binding
 from .bindings import is_orphan, lost_reason
 from .connection import LiveConnection
 from .contention import CONTENDED, Contention
 from .outages import Outages
-from .session import Binding, LiveSession
+from .session import LiveSession
 from .snapshots import UNSTORED, Snapshots, save_quietly
 
 logger = logging.getLogger("statehold.sessions")

@@ -35,9 +35,10 @@ from ..records import (
 )
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding, format_duration, timestamp
+from .binding import Binding
 from .control_lease import ended_lease, is_abandoned
 from .quota import Quota
-from .session import Binding, LiveSession
+from .session import LiveSession
 
 KNOWN_OWNERS = 10_000
 """Sessions of other nodes whose owner is remembered."""

@@ -30,10 +30,11 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from ..services import Service, SessionView
+from ..services import SessionView
 from ..store.base import Store, Write
 from ..views import describe, describe_binding, expiry, timestamp
-from .connection import CallActivity, LiveConnection
+from .binding import Binding
+from .connection import CallActivity
 from .write_size import written_bytes
 
 if TYPE_CHECKING:
@@ -65,66 +66,6 @@ REDACTOR = Redactor()
 
 
 def _nothing(session: LiveSession) -> None: ...
-
-
-class Binding:
-    """One service as one session uses it."""
-
-    __slots__ = (
-        "checkpoint_at",
-        "checkpointed_at",
-        "last_live",
-        "live",
-        "losses",
-        "notice",
-        "opening",
-        "record",
-        "save_error",
-        "save_failures",
-        "saving",
-        "service",
-        "snapshot_outdated",
-        "snapshot_seq",
-        "unreported_losses",
-        "unsaved_at",
-        "unstored_snapshot",
-    )
-
-    def __init__(self, record: BindingRecord, service: Service) -> None:
-        self.record = record
-        self.service = service
-        self.live: LiveConnection | None = None
-        self.last_live: LiveConnection | None = None
-        """The connection opened last, live or not; its stderr can still be read."""
-        self.opening = 0
-        """Number of tasks about to open a connection; they may hold a place of the budget already."""
-        self.snapshot_seq = 0
-        """Number of the newest snapshot. The next number is higher, even if the clock went back."""
-        self.losses = 0
-        """Connections lost in a row without an answered call."""
-        self.notice: str | None = None
-        """Notice of a replaced connection, for the next result."""
-        self.snapshot_outdated = False
-        """Whether calls were made after the snapshot that its connection was opened from."""
-        self.unreported_losses = ""
-        """Losses not yet reported to a caller, in words."""
-        self.checkpoint_at: float | None = None
-        """Time of the next checkpoint; None when none is due, or while it is being taken."""
-        self.checkpointed_at = float("-inf")
-        """Time when the last checkpoint was taken, or failed."""
-        self.save_error: str | None = None
-        """Why the last attempt to save the current connection failed, None when it did not."""
-        self.save_failures = 0
-        """Failed checkpoints of the current connection since the last successful one."""
-        self.saving = anyio.Lock()
-        self.unsaved_at = float("-inf")
-        """When the last call ended that left something unsaved."""
-        self.unstored_snapshot: SnapshotRecord | None = None
-        """The last snapshot, if the store refused it."""
-
-    def update(self, **values: Any) -> BindingRecord:
-        self.record = self.record.model_copy(update=values)
-        return self.record
 
 
 class UnconfirmedUpdates:
@@ -500,4 +441,4 @@ class LiveSession:
         return fields
 
 
-__all__ = ["Binding", "LiveSession"]
+__all__ = ["LiveSession"]

@@ -19,8 +19,9 @@ from ..journal.entries import INPUT_REQUIRED
 from ..lifecycle import Status
 from ..records import BindingRecord, HistoryFilter, JournalKind, JournalRecord, SnapshotRecord
 from ..services import Snapshot
+from .binding import Binding
 from .connection import LiveConnection
-from .session import Binding, LiveSession
+from .session import LiveSession
 
 logger = logging.getLogger("statehold.sessions")
 

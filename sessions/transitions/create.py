@@ -23,10 +23,11 @@ from ..errors import (
 )
 from ..ids import ID_PREFIX
 from ..lifecycle import Event, Status
+from ..live.binding import Binding
 from ..live.connector import Connector
 from ..live.directory import Directory
 from ..live.quota import Quota
-from ..live.session import Binding, LiveSession
+from ..live.session import LiveSession
 from ..policy import Policy
 from ..records import (
     LABELS,

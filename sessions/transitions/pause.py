@@ -11,11 +11,12 @@ import anyio
 from ..core import Core
 from ..errors import CallWithdrawn, StoreUnavailable
 from ..lifecycle import Event, Status
+from ..live.binding import Binding
 from ..live.connector import STOPPED, Connector
 from ..live.contention import CONTENDED
 from ..live.directory import Directory
 from ..live.due_summaries import DueSummaries
-from ..live.session import Binding, LiveSession
+from ..live.session import LiveSession
 from ..live.snapshots import Snapshots
 from ..records import BindingRecord, BindingStatus, SnapshotRecord
 from ..resumption import Orphans

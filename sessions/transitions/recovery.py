@@ -10,10 +10,11 @@ import anyio
 from ..core import Core
 from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import Event, Status
+from ..live.binding import Binding
 from ..live.bindings import lost_reason, missing_bindings
 from ..live.connector import Connector
 from ..live.due_summaries import DueSummaries
-from ..live.session import Binding, LiveSession
+from ..live.session import LiveSession
 from ..live.snapshots import save_quietly
 from ..one_line import one_line
 from .close import Closing

@@ -33,7 +33,8 @@ LEVELS: Final = 8
 LONGEST_KEY: Final = 100
 LONGEST_VALUE: Final = 200
 """Characters of the longest text that is such a fact; a part of a value is none."""
-EXIT_CODES: Final = ("exit_code", "exitCode", "returncode")
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+EXIT_CODES: Final = frozenset({"exit_code", "exitCode", "returncode"})
 ENDS: Final = 2000
 """Characters at the beginning and the end of a text that are searched for its first and last line."""
 
@@ -118,8 +119,14 @@ def facts_of(result: JSON) -> JSON:
 
     The result is one that validate_result() returned.
     """
-    facts: JSON = {}
     structured: object = result.get("structuredContent")
+    if isinstance(structured, dict) and _is_plain(fields := cast(JSON, structured)):
+        facts: JSON = {"values": dict(fields)}
+        for name in fields.keys() & EXIT_CODES:
+            if type(fields[name]) is int:
+                facts["exit_code"] = fields[name]
+        return facts
+    facts = {}
     if isinstance(structured, dict | list):
         scalars = _FirstScalars()
         values = scalars.within(cast(object, structured))
@@ -129,6 +136,15 @@ def facts_of(result: JSON) -> JSON:
             return facts | {"values": values}
     texts = (_get(block, "text") for block in result.get("content", ()))
     return facts | _ends([text for text in texts if isinstance(text, str)])
+
+
+def _is_plain(fields: JSON) -> bool:
+    """Return whether an object has a few numbers, booleans and nulls only, as most results have."""
+    return (
+        0 < len(fields) <= SCALARS
+        and _PLAIN.issuperset(map(type, fields.values()))
+        and max(map(len, fields)) <= LONGEST_KEY
+    )
 
 
 class _FirstScalars:
