@@ -110,9 +110,7 @@ class LiveSession:
         self.idle_since = record.used_at
         self.used_saved_at = record.used_at
         self.changing = anyio.Lock()
-        self.quiet = anyio.Event()
-        """Set while nothing is in flight."""
-        self.quiet.set()
+        self._quiet: anyio.Event | None = None
         self.steady = anyio.Event()
         """Set while the session is neither being created nor in error."""
         if self.status is not Status.CREATING:
@@ -159,6 +157,20 @@ class LiveSession:
 
     def __repr__(self) -> str:
         return f"<LiveSession {self.id} {self.status} in_flight={self.in_flight} epoch={self.record.epoch}>"
+
+    @property
+    def quiet(self) -> anyio.Event:
+        """An event that is set as soon as nothing is in flight. Most calls end without a task that waits for it."""
+        event = self._quiet = self._quiet or anyio.Event()
+        self.note_calls(self.in_flight)
+        return event
+
+    def note_calls(self, count: int) -> None:
+        """Set the number of calls in flight."""
+        self.in_flight = count
+        if not count and self._quiet is not None:
+            self._quiet.set()
+            self._quiet = None
 
     @property
     def id(self) -> str:

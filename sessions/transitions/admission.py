@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import anyio
-
 from ..core import Core
 from ..errors import HumanInControl, SessionBusy, SessionError
 from ..lifecycle import LIVE, OPEN, Event, Status
@@ -35,18 +33,16 @@ class Admission:
     def count_in(self, session: LiveSession) -> None:
         """Count in a call that runs already, in a session of any status."""
         if session.in_flight == 0:
-            session.quiet = anyio.Event()
             self._core.budget.mark_busy(session.id)
-        session.in_flight += 1
+        session.note_calls(session.in_flight + 1)
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
 
     def release(self, session: LiveSession) -> None:
         """Count a call out. The idle time starts with the end of the last one."""
-        session.in_flight -= 1
+        session.note_calls(session.in_flight - 1)
         if session.in_flight:
             return
-        session.quiet.set()
         now = self._core.clock.now()
         session.idle_since = now
         if session.status is Status.ACTIVE:
