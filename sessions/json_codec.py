@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-import anyio.to_thread
 import orjson
 from pydantic_core import from_json, to_json
 
@@ -103,19 +101,15 @@ def room_left(value: object, room: int, *, member: int = 1) -> int:
     return room
 
 
-async def run_in_thread_if_large(work: Callable[[], T], value: object) -> T:
-    """Run work on a JSON value, and return its result. For a large value it runs in a thread, which cancellation awaits."""
-    if _is_certainly_small(value) or room_left(value, LARGE, member=MEMBER) >= 0:
-        return work()
-    return await anyio.to_thread.run_sync(work)
-
-
-def _is_certainly_small(value: object) -> bool:
+def is_large(value: object) -> bool:
+    """Return whether work on a JSON value takes so long that it has to run in a thread."""
     # Writing JSON takes a tenth of the time of a look at each member, and less than reading it. A member takes a byte.
     try:
-        return len(orjson.dumps(value)) * MEMBER <= LARGE
+        if len(orjson.dumps(value)) * MEMBER <= LARGE:
+            return False
     except TypeError:
-        return False
+        pass
+    return room_left(value, LARGE, member=MEMBER) < 0
 
 
-__all__ = ["JSON", "dumps", "encode", "loads", "room_left", "run_in_thread_if_large", "well_formed"]
+__all__ = ["JSON", "dumps", "encode", "loads", "is_large", "room_left", "well_formed"]

@@ -19,7 +19,7 @@ from support.gateway_process import opened_session, service, toml
 from support.waiting import until
 
 FILES = 45
-FRAMES = 16
+FRAMES = 14
 
 
 @dataclass

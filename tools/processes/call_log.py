@@ -115,8 +115,8 @@ class CallLog:
 
     @property
     def position(self) -> int:
-        """The number of bytes of all notes so far."""
-        return self._sent.written
+        """The number of bytes of all notes so far: the first counter, that of the sent part."""
+        return _COUNTER.unpack_from(self._memory)[0]
 
     @property
     def has_open_line(self) -> bool:

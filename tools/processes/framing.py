@@ -376,22 +376,17 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
             if isinstance(item.message, JSONRPCRequest):
                 self.unsent.add(item.message.id)
             raise anyio.BrokenResourceError
-        data = encode(item.message)
-        if self._log is None:
+        data, log = encode(item.message), self._log
+        if log is None:
             self._write(self._transport, data)
-        else:
-            self._write_logged(self._log, self._transport, data, item.message)
-
-    def _write_logged(
-        self, log: CallLog, transport: asyncio.WriteTransport, data: bytes, message: JSONRPCMessage
-    ) -> None:
+            return
         position = log.position
         # The kernel writes a shorter line as a whole or not at all.
         if len(data) > select.PIPE_BUF:
             log.begin_line(position)
-        self._note(log, message)
-        self._write(transport, data)
-        if transport.get_write_buffer_size():
+        self._note(log, item.message)
+        self._write(self._transport, data)
+        if self._transport.get_write_buffer_size():
             log.begin_line(position)
         else:
             log.end_line()

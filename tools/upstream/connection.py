@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import anyio
+from anyio import to_thread
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
 
@@ -23,7 +24,7 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
-from ...sessions.json_codec import JSON, run_in_thread_if_large
+from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
@@ -322,7 +323,8 @@ class UpstreamConnection:
                     headers=self._headers(method, params) if rpc.http else None,
                     operation_id=ctx.operation_id,
                 )
-                result = await run_in_thread_if_large(partial(validate, answer), answer)
+                is_slow = is_large(answer)
+                result = await to_thread.run_sync(validate, answer) if is_slow else validate(answer)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
                     await call.flush()
                     return result
@@ -334,7 +336,10 @@ class UpstreamConnection:
                 if not modern:
                     error = with_era_remedy(self.service, error)
                 texts = [error.message, error.data]
-                await run_in_thread_if_large(partial(attribute_refusal, error, self.service), texts)
+                if is_large(texts):
+                    await to_thread.run_sync(attribute_refusal, error, self.service)
+                else:
+                    attribute_refusal(error, self.service)
             raise await self._session_check.explain(error, rpc, self._open_another) from error
         finally:
             self._calls.leave(call)

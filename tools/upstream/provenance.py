@@ -25,26 +25,26 @@ _NOT_SHOWN: Final = frozenset({"_meta", "structuredContent"})
 _NAMED: Final = frozenset({"tools", "prompts", "arguments"}) | _DATA
 
 
-def strip_our_meta(value: Any, depth: int = DEPTH) -> None:
+def strip_our_meta(result: Any) -> None:
     """Remove the `statehold/` keys, which only we may set, from each `_meta` of a result or of params, in place."""
-    if isinstance(value, list):
-        for item in cast(list[Any], value):
-            if isinstance(item, dict):
-                strip_our_meta(item, depth)
-        return
-    fields = cast(JSON, value)
-    meta: object = fields.get("_meta")
-    if isinstance(meta, dict):
-        meta_fields = cast(JSON, meta)
-        for key in [key for key in meta_fields if key.startswith(OUR_META)]:
-            del meta_fields[key]
-        if not meta_fields:
-            del fields["_meta"]
-    if depth == 0:
-        return
-    for name, child in fields.items():
-        if isinstance(child, _CONTAINERS) and name not in _DATA and name != "_meta":
-            strip_our_meta(child, depth - 1)
+    containers: list[tuple[Any, int]] = [(result, DEPTH)]
+    for value, depth in containers:
+        if isinstance(value, list):
+            items = cast(list[Any], value)
+            containers += [(cast(Any, item), depth) for item in items if isinstance(item, dict)]
+            continue
+        fields = cast(JSON, value)
+        meta: object = fields.get("_meta")
+        if isinstance(meta, dict):
+            meta_fields = cast(JSON, meta)
+            for key in [key for key in meta_fields if key.startswith(OUR_META)]:
+                del meta_fields[key]
+            if not meta_fields:
+                del fields["_meta"]
+        if depth:
+            for name, child in fields.items():
+                if isinstance(child, _CONTAINERS) and name not in _DATA and name != "_meta":
+                    containers.append((cast(Any, child), depth - 1))
 
 
 def attribute_notes(result: JSON, service: str) -> None:

@@ -99,14 +99,15 @@ def _find_fault(result: JSON) -> str | None:
 
 
 def _find_block_fault(block: object) -> str | None:
-    kind = _get(block, "type")
+    fields = cast(JSON, block) if isinstance(block, dict) else {}
+    kind: object = fields.get("type")
     if not isinstance(kind, str):
         return "has no type"
     for name in REQUIRED_TEXTS.get(kind, ()):
-        if not isinstance(_get(block, name), str):
+        if not isinstance(fields.get(name), str):
             return f"is of type {kind} without {name}"
     if kind == "resource":
-        resource = _get(block, "resource")
+        resource = fields.get("resource")
         if not isinstance(_get(resource, "uri"), str):
             return "is a resource without uri"
         if not any(isinstance(_get(resource, name), str) for name in ("text", "blob")):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
-from ...sessions.json_codec import JSON, dumps, run_in_thread_if_large
+import anyio
+import anyio.to_thread
+
+from ...sessions.json_codec import JSON, dumps, is_large
 from ...sessions.services import ToolResult
 from .transports.base import TransportResumption
 from .transports.json_rpc import JsonRpcConnection
@@ -45,8 +47,9 @@ class UpstreamResumption:
 
     async def interrupted_result(self, operation_id: str) -> ToolResult:
         answer = await self._rpc.interrupted_answer(operation_id)
-        result = await run_in_thread_if_large(partial(self._validate, answer), answer)
-        return ToolResult(result)
+        if is_large(answer):
+            return ToolResult(await anyio.to_thread.run_sync(self._validate, answer))
+        return ToolResult(self._validate(answer))
 
 
 __all__ = ["UpstreamResumption"]
