@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from ..json_codec import JSON, dumps, loads
 from .redaction import Redactor
@@ -64,13 +64,13 @@ def _fit(facts: JSON) -> str | None:
 
 def _shorten(facts: JSON, key: str) -> None:
     """Remove the last member of a fact, or all of a fact that has no further ones."""
-    value: object = facts[key]
-    if key != "target" and isinstance(value, dict | list) and len(cast("JSON", value)) > 1:
-        cast("JSON", value).popitem() if isinstance(value, dict) else cast(
-            "list[object]", value
-        ).pop()
-    else:
+    value: Any = facts[key]
+    if key == "target" or not isinstance(value, dict | list) or len(cast("JSON", value)) == 1:
         del facts[key]
+    elif isinstance(value, dict):
+        cast("JSON", value).popitem()
+    else:
+        cast("list[object]", value).pop()
 
 
 class _Redaction:
