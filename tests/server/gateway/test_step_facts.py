@@ -20,7 +20,7 @@ from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
-from statehold.sessions.records import HistoryFilter
+from statehold.sessions.records import HistoryFilter, JournalRecord
 
 NAMED, TYPED, CONFIGURED = "tok-4711-live", "correct horse battery", "key-0815-of-the-service"
 
@@ -112,9 +112,13 @@ class Shopper(Agent):
         return cast("JSON", facts)
 
     async def last_facts(self) -> Any:
-        await self._gateway.store.flush()
-        [entry] = await self._gateway.store.history(self.session, HistoryFilter(limit=1))
+        [entry] = await self.entries()
         return entry.facts
+
+    async def entries(self) -> list[JournalRecord]:
+        """Return the last entry of the journal."""
+        await self._gateway.store.flush()
+        return await self._gateway.store.history(self.session, HistoryFilter(limit=1))
 
     async def ref(self, line: str) -> str:
         """Return the ref of the first line of the page that begins so."""
@@ -154,6 +158,32 @@ async def test_a_click_is_kept_by_role_and_exact_name_with_its_effects(
     assert facts["gone"] == ['status: "Cart: 1 items"']
     assert "asks" not in facts
     assert "[ref=" not in json.dumps(facts)
+
+
+async def test_a_line_that_another_element_still_has_is_not_gone(ada: Shopper) -> None:
+    remove = "() => document.querySelector('tr').remove()"
+    await ada.said("browser_evaluate", function=remove)
+    facts = await ada.facts_of("browser_snapshot")
+    assert 'cell "Tea"' in facts["gone"]
+    assert 'button "Remove"' not in facts["gone"]
+
+
+async def test_a_snapshot_after_a_dialog_has_the_effects_of_its_answer(ada: Shopper) -> None:
+    await ada.click('button "Empty"')
+    facts = await ada.facts_of("browser_handle_dialog", accept=True)
+    assert "appeared" not in facts
+    facts = await ada.facts_of("browser_snapshot")
+    assert facts["appeared"] == ["status: Emptied"]
+    assert facts["gone"] == ['status: "Cart: 1 items"']
+    assert "appeared" not in await ada.facts_of("browser_snapshot")
+
+
+async def test_a_chosen_option_is_no_secret(ada: Shopper) -> None:
+    size = await ada.ref('combobox "Size"')
+    field = {"name": "Size", "type": "combobox", "target": size, "value": "M"}
+    await ada.facts_of("browser_fill_form", fields=[field])
+    [entry] = await ada.entries()
+    assert entry.request["fields"][0]["value"] == "M"
 
 
 async def test_a_locator_prefers_the_test_id_and_falls_back_to_the_label(ada: Shopper) -> None:

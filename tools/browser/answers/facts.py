@@ -159,6 +159,10 @@ class StepFacts:
                     lines.append(_plain(text))
         appeared, gone = changed["+"], changed["-"]
         self.appeared, self.gone = _without(appeared, gone), _without(gone, appeared)
+        if self.gone:
+            # Another element may have the same line.
+            present = {_plain(line.lstrip(" ")[2:]) for line in _MARKS.sub("", after).splitlines()}
+            self.gone = [line for line in self.gone if line not in present]
 
     def json(self, tool: str, *, mask: Callable[[str], str]) -> JSON:
         """Return the facts of a call of a tool as the journal takes them. `mask` replaces named secrets in a text."""

@@ -285,12 +285,15 @@ async def _fill_form_field(call: BrowserCall, field: FormField) -> None:
         if not is_checked and field.type == "radio":
             raise BrowserToolFailed("A radio button goes out only when another one is chosen.")
         await call.act(lambda: set_checked(locator, is_checked, call.timeout), snapshot=False)
+        call.note_typed(value, is_secret=False)
         call.answer.code(f"await {code}.{'check' if is_checked else 'uncheck'}()")
     elif (
         field.type == "combobox"
         and await locator.evaluate(_OPTIONS, timeout=call.timeout) is not None
     ):
         await _select_options(call, locator, [value], snapshot=False)
+        # The page shows its options to everybody.
+        call.note_typed(value, is_secret=False)
         call.answer.code(f"await {call.element_code}.select_option({value!r})")
     else:
         await _fill_text(call, locator, field.target, value, name=f"{field.name}: the field")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import anyio
 from pydantic import Field
 
+from ..answers.difference import difference
 from ..answers.page_snapshot import TOKEN, fit
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
@@ -67,9 +68,13 @@ async def snapshot(call: BrowserCall, arguments: TakeSnapshot) -> None:
     locator = await call.locate(arguments.target) if arguments.target else None
     options = {"depth": arguments.depth or None, "boxes": arguments.boxes}
     given_options = {key: value for key, value in options.items() if value is not None}
+    before = tab.shown_snapshot
     text = await call.read_with_title(tab, partial(call.snapshot_of, tab, locator, **given_options))
     if locator is None and not given_options:
         tab.shown_snapshot = tab.last_snapshot
+        if call.ctx.wants_facts:
+            # A step before, such as the answer to a dialog, may have shown no page.
+            call.facts.note_change(before, text, None if before is None else difference(before, text))
     if arguments.filename is None:
         call.answer.snapshot(fit(text, arguments.max_tokens or TOKENS, texts=True))
     else:
