@@ -1,4 +1,7 @@
-"""The objects behind the fixtures of the pytest plugin: a `statehold serve`, and a server under test in an embedded one."""
+"""Contents of tests: the objects behind the fixtures of the pytest plugin, and assertions on results and pages.
+
+The objects are a `statehold serve`, and a server under test in an embedded one.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,22 @@ from ..protocol.elicitation import ElicitationCallback
 from ..session import Session
 from ..sync.portal import ElicitationCallback as BlockingElicitationCallback
 from ..transport.embedded import EmbeddedTransport
+from .assertions import (
+    AGO,
+    DATE,
+    DURATION,
+    ID,
+    NUMBER,
+    TIME,
+    has_file,
+    matches,
+    page_lacks,
+    page_says,
+    require_arguments,
+    require_variable,
+    says,
+    value_at,
+)
 
 if TYPE_CHECKING:
     from ...tools.processes.ledger import Ledger
@@ -280,4 +299,24 @@ def _describe_running(family: Mapping[int, tuple[str, str]]) -> list[str]:
     ]
 
 
-__all__ = ["BlockingStdioSessions", "ServerProcess", "StdioSessions", "ProcessWatch", "options_of"]
+__all__ = [
+    "BlockingStdioSessions",
+    "ServerProcess",
+    "StdioSessions",
+    "ProcessWatch",
+    "options_of",
+    "says",
+    "page_says",
+    "page_lacks",
+    "has_file",
+    "value_at",
+    "matches",
+    "require_variable",
+    "require_arguments",
+    "AGO",
+    "DATE",
+    "DURATION",
+    "ID",
+    "NUMBER",
+    "TIME",
+]
