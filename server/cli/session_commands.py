@@ -99,6 +99,25 @@ def _read_commands() -> list[click.Command]:
             JSON_OPTION,
         ),
         Command(
+            "test",
+            "Write a test for pytest of what was done in a session.",
+            "statehold sessions test work --param email=ada@example.org -o test_work.py",
+            _SESSION,
+            _text("--run", "RUN", "only the steps of this run"),
+            click.Option(
+                ["--from", "first"],
+                type=Number(1),
+                metavar="N",
+                help="from this entry of its history on",
+            ),
+            click.Option(["--to", "last"], type=Number(1), metavar="N", help="up to this entry"),
+            _several("--param", "make a value a parameter of the test", metavar="NAME=VALUE"),
+            click.Option(
+                ["-o", "output"], metavar="FILE", help="where to put it, a new file (stdout)"
+            ),
+            JSON_OPTION,
+        ),
+        Command(
             "summary",
             "Sum up a session: what its caller wrote of it, and what the history holds.",
             "statehold sessions summary work",

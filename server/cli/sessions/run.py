@@ -98,6 +98,10 @@ async def _run_on(
             from .window import open_window
 
             return await open_window(config, store, record, arguments)
+        case "test":
+            from .recording.command import write_recorded_test
+
+            return await write_recorded_test(config, store, record, arguments)
         case _:
             from . import transfer
 

@@ -1,0 +1,1 @@
+"""`statehold sessions test`: the steps of a recorded session become a test for pytest."""
