@@ -16,7 +16,7 @@ class Shell(Quick):
         self.tools = [tool("run", {"command": {"type": "string"}})]
 
     def tool_run(self, arguments: JSON, *_: object) -> JSON:
-        """Return the output of a command, and how many this process has run."""
+        """Return the output and the exit code of a command, and how many this process has run."""
         done = subprocess.run(
             ["sh", "-c", str(arguments["command"])],
             stdin=subprocess.DEVNULL,
@@ -25,7 +25,8 @@ class Shell(Quick):
             check=False,
         )
         self.count += 1
-        return text(done.stdout, {"count": self.count, "output": done.stdout})
+        answer = {"count": self.count, "output": done.stdout, "exit_code": done.returncode}
+        return text(done.stdout, answer)
 
 
 if __name__ == "__main__":
