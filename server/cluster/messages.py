@@ -6,6 +6,7 @@ A node passes on a request as an HTTP request to the owner, with an assertion, s
 | - | - | - |
 | POST /node/requests | an MCP request, see ForwardedRequest | lines of JSON |
 | POST /node/answers/KEY | the answer to a question: `{"result"}` or `{"error"}` | 204 |
+| POST /node/controls | a control request, without its owner | a line of JSON |
 | POST /node/notices/NUMBER | empty; the client did not get the answer that carries the notice | 204 |
 | GET /node | empty; the first request between two machines | 204, with the proof of the owner in a header |
 | any other | the HTTP request of a client | its response |
@@ -13,7 +14,8 @@ A node passes on a request as an HTTP request to the owner, with an assertion, s
 The owner begins a request with `100 Continue`. It answers 421 instead, or later, if nothing ran because it does not own the
 session or ends; and 403 if it cannot serve the other node's clients. The lines of an MCP request are any number of
 `{"notify": METHOD, "params"}` and `{"ask": KEY, "method", "params"}`, then `{"result"}` or `{"error": {"code", "message",
-"data"}}`. A result that carries a notice has its number as `"notice"`. The other node cancels a request by closing the
+"data"}}`. The line of a control request is that of the verb `control`: `{"content"}` or `{"error": {"code", "message",
+"recovery"}}`. A result that carries a notice has its number as `"notice"`. The other node cancels a request by closing the
 connection.
 """
 
@@ -38,6 +40,7 @@ HELLO: Final = "/node"
 REQUESTS: Final = "/node/requests"
 ANSWERS: Final = "/node/answers/"
 NOTICES: Final = "/node/notices/"
+CONTROLS: Final = "/node/controls"
 PROOF_HEADER: Final = b"statehold-proof"
 NOT_OWNER: Final = 421
 REFUSED: Final = 403
@@ -122,6 +125,7 @@ def raise_error(error: JSON) -> None:
 
 __all__ = [
     "ANSWERS",
+    "CONTROLS",
     "HELLO",
     "HTTP_VERB",
     "NOTICES",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Generator, MutableMapping
+from collections.abc import Awaitable, Callable, Generator, MutableMapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
@@ -14,6 +14,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.authentication import AuthCredentials
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...sessions.cluster.placement import place_here
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.registry import Registry
@@ -24,6 +25,7 @@ from .assertion import HEADER, Assertion, AssertionRefused, Assertions
 from .connection import ConnectionEnded
 from .messages import (
     ANSWERS,
+    CONTROLS,
     HELLO,
     NOT_OWNER,
     NOTICES,
@@ -128,6 +130,7 @@ class Owner:
         self._registry = registry
         self._server = server
         self._clients = clients
+        self._run_control: Callable[[JSON], Awaitable[JSON]] | None = None
         self._questions: MutableMapping[str, _Question] = {}
         self._running = 0
         self._idle = anyio.Event()
@@ -135,6 +138,15 @@ class Owner:
     def application(self, assertions: Assertions) -> ASGIApp:
         """Return the application for connections whose requests have these assertions."""
         return _Application(self, assertions)
+
+    @contextmanager
+    def serve_controls(self, run: Callable[[JSON], Awaitable[JSON]]) -> Generator[None]:
+        """Answer control requests while the block runs. `run` returns the answer to a request with some members."""
+        self._run_control = run
+        try:
+            yield
+        finally:
+            self._run_control = None
 
     async def wait_idle(self, within: float) -> None:
         """Wait until every request that is no stream is answered, or `within` seconds have passed."""
@@ -163,6 +175,9 @@ class Owner:
             return REFUSED if assertion.namespace != self._registry.core.policy.namespace else None
         if path.startswith((ANSWERS, NOTICES)):
             return None
+        if path == CONTROLS:
+            is_owner = not assertion.session_id or self._owns(assertion)
+            return None if is_owner and self._run_control is not None else NOT_OWNER
         # Principals of a process with tokens are unknown to one without, and the other way round.
         clients = self._clients
         if clients is None or not clients.is_running:
@@ -195,6 +210,12 @@ class Owner:
             with self._count():
                 request = ForwardedRequest.parse(body)
                 await self._answer(request, assertion, other_end, receive, send)
+        elif path == CONTROLS and self._run_control is not None:
+            with self._count():
+                members = {**parse(body), "owner": assertion.principal.key}
+                with place_here():
+                    answer = await self._run_control(members)
+                await AnswerLines(send, self._questions).end(answer)
         elif path.startswith(ANSWERS):
             question = self._questions.get(path.removeprefix(ANSWERS))
             if question is not None:

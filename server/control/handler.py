@@ -6,12 +6,13 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Final
 
 import anyio
 
 from ...sessions.calls.notices import Delivery
-from ...sessions.errors import InvalidArgument, SessionError
+from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
@@ -20,11 +21,11 @@ from ...tools.own.definition import ToolContext
 from ...tools.own.names import OWN_NAMES
 from ...tools.own.toolsets import build_own_tools
 from ..sockets.local_socket import send_content, send_error
+from .inspection_tools import InspectionTools
 from .operator_tools import OperatorTools
+from .person_tools import PersonTools
 from .requests import ControlRequest
 
-CAUSE = "cli"
-"""The cause of a change in the journal of a session."""
 CALL_SECONDS: Final = 120.0
 REQUESTS: Final = 32
 """Requests that run at once."""
@@ -35,14 +36,27 @@ logger = logging.getLogger(__name__)
 
 
 class ControlHandler:
-    """Runs control requests over one registry. It keeps no state and lives as long as the registry."""
+    """Runs control requests over one registry. It keeps no state and lives as long as the registry.
+
+    `data` is the data folder, in which the files of sessions are.
+    """
 
     def __init__(
-        self, registry: Registry, store: Store, services: Callable[[], list[JSON]] = list[JSON]
+        self,
+        registry: Registry,
+        store: Store,
+        services: Callable[[], list[JSON]] = list[JSON],
+        *,
+        data: Path | None = None,
     ) -> None:
         self._registry = registry
         own_tools = build_own_tools(registry, store, OWN_NAMES, services=services)
-        self._tools = own_tools | {tool.name: tool for tool in OperatorTools(registry).tools()}
+        operator_tools = [
+            *OperatorTools(registry).tools(),
+            *PersonTools(registry).tools(),
+            *InspectionTools(registry, data).tools(),
+        ]
+        self._tools = own_tools | {tool.name: tool for tool in operator_tools}
 
     async def __call__(self, request: ControlRequest) -> JSON:
         """Run a tool and return the content of its result.
@@ -54,7 +68,7 @@ class ControlHandler:
         tool = self._tools.get(request.tool)
         if tool is None:
             raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
-        context = ToolContext(Principal.of_key(request.owner), cause=CAUSE)
+        context = ToolContext(Principal.of_key(request.owner), cause=request.cause)
         outcome = await tool.run(context, request.arguments)
         if outcome.delivery is not None:
             self._return_notice(outcome.delivery)
@@ -79,26 +93,35 @@ class ControlVerb:
 
     async def __call__(self, members: JSON, connection: socket.socket) -> None:
         with closing(connection):
-            async with self._slots:
-                try:
-                    request = ControlRequest.parse(members)
-                    with anyio.fail_after(self._seconds):
-                        content = await self._run(request)
-                except SessionError as error:
-                    refusal = error.code, error.message, error.recovery
-                except TimeoutError:
-                    refusal = (
-                        "call_timeout",
-                        "It took too long.",
-                        "Look at the session, then try again.",
-                    )
-                except Exception:
-                    logger.exception("a control request failed")
-                    refusal = "internal", "It failed.", "See the log of the process that owns it."
-                else:
-                    await send_content(connection, content)
-                    return
-                await send_error(connection, *refusal)
+            answer = await self.answer(members)
+            if "error" in answer:
+                await send_error(connection, **answer["error"])
+            else:
+                await send_content(connection, answer["content"])
+
+    async def answer(self, members: JSON) -> JSON:
+        """Run the request with these members, and return its answer: `content` or `error`."""
+        async with self._slots:
+            try:
+                request = ControlRequest.parse(members)
+                with anyio.fail_after(self._seconds):
+                    return {"content": await self._run(request)}
+            except SessionError as error:
+                return _refusal(error.code, error.message, error.recovery)
+            except StoreUnavailable as error:
+                return _refusal("store_unavailable", str(error), "Try again later.")
+            except TimeoutError:
+                recovery = "Look at the session, then try again."
+                return _refusal("call_timeout", "It took too long.", recovery)
+            except Exception:
+                logger.exception("a control request failed")
+                return _refusal(
+                    "internal", "It failed.", "See the log of the process that owns it."
+                )
+
+
+def _refusal(code: str, message: str, recovery: str) -> JSON:
+    return {"error": {"code": code, "message": message, "recovery": recovery}}
 
 
 __all__ = ["ControlHandler", "ControlVerb"]

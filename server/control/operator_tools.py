@@ -8,7 +8,7 @@ from typing import Literal
 from ...sessions.lifecycle import Event
 from ...sessions.registry import Registry
 from ...sessions.transitions.admission import busy
-from ...tools.definition import NoArguments
+from ...tools.definition import Arguments
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.results import SessionInfo
 from ...tools.own.sessions import SessionArguments
@@ -19,25 +19,14 @@ class Screenshot(SessionArguments):
     full_page: bool = False
 
 
-class TakeArguments(SessionArguments):
-    holder: str
-
-
-class GiveBackArguments(SessionArguments):
-    epoch: int
+class HeldArguments(Arguments):
+    session_ids: list[str] | None = None
+    """Only these. None: all that this process holds."""
 
 
 class ReleaseArguments(SessionArguments):
     keep: bool = False
     """Leave connections open that the services keep."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControlEpoch:
-    """The epoch of a person's control of a session."""
-
-    session_id: str
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +80,7 @@ class OperatorTools:
                 "operator_sessions",
                 "List the sessions of this process",
                 "List the sessions that this process holds, of all principals.",
-                NoArguments,
+                HeldArguments,
                 HeldSessions,
                 self._sessions,
                 read_only=True,
@@ -105,24 +94,6 @@ class OperatorTools:
                 StderrTails,
                 self._stderr,
                 read_only=True,
-                toolset="operator",
-            ),
-            OwnTool(
-                "operator_take_control",
-                "Take control of a session",
-                "Take control of a session for a person: running calls end, new ones are refused.",
-                TakeArguments,
-                ControlEpoch,
-                self._take_control,
-                toolset="operator",
-            ),
-            OwnTool(
-                "operator_give_back",
-                "Hand a session back to its agent",
-                "End the control that a person took of a session.",
-                GiveBackArguments,
-                ControlEpoch,
-                self._give_back,
                 toolset="operator",
             ),
             OwnTool(
@@ -155,25 +126,17 @@ class OperatorTools:
             ),
         ]
 
-    async def _sessions(self, context: ToolContext, args: NoArguments) -> Outcome:
-        return Outcome(
-            {"sessions": [session.info() for session in self._registry.owned_sessions()]}
-        )
+    async def _sessions(self, context: ToolContext, args: HeldArguments) -> Outcome:
+        sessions = self._registry.owned_sessions()
+        if args.session_ids is not None:
+            chosen = set(args.session_ids)
+            sessions = [session for session in sessions if session.id in chosen]
+        return Outcome({"sessions": [session.info() for session in sessions]})
 
     async def _stderr(self, context: ToolContext, args: SessionArguments) -> Outcome:
         sessions = {session.id: session for session in self._registry.owned_sessions()}
         session = sessions.get(args.session_id)
         return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
-
-    async def _take_control(self, context: ToolContext, args: TakeArguments) -> Outcome:
-        controls = self._registry.controls
-        session = await controls.take(context.principal, args.session_id, args.holder)
-        return Outcome({"session_id": session.id, "epoch": session.record.control.epoch})
-
-    async def _give_back(self, context: ToolContext, args: GiveBackArguments) -> Outcome:
-        controls = self._registry.controls
-        session = await controls.give_back(context.principal, args.session_id, args.epoch)
-        return Outcome({"session_id": session.id, "epoch": args.epoch})
 
     async def _release(self, context: ToolContext, args: ReleaseArguments) -> Outcome:
         registry = self._registry

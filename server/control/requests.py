@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -34,6 +34,8 @@ class ControlRequest(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
     owner: str = LOCAL.key
     """The key of the principal for whom the tool runs."""
+    cause: Literal["cli", "console"] = "cli"
+    """The cause of a change in the journal of the session."""
 
     @classmethod
     def parse(cls, members: JSON) -> ControlRequest:

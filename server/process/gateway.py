@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import cast
@@ -126,7 +126,9 @@ async def hold_open(
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
-    control = ControlHandler(gateway.registry, gateway.store, gateway.describe_services)
+    control = ControlVerb(
+        ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=folder)
+    )
     async with peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()
@@ -135,16 +137,15 @@ async def hold_open(
                 # Before the gateway, whose last answers it still sends.
                 join_nodes(gateway, owner, local, folder, port),
                 gateway,
-                local.serve(
-                    {"control": ControlVerb(control), **_reading(gateway), **(verbs or {})}
-                ),
+                local.serve({"control": control, **_reading(gateway), **(verbs or {})}),
             ):
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat, on_fenced)
                 if ledger.keeper is not None and gateway.orphans_resumed is not None:
                     resumed = gateway.orphans_resumed
                     gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
-                yield
+                with nullcontext() if owner is None else owner.serve_controls(control.answer):
+                    yield
         finally:
             with anyio.CancelScope(shield=True):
                 await ledger.aclose()

@@ -97,6 +97,15 @@ def resident_memory(pid: int) -> int | None:
         return None
 
 
+def tree_cpu_seconds(pid: int) -> float | None:
+    """Return the CPU time that a process and its living descendants have used; None as for tree_memory(). Blocks."""
+    fields = _stat(pid) if LINUX else None
+    if fields is None:
+        return None
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return round(own + sum(tree_cpu_seconds(child) or 0.0 for child in children(pid)), 2)
+
+
 def program_name(pid: int) -> str:
     """Return the name of the program a process runs, cut to 15 characters; Linux only, else a question mark."""
     try:
@@ -296,6 +305,7 @@ __all__ = [
     "resident_memory",
     "signal_group",
     "start_time",
+    "tree_cpu_seconds",
     "tree_memory",
     "wait_for_exit",
     "working_folder",

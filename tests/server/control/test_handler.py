@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from support.counting import Counting
 from support.engine import engine
 
 from statehold.server.control.handler import ControlHandler
+from statehold.server.control.inspection_tools import InspectionTools
 from statehold.server.control.operator_tools import OperatorTools
+from statehold.server.control.person_tools import PersonTools
 from statehold.server.control.requests import ControlRequest
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
 from statehold.tools.own.results import parse_result
@@ -63,11 +66,50 @@ async def test_the_results_of_operator_tools_have_the_form_of_their_classes() ->
     async with engine(Counting("counter")) as running:
         session = await running.create()
         await running.count(session.id)
-        tools = {tool.name: tool for tool in OperatorTools(running.registry).tools()}
-        del tools["operator_screenshot"]  # needs a browser
+        tools = [
+            *InspectionTools(running.registry, None).tools(),
+            *PersonTools(running.registry).tools(),
+            *OperatorTools(running.registry).tools(),
+        ]
         handler = ControlHandler(running.registry, running.store)
-        for name, tool in tools.items():
+        for tool in tools:
+            name = tool.name
+            if name in ("operator_screenshot", "operator_file"):
+                continue  # these need a browser, and a file
             arguments = {"session_id": session.id} if tool.takes_session else {}
+            arguments |= {"holder": "eve"} if name == "operator_take_control" else {}
+            arguments |= {"epoch": 1} if "epoch" in tool.arguments.model_fields else {}
             content = await handler(ControlRequest(tool=name, arguments=arguments))
             result = parse_result(tool.output, tool.without_nulls(content))
             assert {each.name for each in fields(result)} <= content.keys()
+
+
+async def test_a_file_is_read_by_its_name_alone(tmp_path: Path) -> None:
+    async with engine() as running:
+        session = await running.create()
+        folder = tmp_path / "browser" / "files" / session.id
+        folder.mkdir(parents=True)
+        (folder / "report.pdf").write_bytes(b"%PDF")
+        (tmp_path / "secret").write_text("secret")
+        (folder / "link").symlink_to(tmp_path / "secret")
+        handler = ControlHandler(running.registry, running.store, data=tmp_path)
+        at = {"session_id": session.id}
+        listed = await handler(ControlRequest(tool="operator_files", arguments=at))
+        assert [file["name"] for file in listed["files"]] == ["report.pdf"]
+        arguments = {**at, "name": "report.pdf"}
+        content = await handler(ControlRequest(tool="operator_file", arguments=arguments))
+        assert (content["mime"], content["data"]) == ("application/pdf", "JVBERg==")
+        for name in ("link", "../secret", "/etc/passwd", "."):
+            arguments = {**at, "name": name}
+            with pytest.raises(InvalidArgument):
+                await handler(ControlRequest(tool="operator_file", arguments=arguments))
+
+
+async def test_a_change_is_noted_with_the_cause_of_its_request() -> None:
+    async with engine() as running:
+        session = await running.create()
+        at = {"session_id": session.id}
+        handler = ControlHandler(running.registry, running.store)
+        await handler(ControlRequest(tool="session_pause", arguments=at, cause="console"))
+        entries = await running.store.journal(session.id)
+        assert entries[-1].request["cause"] == "console"
