@@ -345,6 +345,16 @@ class NodeRecord(Record):
     """How long it lives without a heartbeat, in the eyes of nodes that cannot see its lock; 0 for a node without a lease."""
 
 
+class SessionOrder(StrEnum):
+    """The order of a list of sessions."""
+
+    USED = "used"
+    """Newest use first."""
+    CREATED = "created"
+    """Newest first."""
+    NAME = "name"
+
+
 class SessionFilter(Record):
     """Selection of sessions to list. Fields that are None do not filter."""
 
@@ -360,6 +370,7 @@ class SessionFilter(Record):
     """Only those whose metadata has these values under these keys."""
     query: str | None = None
     """Only those with this text in their name, labels, metadata or summary, whatever its case."""
+    order: SessionOrder = SessionOrder.USED
     limit: int = Field(default=100, ge=1, le=1000)
     cursor: str | None = None
     """The value `list_sessions` returned with the page before."""

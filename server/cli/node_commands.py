@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Final
 
 import anyio
 
 from ...sessions.cluster.leases import Leases, SeenNode
-from ...sessions.json_codec import JSON
 from ...sessions.records import NodeRecord
 from ...sessions.store.sql import SQLStore
-from ...sessions.views import timestamp
 from ..config.model import Config
+from ..control.node_list import ANSWER_SECONDS, describe_seen, read_nodes
 from ..exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 from ..gateway.stores import may_exist, store_of
 from .command_line import CommandLine
 from .output import complain, say, say_json, span, table
-
-ANSWER_SECONDS: Final = 5.0
-"""Seconds that the database may take to answer."""
 
 
 def run(config: Config, arguments: CommandLine) -> int:
@@ -36,7 +31,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
     store = store_of(config)
     async with store:
         if arguments.action == "list":
-            return _show(await _nodes(store), arguments)
+            return _show(await read_nodes(store), arguments)
         if not store.has_leases:
             return complain("the nodes of this store have no leases; see [cluster]", FAILURE)
         async with store.leases() as leases:
@@ -49,16 +44,9 @@ async def _run(config: Config, arguments: CommandLine) -> int:
             return await _remove(store, node, force=arguments.force)
 
 
-async def _nodes(store: SQLStore) -> list[SeenNode]:
-    if not store.has_leases:
-        return [SeenNode(record, 0, False) for record in await store.nodes()]
-    async with store.leases() as leases:
-        return await leases.look(within=ANSWER_SECONDS)
-
-
 def _show(nodes: Iterable[SeenNode], arguments: CommandLine) -> int:
     nodes = list(nodes)
-    described = [_describe(node) for node in nodes]
+    described = [describe_seen(node) for node in nodes]
     if arguments.json:
         say_json({"nodes": described})
         return OK
@@ -73,20 +61,6 @@ def _show(nodes: Iterable[SeenNode], arguments: CommandLine) -> int:
     ]
     say(table(head, rows) if rows else "No node is running.")
     return OK
-
-
-def _describe(node: SeenNode) -> JSON:
-    record = node.record
-    return {
-        "node": record.id,
-        "state": "silent" if record.lease_seconds and node.is_expired else record.state.value,
-        "sessions": record.sessions if record.lease_seconds else None,
-        "capacity": record.capacity,
-        "started_at": timestamp(record.started_at),
-        "peer": record.peer or None,
-        "address": record.address,
-        "version": record.version or None,
-    }
 
 
 async def _drain(leases: Leases, record: NodeRecord) -> int:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import anyio
 
@@ -21,6 +21,11 @@ from .requests import ControlRequest, ControlUnavailable
 from .requests import ask as send_request
 
 ANSWER_SECONDS = 3.0
+MOST_IDS: Final = 1000
+"""Sessions that a request names at most; one about more is about all."""
+
+Send = Callable[[str, ControlRequest], Awaitable[JSON]]
+"""Runs a request in a node. Raises Refused and ControlUnavailable."""
 
 
 class ProcessVerb:
@@ -38,22 +43,30 @@ class ProcessVerb:
 class LiveNodes:
     """The nodes of a store, and the reports of those that answered ask()."""
 
-    def __init__(self, data: Path, nodes: Iterable[NodeRecord]) -> None:
+    def __init__(self, data: Path, nodes: Iterable[NodeRecord], send: Send | None = None) -> None:
+        """`send` replaces the requests to the local sockets in the data folder."""
         self.folder = data / NODES
+        self._send = send or self._send_locally
         self._nodes = {node.id: node for node in nodes}
         self._sessions: dict[str, JSON] = {}
         self._silent: set[str] = set()
 
-    async def ask(self, node_ids: Iterable[str | None]) -> None:
-        """Ask these nodes, all at once, which sessions they hold."""
+    async def _send_locally(self, node: str, request: ControlRequest) -> JSON:
+        return await send_request(self.folder, node, request, seconds=ANSWER_SECONDS)
+
+    async def ask(
+        self, node_ids: Iterable[str | None], session_ids: Sequence[str] | None = None
+    ) -> None:
+        """Ask these nodes, all at once, which sessions they hold; with `session_ids`, which of these."""
+        chosen = None if session_ids is None or len(session_ids) > MOST_IDS else list(session_ids)
+        request = ControlRequest(tool="operator_sessions", arguments={"session_ids": chosen})
         async with anyio.create_task_group() as tasks:
             for node in {node for node in node_ids if node is not None}:
-                tasks.start_soon(self._ask_node, node)
+                tasks.start_soon(self._ask_node, node, request)
 
-    async def _ask_node(self, node: str) -> None:
+    async def _ask_node(self, node: str, request: ControlRequest) -> None:
         try:
-            request = ControlRequest(tool="operator_sessions")
-            answer = await send_request(self.folder, node, request, seconds=ANSWER_SECONDS)
+            answer = await self._send(node, request)
         except (Refused, ControlUnavailable):
             self._silent.add(node)
             return
@@ -79,7 +92,7 @@ class LiveNodes:
             return {}
         request = ControlRequest(tool="operator_stderr", arguments={"session_id": record.id})
         try:
-            answer = await send_request(self.folder, record.node, request, seconds=ANSWER_SECONDS)
+            answer = await self._send(record.node, request)
         except (Refused, ControlUnavailable):
             return {}
         return cast("dict[str, str]", answer.get("stderr", {}))
@@ -87,6 +100,10 @@ class LiveNodes:
     def answers(self, node: str) -> bool:
         """Whether a node answered ask()."""
         return node in self._nodes and node not in self._silent
+
+    def report(self, session_id: str) -> JSON:
+        """Return the description of a session that its owner reported, empty if there is none."""
+        return self._sessions.get(session_id, {})
 
     def describe_node(self, node: str | None) -> str | None:
         """Return a description of the process in which a session is open, None for none."""

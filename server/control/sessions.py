@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, cast
@@ -21,7 +21,7 @@ from ...sessions.store.base import Store
 from ...sessions.views import describe, describe_binding, expiry, timestamp
 from ...tools.own.definition import parse_time
 from ..sockets.local_socket import send_content, send_error
-from .nodes import LiveNodes
+from .nodes import LiveNodes, Send
 
 PAGE: Final = 500
 SECONDS: Final = 30.0
@@ -31,12 +31,15 @@ logger = logging.getLogger("statehold.server")
 
 
 class SessionDocuments:
-    """The documents of one store. `data` is the data folder of the processes that are asked."""
+    """The documents of one store. `data` is the data folder of the processes that are asked, unless `send` asks them."""
 
-    def __init__(self, store: Store, data: Path, *, closes_idle: bool) -> None:
+    def __init__(
+        self, store: Store, data: Path, *, closes_idle: bool, send: Send | None = None
+    ) -> None:
         self._store = store
         self._data = data
         self._closes_idle = closes_idle
+        self._send = send
 
     async def list(self, arguments: Mapping[str, Any]) -> JSON:
         """Return the sessions that fit the arguments of `statehold sessions list`, those that were used last first.
@@ -59,15 +62,16 @@ class SessionDocuments:
         records, has_more = await read_pages(
             self._store, session_filter, int(arguments.get("limit") or PAGE)
         )
-        live = LiveNodes(self._data, await self._store.nodes())
-        await live.ask(record.node for record in records)
-        reported = [live.merge_report(record) for record in records]
-        sessions = [
-            self._describe(record, live)
-            for record in reported
-            if not wanted or record.status in wanted
-        ]
+        sessions = await self.describe_all(records)
+        if wanted:
+            sessions = [session for session in sessions if session["status"] in wanted]
         return {"sessions": sessions, "more": has_more}
+
+    async def describe_all(self, records: Sequence[SessionRecord]) -> list[JSON]:
+        """Return the descriptions of some sessions in a list, with what their owners report."""
+        live = LiveNodes(self._data, await self._store.nodes(), self._send)
+        await live.ask((record.node for record in records), [record.id for record in records])
+        return [self._describe(live.merge_report(record), live) for record in records]
 
     async def show(self, ref: str, last: int) -> JSON:
         """Return one session with its services, the end of its journal, and the stderr of its programs.
@@ -76,9 +80,12 @@ class SessionDocuments:
             SessionNotFound: there is none with this id or name.
             InvalidArgument: several have the name.
         """
-        record = await find_record(self._store, ref)
-        live = LiveNodes(self._data, await self._store.nodes())
-        await live.ask([record.node])
+        return await self.show_record(await find_record(self._store, ref), last)
+
+    async def show_record(self, record: SessionRecord, last: int) -> JSON:
+        """Return one session as show() does."""
+        live = LiveNodes(self._data, await self._store.nodes(), self._send)
+        await live.ask([record.node], [record.id])
         record = live.merge_report(record)
         entries = await self._store.journal(record.id, last=last)
         bindings = live.bindings(record.id)

@@ -145,7 +145,7 @@ class Store(Protocol):
     async def list_sessions(
         self, session_filter: SessionFilter
     ) -> tuple[list[SessionRecord], str | None]:
-        """Return a page, newest use first, and the cursor of the next page or None."""
+        """Return a page in the order of the filter, and the cursor of the next page or None."""
         ...
 
     async def usage(self, owner: str) -> int:
@@ -164,8 +164,8 @@ class Store(Protocol):
         """Return the free bytes on the disk of the data folder, None without such a folder."""
         ...
 
-    async def counts(self) -> dict[str, int]:
-        """Return the number of sessions by status."""
+    async def counts(self, owner: str | None = None) -> dict[str, int]:
+        """Return the number of sessions by status, of all owners or of one."""
         ...
 
     async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:

@@ -112,8 +112,9 @@ def ids(connection: Connection, owner: str) -> list[str]:
     return [row[0] for row in connection.execute(_MINE, {"owner": owner})]
 
 
-def counts(connection: Connection) -> dict[str, int]:
-    result = connection.execute(select(_s.status, func.count()).group_by(_s.status))
+def counts(connection: Connection, owner: str | None = None) -> dict[str, int]:
+    statement = select(_s.status, func.count()).group_by(_s.status)
+    result = connection.execute(statement if owner is None else statement.where(_s.owner == owner))
     return {row[0]: row[1] for row in result}
 
 

@@ -7,11 +7,11 @@ import binascii
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
-from sqlalchemy import Connection, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
 
 from ..errors import InvalidArgument
 from ..json_codec import dumps, loads
-from ..records import LABELS, SessionFilter, SessionRecord
+from ..records import LABELS, SessionFilter, SessionOrder, SessionRecord
 from ..state.merge import same_json
 from . import rows, schema
 from .dialect import among, pack_ids
@@ -24,18 +24,22 @@ PAGE_BYTES: Final = 1 << 20
 """Most bytes of metadata in a page; its first session is always returned."""
 
 _s = schema.session.c
-_COLUMNS = select(_s.id, _s.used_at, _s.name, _s.metadata, *(_s[label] for label in LABELS))
+_COLUMNS = select(
+    *(_s.id, _s.used_at, _s.created_at, _s.name, _s.metadata), *(_s[label] for label in LABELS)
+)
+_name: Final[ColumnElement[Any]] = func.coalesce(_s.name, "")
 _SUMMARIES = select(
     schema.summary.c.session_id, schema.summary.c.text, schema.summary.c.topics
 ).where(among(schema.summary.c.session_id))
 
-Position = tuple[float, str]
+Position = tuple[float | str, str]
+"""The value by which a session is sorted, and its id."""
 
 
 def page(
     connection: Connection, session_filter: SessionFilter, after: Position | None
 ) -> tuple[list[SessionRecord], str | None]:
-    """Return sessions, newest use first, and the cursor of the next page or None.
+    """Return sessions in their order, and the cursor of the next page or None.
 
     The indexes of the owner and of the labels bound the rows that are read. Metadata and texts are compared here, value by
     value, so that a value is never mistaken for a part of another, on any database.
@@ -49,7 +53,7 @@ def page(
             return _records(connection, session_filter, matches), _cursor(after)
         if fits:
             matches.append(row)
-        after = (row.used_at, row.id)
+        after = _position_of(row, session_filter.order)
     return _records(connection, session_filter, matches), None
 
 
@@ -77,13 +81,14 @@ def _candidates(
     needs_reading = _needs_reading(session_filter)
     size = CHUNK if needs_reading else session_filter.limit + 1
     while True:
-        chunk = connection.execute(_behind(_indexed_query(session_filter), after).limit(size)).all()
+        statement = _behind(_indexed_query(session_filter), session_filter.order, after)
+        chunk = connection.execute(statement.limit(size)).all()
         summaries = _summaries(connection, chunk) if session_filter.query else {}
         for row in chunk:
             yield row, not needs_reading or _fits(row, session_filter, summaries.get(row.id, ""))
         if len(chunk) < size:
             return
-        after = (chunk[-1].used_at, chunk[-1].id)
+        after = _position_of(chunk[-1], session_filter.order)
 
 
 def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
@@ -103,16 +108,38 @@ def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
         statement = statement.where(_s.used_at >= session_filter.updated_since)
     for label, value in (session_filter.labels or {}).items():
         statement = statement.where(_s[label] == value)
-    return statement.order_by(_s.used_at.desc(), _s.id.desc())
+    if session_filter.order is SessionOrder.NAME:
+        return statement.order_by(_name, _s.id)
+    column = _time_column(session_filter.order)
+    return statement.order_by(column.desc(), _s.id.desc())
 
 
-def _behind(statement: Select[Any], after: Position | None) -> Select[Any]:
+def _behind(statement: Select[Any], order: SessionOrder, after: Position | None) -> Select[Any]:
     if after is None:
         return statement
-    used_at, session_id = after
-    later = and_(_s.used_at == used_at, _s.id < session_id)
+    value: Any = after[0]
+    session_id = after[1]
+    if order is SessionOrder.NAME:
+        return statement.where(or_(_name > value, and_(_name == value, _s.id > session_id)))
+    column = _time_column(order)
+    later = and_(column == value, _s.id < session_id)
     # The first condition is implied by the second, but an index can use it.
-    return statement.where(_s.used_at <= used_at, or_(_s.used_at < used_at, later))
+    return statement.where(column <= value, or_(column < value, later))
+
+
+def _time_column(order: SessionOrder) -> ColumnElement[Any]:
+    return _s.created_at if order is SessionOrder.CREATED else _s.used_at
+
+
+def _position_of(row: Any, order: SessionOrder) -> Position:
+    if order is SessionOrder.NAME:
+        return row.name or "", row.id
+    return (row.created_at if order is SessionOrder.CREATED else row.used_at), row.id
+
+
+def cursor_after(record: SessionRecord, order: SessionOrder) -> str:
+    """Return the cursor of the page that begins after a session."""
+    return _cursor(_position_of(record, order))
 
 
 def _fits(row: Any, session_filter: SessionFilter, summary: str) -> bool:
@@ -151,18 +178,20 @@ def _cursor(after: Position | None) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def position(cursor: str) -> Position:
-    """Read a cursor.
+def position(cursor: str, order: SessionOrder = SessionOrder.USED) -> Position:
+    """Read the cursor of a list in some order.
 
     Raises:
         InvalidArgument: when it is not a cursor of `page`.
     """
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-        used_at, session_id = loads(text)
-        return float(used_at), str(session_id)
+        value, session_id = loads(text)
+        if order is SessionOrder.NAME:
+            return str(value), str(session_id)
+        return float(value), str(session_id)
     except (ValueError, TypeError, binascii.Error) as error:
         raise InvalidArgument("This is not the cursor of a page of sessions.") from error
 
 
-__all__ = ["page", "position"]
+__all__ = ["cursor_after", "page", "position"]

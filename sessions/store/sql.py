@@ -259,7 +259,7 @@ class SQLStore:
         after = (
             None
             if session_filter.cursor is None
-            else session_queries.position(session_filter.cursor)
+            else session_queries.position(session_filter.cursor, session_filter.order)
         )
         return await self._read(
             partial(session_queries.page, session_filter=session_filter, after=after)
@@ -278,8 +278,8 @@ class SQLStore:
     def free_bytes(self) -> int | None:
         return self._connections.free_bytes()
 
-    async def counts(self) -> dict[str, int]:
-        return await self._read(queries.counts)
+    async def counts(self, owner: str | None = None) -> dict[str, int]:
+        return await self._read(partial(queries.counts, owner=owner))
 
     async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:
         operation = partial(

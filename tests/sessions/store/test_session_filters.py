@@ -154,3 +154,20 @@ async def test_labels_are_found_through_their_indexes(
             # Sessions of one and the same moment are sorted by their ids.
             assert rest == ["USE TEMP B-TREE FOR RIGHT PART OF ORDER BY"]
     connection.close()
+
+
+async def test_a_list_is_sorted_by_use_creation_or_name_over_its_pages(
+    store: Store, sessions: Sessions
+) -> None:
+    for number, name in enumerate(["b", None, "a", "b2", None]):
+        await sessions.make(
+            f"sh_{number}", name=name, used_at=float(number % 3), created_at=float(-number)
+        )
+    orders = {
+        "used": ["sh_2", "sh_4", "sh_1", "sh_3", "sh_0"],
+        "created": ["sh_0", "sh_1", "sh_2", "sh_3", "sh_4"],
+        "name": ["sh_1", "sh_4", "sh_2", "sh_0", "sh_3"],
+    }
+    for order, expected in orders.items():
+        for limit in (1, 2, 100):
+            assert await listed(store, order=order, limit=limit) == expected, (order, limit)
