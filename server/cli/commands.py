@@ -83,6 +83,16 @@ def build_commands() -> Group:
                 *remote_options(),
             ),
             Command(
+                "console",
+                "Open the web console of the server that runs for the data folder: a login that is good for two minutes and "
+                "one browser.",
+                "statehold console",
+                click.Option(
+                    ["--url-only"], is_flag=True, help="print the address instead of opening it"
+                ),
+                JSON_OPTION,
+            ),
+            Command(
                 "stop",
                 "End that server: its sessions are paused, and the next client starts a new one.",
                 "statehold stop",

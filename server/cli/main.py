@@ -70,6 +70,10 @@ def _run(arguments: CommandLine) -> int:
             from .shared import show_status
 
             return show_status(arguments)
+        case "console":
+            from .console import open_console
+
+            return open_console(arguments)
         case "top":
             from .top.command import run as run_top
 

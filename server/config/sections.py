@@ -228,6 +228,11 @@ class ServerSettings(Section):
     port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
     )
+    console_port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
+        default=0,
+        description="Loopback port that `statehold console` has a process open whose own port a browser cannot use, such as "
+        "the background server of `statehold --shared`. 0: any free one.",
+    )
     workers: Annotated[Count, Field(ge=1, le=64)] = Field(
         default=1,
         description="Processes that serve the port. Each has sessions of its own, and the limits of `limits` and `http` for "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
@@ -53,8 +53,13 @@ class HttpApplication:
     """
 
     def __init__(
-        self, gateway: Gateway, server: StateholdServer, tokens: StaticTokens | None = None
+        self,
+        gateway: Gateway,
+        server: StateholdServer,
+        tokens: StaticTokens | None = None,
+        more_routes: Sequence[BaseRoute] = (),
     ) -> None:
+        """`more_routes` check their callers themselves, and need no token."""
         self._gateway = gateway
         self._server = server
         self._session_prefix = session_prefix(gateway.node.id)
@@ -63,7 +68,7 @@ class HttpApplication:
         )
         self.is_running = False
         self.needs_user = needs_user = tokens is not None
-        routes = Starlette(routes=self._routes(), lifespan=self._lifespan)
+        routes = Starlette(routes=[*self._routes(), *more_routes], lifespan=self._lifespan)
         self.streams = OpenStreams()
         # The calls of the fast path are no streams.
         app = self.streams.wrap(routes)

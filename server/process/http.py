@@ -2,78 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import Literal
 
 import anyio
 import uvicorn
 
 from ..auth.tokens import StaticTokens
 from ..cluster.owner import Owner
-from ..config.http import HttpSettings
 from ..config.model import Config
+from ..console.app import Console
+from ..console.verb import VERB as CONSOLE
+from ..console.verb import ConsoleVerb
 from ..exit_codes import OK
 from ..gateway.gateway import Gateway
 from ..http.app import HttpApplication
 from ..http.clients import Clients
-from ..http.listener import BACKLOG, listen, listen_together, url_of
+from ..http.listener import listen, listen_together, url_of
 from ..http.open_streams import OpenStreams
 from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
+from .console_port import ConsolePort
 from .gateway import create_gateway, has_uvloop, hold_open
+from .http_server import ACCEPTS, HttpServer, clients_of, http_protocol
 from .logs import configure
-from .open_files import allowed_connections, raise_limit
+from .open_files import raise_limit
 from .workers import Worker, Workers
 
 logger = logging.getLogger("statehold.server")
 
-ACCEPTS = 64
-"""Connections that the event loop accepts at once, before any of them is counted."""
 KEEPER_SECONDS = 60.0
 """The default of `keeper.linger_seconds`."""
 ANSWER_SECONDS = 0.1
 """Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: we handle signals, since sessions have to be drained first."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.accepts = anyio.Event()
-        self.ended = anyio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.accepts.set()
-        for listener in sockets or ():
-            # asyncio also used ACCEPTS as the length of the queue of the socket.
-            listener.listen(BACKLOG)
-
-    def stop_accepting(self) -> None:
-        """Refuse new connections. Requests on those that are accepted are still answered."""
-        for server in self.servers:
-            server.close()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        if self.force_exit:
-            # Otherwise the end of the event loop would cancel the lifespan, and uvicorn log a traceback.
-            await self.lifespan.shutdown()
-        self.ended.set()
 
 
 def run_http(config: Config) -> int:
@@ -154,13 +121,17 @@ async def _serve_on(
         keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
-    application = HttpApplication(gateway, mcp_server, tokens)
+    console = Console(gateway, tokens)
+    application = HttpApplication(gateway, mcp_server, tokens, console.routes())
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
-    async with hold_open(gateway, owner, on_fenced=shutdown.begin_fenced):
-        clients = _clients(config.http)
+    # Workers share their port, and each knows its own logins only.
+    port = ConsolePort(console, gateway.config, None if config.server.workers > 1 else listener)
+    verbs = {CONSOLE: ConsoleVerb(console.logins, port.url)}
+    async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
+        clients = clients_of(config.http)
         settings = uvicorn.Config(
             application.asgi,
-            http=_http_protocol(clients),
+            http=http_protocol(clients),
             backlog=ACCEPTS,
             log_config=None,
             access_log=False,
@@ -173,7 +144,7 @@ async def _serve_on(
             # Running calls have ended by then; an open stream must not keep the process alive.
             timeout_graceful_shutdown=1,
         )
-        server = _Server(settings)
+        server = HttpServer(settings)
         shutdown.is_serving = True
         async with anyio.create_task_group() as tasks:
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
@@ -192,7 +163,7 @@ async def _end_http(
     mcp_server: StateholdServer,
     streams: OpenStreams,
     clients: Clients,
-    server: _Server,
+    server: HttpServer,
     shutdown: Shutdown,
     is_held: bool,
 ) -> None:
@@ -222,20 +193,6 @@ async def _end_http(
 async def _force_exit(server: uvicorn.Server, shutdown: Shutdown) -> None:
     await shutdown.force_event.wait()
     server.force_exit = server.should_exit = True
-
-
-def _clients(settings: HttpSettings) -> Clients:
-    total = allowed_connections(settings.connections, reserved_files=settings.reserved_files)
-    return Clients(settings, total=total)
-
-
-def _http_protocol(clients: Clients) -> type[asyncio.Protocol] | Literal["auto"]:
-    try:
-        from ..http.bounded_protocol import bounded_protocol
-    except ImportError:
-        # Without httptools, uvicorn uses h11, which limits heads but not connections.
-        return "auto"
-    return bounded_protocol(clients)
 
 
 __all__ = ["run_http"]

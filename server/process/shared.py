@@ -11,9 +11,13 @@ from contextlib import contextmanager
 import anyio
 
 from ..config.model import Config, ConfigError
+from ..console.app import Console
+from ..console.verb import VERB as CONSOLE
+from ..console.verb import ConsoleVerb
 from ..shared.folder import SERVER_LOCK, SharedFolder
 from ..shared.server import SharedServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
+from .console_port import ConsolePort
 from .gateway import create_gateway, has_uvloop, hold_open
 from .logs import configure
 from .open_files import raise_limit
@@ -76,9 +80,10 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
             keeper_seconds=KEEPER_SECONDS,
         )
         server = SharedServer(gateway, folder, settings, shutdown)
-        async with hold_open(
-            gateway, server.owner, server.verbs(), on_fenced=shutdown.begin_fenced
-        ):
+        console = Console(gateway)
+        port = ConsolePort(console, gateway.config)
+        verbs = {**server.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
+        async with hold_open(gateway, server.owner, verbs, on_fenced=shutdown.begin_fenced), port:
             shutdown.is_serving = True
             await server.serve(_report_listening)
         tasks.cancel_scope.cancel()

@@ -1,0 +1,1 @@
+"""The web console: who is logged in, and the JSON API under /api/v1."""

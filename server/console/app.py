@@ -1,0 +1,231 @@
+"""The console of one process: its routes, and the checks in front of their handlers."""
+
+from __future__ import annotations
+
+import getpass
+import hmac
+import json
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ..auth.tokens import StaticTokens
+from ..auth.wrong_tokens import Backoff
+from ..control.handler import ControlHandler
+from ..gateway.gateway import Gateway
+from ..http.request import read_body
+from ..sockets.request import Refused
+from .actions import SessionActions
+from .calls import ANYONE, ApiCall, Handler
+from .errors import ApiError, error_response, login_required, not_allowed, not_found
+from .events import EventHandlers
+from .login_handlers import COOKIE, LoginHandlers
+from .logins import ConsoleUser, Login, Logins
+from .owner_calls import OwnerCalls
+from .requests import ApiModel, NoBody
+from .routes import PREFIX, ROUTES, ApiRoute
+from .server_documents import ServerDocuments
+from .session_documents import ConsoleSessions
+from .session_links import LinkHandlers
+
+BODY_BYTES: Final = 1 << 20
+HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+M = TypeVar("M", bound=ApiModel)
+
+logger = logging.getLogger("statehold.server")
+
+
+class Console:
+    """The console over one gateway. It lives as long as the process, and so do its logins.
+
+    `tokens` are those with which a person can log in; without any, only codes are accepted. `clock` returns seconds that
+    only rise.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        tokens: StaticTokens | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.logins = Logins(clock=clock)
+        config = gateway.config
+        self._origins = {origin.lower() for origin in config.server.allowed_origins}
+        data = None if config.ephemeral else config.data
+        run = ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
+        calls = OwnerCalls(gateway, run)
+        sessions = ConsoleSessions(gateway, calls)
+        machine_user = ConsoleUser(f"{_user_name()} at the console")
+        self._handlers: dict[str, Handler] = {
+            **LoginHandlers(self.logins, tokens, machine_user, backoff or Backoff()).handlers(),
+            **sessions.handlers(),
+            **SessionActions(sessions, calls).handlers(),
+            **LinkHandlers(sessions, self.logins).handlers(),
+            **ServerDocuments(gateway).handlers(),
+            **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
+        }
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the console and its API, for an HTTP application that checks Host and Origin."""
+        api = Router(
+            [self._route(route) for route in ROUTES], redirect_slashes=False, default=_unknown
+        )
+        return [
+            Mount(PREFIX, app=SecurityHeaders(api)),
+            Route("/console", endpoint=SecurityHeaders(_page)),
+        ]
+
+    def _route(self, route: ApiRoute) -> Route:
+        served = Route(route.path, partial(self._answer, route), methods=[route.method])
+        # An answer without its body would still follow the events.
+        served.methods = {route.method}
+        return served
+
+    async def _answer(self, route: ApiRoute, request: Request) -> Response:
+        try:
+            return await self._handlers[route.name](await self._check(route, request))
+        except (ApiError, SessionError, Refused, StoreUnavailable) as error:
+            return error_response(error)
+        except Exception:
+            logger.exception("a request to the console failed")
+            return error_response(ApiError("internal", "It failed.", "See the log of the server."))
+
+    async def _check(self, route: ApiRoute, request: Request) -> ApiCall:
+        """Return a request that may be answered.
+
+        Raises:
+            ApiError, InvalidArgument: it may not.
+        """
+        if route.method != "GET":
+            self._check_origin(request)
+        login = self.logins.find(request.cookies.get(COOKIE, ""))
+        if route.audience == "anyone":
+            user = ANYONE if login is None else login.user
+        else:
+            if login is None:
+                raise login_required()
+            _check_login(route, request, login)
+            user = login.user
+        query = _parse(route.query, dict(request.query_params))
+        body = NoBody() if route.body is None else _parse(route.body, await _read_json(request))
+        return ApiCall(request, user, login, query, body)
+
+    def _check_origin(self, request: Request) -> None:
+        origin = request.headers.get("origin")
+        if origin is None or origin.lower() in self._origins:
+            return
+        scheme, _, host = origin.lower().partition("://")
+        if scheme not in ("http", "https") or host != request.headers.get("host", "").lower():
+            raise ApiError("csrf", "This page may not do that.", "Open the console itself.")
+
+
+def _check_login(route: ApiRoute, request: Request, login: Login) -> None:
+    token = request.headers.get("x-csrf-token", "")
+    if route.method != "GET" and not hmac.compare_digest(token.encode(), login.csrf.encode()):
+        raise ApiError(
+            "csrf", "The header X-CSRF-Token is missing or wrong.", "Read it from GET /api/v1/me."
+        )
+    user = login.user
+    if route.audience == "operator" and not user.is_operator:
+        raise not_allowed("Only the user of the machine may see this.")
+    if route.audience == "member" and user.is_guest:
+        raise not_allowed("A link does not include this.")
+    if route.rights == "control" and user.rights != "control":
+        raise not_allowed("This login may look only.")
+
+
+async def _read_json(request: Request) -> object:
+    """Return the JSON of a body, an empty object for none.
+
+    Raises:
+        ApiError: it is too large, or is no JSON.
+    """
+    body, _ = await read_body(request.receive)
+    if body is None or len(body) > BODY_BYTES:
+        raise ApiError("too_large", "The body is too large.", "Send less.")
+    if not body:
+        return {}
+    try:
+        # A form of another page cannot have this type.
+        if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+            return json.loads(body)
+    except (ValueError, RecursionError):
+        pass
+    raise InvalidArgument("The body should be JSON, with content-type: application/json.")
+
+
+def _parse(model: type[M], members: object) -> M:
+    """Read a query or a body.
+
+    Raises:
+        InvalidArgument: it does not fit its model.
+    """
+    try:
+        return model.model_validate(members)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        location = ".".join(map(str, first["loc"])) or "body"
+        raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
+
+
+class SecurityHeaders:
+    """Adds the headers of the console to every response of an application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The routes of the application, as Mount lists them."""
+        return self._app.routes if isinstance(self._app, Router) else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # With "app", Starlette would answer an unknown method further out, without these headers.
+        inner = {key: value for key, value in scope.items() if key != "app"}
+        await self._app(inner, receive, partial(_send_with_headers, send))
+
+
+async def _send_with_headers(send: Send, message: Message) -> None:
+    if message["type"] == "http.response.start":
+        MutableHeaders(scope=message).update(HEADERS)
+    await send(message)
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    await error_response(not_found())(scope, receive, send)
+
+
+async def _page(scope: Scope, receive: Receive, send: Send) -> None:
+    text = "The console has no page yet. Its API is /api/v1; see docs/console.md.\n"
+    await PlainTextResponse(text)(scope, receive, send)
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a number without a name.
+        return "the user"
+
+
+__all__ = ["HEADERS", "Console", "SecurityHeaders"]

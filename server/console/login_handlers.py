@@ -1,0 +1,101 @@
+"""Login and logout: a code or a token is exchanged for a cookie."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from starlette.responses import Response
+
+from ...sessions.errors import InvalidArgument
+from ...sessions.json_codec import JSON
+from ...sessions.views import timestamp
+from ..auth.tokens import StaticTokens
+from ..auth.wrong_tokens import Backoff
+from .calls import ApiCall, Handler
+from .errors import ApiError, json_response
+from .logins import ConsoleUser, Login, Logins
+from .requests import LoginBody
+
+COOKIE: Final = "__Host-statehold"
+"""The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
+
+
+class LoginHandlers:
+    """The handlers of logins of one process. `machine_user` is the user of codes that `statehold console` shows."""
+
+    def __init__(
+        self,
+        logins: Logins,
+        tokens: StaticTokens | None,
+        machine_user: ConsoleUser,
+        backoff: Backoff,
+    ) -> None:
+        self._logins = logins
+        self._tokens = tokens
+        self._machine_user = machine_user
+        self._backoff = backoff
+
+    def handlers(self) -> dict[str, Handler]:
+        return {"login": self._login, "logout": self._logout, "me": self._me}
+
+    async def _login(self, call: ApiCall) -> Response:
+        body = call.body
+        assert isinstance(body, LoginBody)
+        if (body.code is None) == (body.token is None):
+            raise InvalidArgument("body: give either code or token.")
+        opened = self._open(body)
+        if opened is None:
+            client = call.request.client
+            await self._backoff.fail(client.host if client else "")
+            raise ApiError(
+                "login_failed",
+                "The code or token is wrong, or the code was used or is too old.",
+                "Run `statehold console` again, or check the token.",
+            )
+        cookie, login = opened
+        response = json_response(self._describe(login))
+        response.set_cookie(
+            COOKIE,
+            cookie,
+            max_age=max(0, int(login.expires_at - self._logins.clock())),
+            path="/",
+            secure=True,
+            httponly=True,
+            samesite="strict",
+        )
+        return response
+
+    def _open(self, body: LoginBody) -> tuple[str, Login] | None:
+        if body.code is not None:
+            return self._logins.exchange(body.code, self._machine_user)
+        principal = None if self._tokens is None else self._tokens.principal(body.token or "")
+        if principal is None:
+            return None
+        user = ConsoleUser(f"{principal.subject} at the console", principal)
+        return self._logins.open(user)
+
+    async def _logout(self, call: ApiCall) -> Response:
+        self._logins.end(call.require_login())
+        response = json_response({})
+        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        return response
+
+    async def _me(self, call: ApiCall) -> Response:
+        return json_response(self._describe(call.require_login()))
+
+    def _describe(self, login: Login) -> JSON:
+        user = login.user
+        remaining = login.expires_at - self._logins.clock()
+        return {
+            "csrf": login.csrf,
+            "name": user.name,
+            "principal": None if user.principal is None else user.principal.subject,
+            "rights": user.rights,
+            "is_operator": user.is_operator,
+            "session_id": user.session_id,
+            "expires_at": timestamp(time.time() + remaining),
+        }
+
+
+__all__ = ["COOKIE", "LoginHandlers"]

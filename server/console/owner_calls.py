@@ -1,0 +1,154 @@
+"""Control requests of the console, run by the node that owns the session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+import anyio
+
+from ...sessions.errors import (
+    OutcomeUnknown,
+    OwnedByAnotherNode,
+    ServiceUnavailable,
+    SessionBusy,
+    SessionNotFound,
+)
+from ...sessions.json_codec import JSON
+from ...sessions.records import Principal, SessionRecord
+from ..cluster.assertion import Assertion, NodeRequest
+from ..cluster.connection import ConnectionEnded, NodeConnection
+from ..cluster.dialer import NodeUnreachable
+from ..cluster.messages import CONTROLS, NOT_OWNER, encode, parse
+from ..control.requests import ControlRequest, ControlUnavailable
+from ..gateway.gateway import Gateway
+from ..sockets.request import Refused
+
+ATTEMPTS: Final = 3
+RETRY_SECONDS: Final = 0.1
+
+
+class _OwnerChanged(Exception):
+    """Raised when the other node does not own the session any more; nothing ran."""
+
+
+class OwnerCalls:
+    """Runs control requests in this process or another one. It keeps nothing between requests."""
+
+    def __init__(self, gateway: Gateway, run: Callable[[ControlRequest], Awaitable[JSON]]) -> None:
+        self._gateway = gateway
+        self._run = run
+
+    async def call(self, record: SessionRecord, tool: str, **arguments: Any) -> JSON:
+        """Run a tool on a session for its owner, and return the content of the result.
+
+        Raises:
+            SessionError, Refused: the tool refused, in this or in another process.
+        """
+        request = ControlRequest(
+            tool=tool,
+            arguments={"session_id": record.id, **arguments},
+            owner=record.owner,
+            cause="console",
+        )
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._call(record, request)
+            except _OwnerChanged:
+                self._gateway.registry.forget_owner(record.id)
+            await anyio.sleep(RETRY_SECONDS)
+            current = await self._gateway.store.get(record.id)
+            if current is None:
+                raise SessionNotFound
+            record = current
+        raise SessionBusy("The session keeps changing.", session_id=record.id)
+
+    async def _call(self, record: SessionRecord, request: ControlRequest) -> JSON:
+        if record.node not in (None, self._gateway.node.id):
+            # First there: here, a session that a person drives would be refused instead of passed on.
+            try:
+                assertion = Assertion(epoch=record.epoch)
+                return await self._ask(record.node, request, assertion, record.id)
+            except NodeUnreachable as error:
+                if error.is_silent:
+                    raise _unreachable(record.id) from None
+        try:
+            return await self._run(request)
+        except OwnedByAnotherNode as owner:
+            assertion = Assertion(epoch=owner.epoch, adopt=owner.adopt)
+            try:
+                return await self._ask(owner.node, request, assertion, record.id)
+            except NodeUnreachable:
+                raise _unreachable(record.id) from None
+
+    async def ask_node(self, node: str, request: ControlRequest, *, seconds: float) -> JSON:
+        """Run a request in a process, whatever sessions it owns.
+
+        Raises:
+            Refused: the process answered with an error.
+            ControlUnavailable: it cannot be reached, or does not answer in time.
+        """
+        if node == self._gateway.node.id:
+            return await self._run(request)
+        try:
+            with anyio.fail_after(seconds):
+                return await self._ask(node, request, Assertion(), "")
+        except (NodeUnreachable, OutcomeUnknown, TimeoutError, _OwnerChanged) as error:
+            raise ControlUnavailable(str(error) or "the process does not answer") from None
+
+    async def _ask(
+        self, node: str, request: ControlRequest, assertion: Assertion, session_id: str
+    ) -> JSON:
+        peers = self._gateway.peers
+        if peers is None:
+            raise NodeUnreachable
+        body = encode(request.model_dump(exclude={"owner"}))
+        signed = Assertion(
+            Principal.of_key(request.owner),
+            self._gateway.config.namespace,
+            session_id,
+            assertion.epoch,
+            assertion.adopt,
+        )
+        target = NodeRequest("POST", CONTROLS, (), body)
+        try:
+            with peers.count_request():
+                async with peers.exchange(node, target, signed) as connection:
+                    status, _ = await connection.head()
+                    answer = await _read_all(connection)
+        except ConnectionEnded:
+            raise OutcomeUnknown(
+                "The process that holds the session ended meanwhile.", session_id=session_id
+            ) from None
+        if status == NOT_OWNER:
+            raise _OwnerChanged
+        return _content(parse(answer))
+
+
+def _unreachable(session_id: str) -> ServiceUnavailable:
+    return ServiceUnavailable(
+        "The process that holds the session does not answer.", session_id=session_id
+    )
+
+
+async def _read_all(connection: NodeConnection) -> bytes:
+    parts: list[bytes] = []
+    while part := await connection.read():
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _content(answer: JSON) -> JSON:
+    """Return the content of an answer.
+
+    Raises:
+        Refused: it is an error.
+    """
+    error: object = answer.get("error")
+    if isinstance(error, dict):
+        texts = cast("JSON", error)
+        raise Refused(*(str(texts.get(key, "")) for key in ("code", "message", "recovery")))
+    return cast("JSON", answer["content"])
+
+
+__all__ = ["OwnerCalls"]

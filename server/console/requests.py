@@ -1,0 +1,121 @@
+"""The bodies and the queries of the API, as models that check them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from .logins import LINK_SECONDS, Rights
+
+
+class ApiModel(BaseModel):
+    """The members of a body, or of a query."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LoginBody(ApiModel):
+    code: Annotated[
+        str | None, Field(max_length=200, description="The code of `statehold console` or a link")
+    ] = None
+    token: Annotated[
+        str | None, Field(max_length=8192, description="A bearer token of `server.tokens`")
+    ] = None
+
+
+class NoBody(ApiModel):
+    """No members."""
+
+
+class LinkBody(ApiModel):
+    rights: Rights = "view"
+    seconds: Annotated[float, Field(gt=0, le=LINK_SECONDS)] = LINK_SECONDS
+
+
+class RestartBody(ApiModel):
+    services: Annotated[list[str] | None, Field(description="None: all that are open")] = None
+
+
+class CloseBody(ApiModel):
+    force: Annotated[bool, Field(description="Cancel running calls at once")] = False
+
+
+class ExtendBody(ApiModel):
+    seconds: Annotated[float, Field(ge=-3.2e9, le=3.2e9)] = 3600.0
+
+
+class RenameBody(ApiModel):
+    name: Annotated[str | None, Field(max_length=128)] = None
+    metadata: Annotated[
+        dict[str, JsonValue] | None, Field(description="Merged into its metadata; null deletes")
+    ] = None
+
+
+class ForkBody(ApiModel):
+    count: Annotated[int, Field(ge=1, le=100)] = 1
+    names: list[str] | None = None
+
+
+class ExportBody(ApiModel):
+    secrets: Annotated[
+        bool, Field(description="Also logins; for the user of the machine alone")
+    ] = False
+
+
+class RenewBody(ApiModel):
+    epoch: Annotated[int, Field(description="The epoch that `take` returned")]
+
+
+class GiveBackBody(RenewBody):
+    end: Literal["done", "could_not"] = "done"
+    reply: Annotated[str | None, Field(max_length=500, description="Words for the agent")] = None
+
+
+class ListQuery(ApiModel):
+    query: Annotated[
+        str | None, Field(min_length=1, max_length=256, description="Text in name, labels, summary")
+    ] = None
+    status: Annotated[
+        str | None,
+        Field(description="Statuses, separated by commas. Default: all but closed", max_length=100),
+    ] = None
+    sort: Annotated[
+        Literal["used", "created", "name"], Field(description="Times: the latest first")
+    ] = "used"
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: Annotated[str | None, Field(max_length=512)] = None
+
+
+class TimelineQuery(ApiModel):
+    before: Annotated[int | None, Field(ge=1, description="Only entries before this `seq`")] = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class NoQuery(ApiModel):
+    """No parameters."""
+
+
+def tool_arguments(body: ApiModel) -> dict[str, Any]:
+    """Return the members that a request gave, as the arguments of a tool."""
+    return body.model_dump(exclude_unset=True)
+
+
+__all__ = [
+    "ApiModel",
+    "CloseBody",
+    "ExportBody",
+    "ExtendBody",
+    "ForkBody",
+    "GiveBackBody",
+    "LinkBody",
+    "ListQuery",
+    "LoginBody",
+    "NoBody",
+    "NoQuery",
+    "RenameBody",
+    "RenewBody",
+    "RestartBody",
+    "TimelineQuery",
+    "tool_arguments",
+]

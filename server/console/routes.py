@@ -1,0 +1,144 @@
+"""The table of the routes of the API. The application, its OpenAPI document and their test are made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from .logins import Rights
+from .requests import (
+    ApiModel,
+    CloseBody,
+    ExportBody,
+    ExtendBody,
+    ForkBody,
+    GiveBackBody,
+    LinkBody,
+    ListQuery,
+    LoginBody,
+    NoBody,
+    NoQuery,
+    RenameBody,
+    RenewBody,
+    RestartBody,
+    TimelineQuery,
+)
+
+PREFIX: Final = "/api/v1"
+
+Audience = Literal["anyone", "guest", "member", "operator"]
+"""The users that a route is for: anyone, those with a login, those whose login is no link, the user of the machine."""
+
+Answer = Literal["json", "file", "events"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRoute:
+    """A route. `name` is that of its handler; `rights` are those that its user needs."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    name: str
+    summary: str
+    audience: Audience = "member"
+    rights: Rights = "view"
+    query: type[ApiModel] = NoQuery
+    body: type[ApiModel] | None = None
+    answer: Answer = "json"
+
+    @property
+    def full_path(self) -> str:
+        return f"{PREFIX}{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAction:
+    """An action on a session, and the tool that runs it."""
+
+    name: str
+    tool: str
+    summary: str
+    body: type[ApiModel] = NoBody
+    for_guests: bool = False
+    """Whether a link with the right to control includes it."""
+
+    @property
+    def route(self) -> ApiRoute:
+        return ApiRoute(
+            "POST",
+            f"{SESSION}/actions/{self.name}",
+            f"act_{self.name.replace('-', '_')}",
+            self.summary,
+            "guest" if self.for_guests else "member",
+            "control",
+            body=self.body,
+        )
+
+
+SESSION: Final = "/sessions/{session_id}"
+
+ACTIONS: Final = (
+    SessionAction("pause", "session_pause", "Save a session and free what it takes"),
+    SessionAction("resume", "session_resume", "Resume a paused session"),
+    SessionAction("restart", "session_restart", "Replace its connections", RestartBody),
+    SessionAction("close", "session_close", "Close a session for good", CloseBody),
+    SessionAction("extend", "session_extend", "Let a session live longer", ExtendBody),
+    SessionAction("rename", "session_rename", "Change its name or metadata", RenameBody),
+    SessionAction("fork", "session_fork", "Make children of a session", ForkBody),
+    SessionAction("export", "session_export", "Get all that is kept of it", ExportBody),
+    SessionAction(
+        "take", "operator_take_control", "Take control of it from its agent", for_guests=True
+    ),
+    SessionAction(
+        *("renew", "operator_renew_control", "Keep control for another minute", RenewBody),
+        for_guests=True,
+    ),
+    SessionAction(
+        *("give-back", "operator_give_back", "Hand it back to its agent", GiveBackBody),
+        for_guests=True,
+    ),
+)
+
+ROUTES: Final = (
+    ApiRoute(
+        *("POST", "/login", "login", "Exchange a code or a token for a cookie", "anyone"),
+        body=LoginBody,
+    ),
+    ApiRoute("POST", "/logout", "logout", "End this login", "guest", body=NoBody),
+    ApiRoute("GET", "/me", "me", "Show this login, with its CSRF token", "guest"),
+    ApiRoute("GET", "/openapi.json", "openapi", "This document", "guest"),
+    ApiRoute("GET", "/sessions", "sessions", "List sessions", "guest", query=ListQuery),
+    ApiRoute("GET", SESSION, "session", "Show a session", "guest"),
+    ApiRoute(
+        *("GET", f"{SESSION}/timeline", "timeline", "Read its journal, newest last", "guest"),
+        query=TimelineQuery,
+    ),
+    ApiRoute("GET", f"{SESSION}/timeline/{{seq}}", "entry", "Read one entry in full", "guest"),
+    ApiRoute("GET", f"{SESSION}/state", "state", "Read its state", "guest"),
+    ApiRoute("GET", f"{SESSION}/stderr", "stderr", "Read the stderr of its programs", "guest"),
+    ApiRoute("GET", f"{SESSION}/files", "files", "List its files", "guest"),
+    ApiRoute(
+        *("GET", f"{SESSION}/files/{{name}}", "file", "Read one of its files", "guest"),
+        answer="file",
+    ),
+    ApiRoute("GET", f"{SESSION}/links", "links", "List its links", rights="control"),
+    ApiRoute(
+        *("POST", f"{SESSION}/links", "create_link", "Make a one-time link to it"),
+        rights="control",
+        body=LinkBody,
+    ),
+    ApiRoute(
+        *("DELETE", f"{SESSION}/links/{{link_id}}", "revoke_link", "End a link and its login"),
+        rights="control",
+    ),
+    *(action.route for action in ACTIONS),
+    ApiRoute("GET", "/services", "services", "List the services of this process"),
+    ApiRoute("GET", "/nodes", "nodes", "List the processes of the store", "operator"),
+    ApiRoute("GET", "/usage", "usage", "Show what is used, and its limits"),
+    ApiRoute(
+        *("GET", "/events", "events", "Follow changes of sessions as server-sent events", "guest"),
+        answer="events",
+    ),
+)
+
+__all__ = ["ACTIONS", "PREFIX", "ROUTES", "ApiRoute", "SessionAction"]

@@ -1,0 +1,237 @@
+"""Sessions as the API shows them: the list, one session, its journal, its state, its files."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from ...sessions.actions.history import show_in_session
+from ...sessions.errors import InvalidArgument, SessionError, SessionNotFound
+from ...sessions.json_codec import JSON
+from ...sessions.lifecycle import Status
+from ...sessions.live.session import LiveSession
+from ...sessions.records import (
+    HistoryFilter,
+    JournalRecord,
+    SessionFilter,
+    SessionOrder,
+    SessionRecord,
+)
+from ..cluster.messages import encode
+from ..control.nodes import ANSWER_SECONDS
+from ..control.requests import ControlRequest
+from ..control.sessions import SessionDocuments
+from ..gateway.gateway import Gateway
+from ..sockets.request import Refused
+from .calls import ApiCall, Handler
+from .errors import json_response, not_found
+from .logins import ConsoleUser
+from .owner_calls import OwnerCalls
+from .requests import ListQuery, TimelineQuery
+
+PAGE_BYTES: Final = 48_000
+"""Bytes of the items of a page."""
+METADATA_BYTES: Final = 2_000
+"""Metadata beyond this is left out of a list."""
+ENTRY_BYTES: Final = 8_000
+"""Members of a larger entry of a timeline are left out, those with more than MEMBER_BYTES."""
+MEMBER_BYTES: Final = 1_000
+LAST_ENTRIES: Final = 10
+"""Entries of the journal that are shown with a session."""
+
+
+class ConsoleSessions:
+    """The sessions of the store, as far as they exist for the user of a request."""
+
+    def __init__(self, gateway: Gateway, calls: OwnerCalls) -> None:
+        self._store = gateway.store
+        self._registry = gateway.registry
+        self._calls = calls
+        closes_idle = gateway.config.on_idle == "close"
+        self.documents = SessionDocuments(
+            gateway.store, gateway.config.data, closes_idle=closes_idle, send=self._ask_node
+        )
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "sessions": self._list,
+            "session": self._show,
+            "timeline": self._timeline,
+            "entry": self._entry,
+            "state": self._state,
+            "stderr": self._stderr,
+            "files": self._files,
+            "file": self._file,
+        }
+
+    async def _ask_node(self, node: str, request: ControlRequest) -> JSON:
+        return await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
+
+    async def find(self, user: ConsoleUser, session_id: str) -> SessionRecord:
+        """Return a session that exists for a user.
+
+        Raises:
+            SessionNotFound: unknown or foreign; nobody can tell them apart.
+        """
+        record = await self._store.get(session_id, user.owner)
+        if record is None or not user.may_see(record):
+            raise SessionNotFound
+        return record
+
+    def find_here(self, session_id: str) -> LiveSession | None:
+        """Return a session that this process owns."""
+        sessions = self._registry.owned_sessions()
+        return next((session for session in sessions if session.id == session_id), None)
+
+    async def _list(self, call: ApiCall) -> Response:
+        query, user = call.query, call.user
+        assert isinstance(query, ListQuery)
+        statuses = _parse_statuses(query.status)
+        order = SessionOrder(query.sort)
+        if user.session_id is not None:
+            records, cursor = [await self.find(user, user.session_id)], None
+        else:
+            # Only the process that holds a session knows that it is active.
+            stored = statuses | {Status.IDLE} if Status.ACTIVE in statuses else statuses
+            session_filter = SessionFilter(
+                owner=user.owner,
+                statuses=sorted(stored),
+                query=query.query,
+                order=order,
+                limit=query.limit,
+                cursor=query.cursor,
+            )
+            records, cursor = await self._store.list_sessions(session_filter)
+        documents = await self.documents.describe_all(records)
+        page, is_cut = _fit(documents, statuses)
+        if is_cut:
+            cursor = _cursor_after(records[len(page) - 1], order)
+        shown = [document for document in page if document["status"] in statuses]
+        return json_response({"sessions": shown, "next_cursor": cursor})
+
+    async def _show(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        document = await self.documents.show_record(record, LAST_ENTRIES)
+        try:
+            processes = (await self._calls.call(record, "operator_processes"))["processes"]
+        except (SessionError, Refused):
+            # Its process does not answer; the document says so.
+            processes = []
+        return json_response({**document, "node": record.node, "processes": processes})
+
+    async def _timeline(self, call: ApiCall) -> Response:
+        query = call.query
+        assert isinstance(query, TimelineQuery)
+        record = await self.find(call.user, call.session_id)
+        entries = await self._read(record, query.before, query.limit + 1)
+        page: list[JSON] = []
+        room = PAGE_BYTES
+        for entry in reversed(entries[-query.limit :]):
+            document = self._show_entry(record, entry)
+            size = len(encode(document))
+            if size > ENTRY_BYTES:
+                document = _shorten(document)
+                size = len(encode(document))
+            room -= size
+            if room < 0 and page:
+                break
+            page.insert(0, document)
+        before = page[0]["seq"] if page and len(page) < len(entries) else None
+        return json_response({"session_id": record.id, "entries": page, "next_before": before})
+
+    async def _entry(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        seq = call.parameter("seq")
+        entries = await self._read(record, int(seq) + 1, 1) if _is_position(seq) else []
+        if not entries or entries[0].seq != int(seq):
+            raise not_found()
+        return json_response(self._show_entry(record, entries[0]))
+
+    async def _read(
+        self, record: SessionRecord, before: int | None, limit: int
+    ) -> list[JournalRecord]:
+        if self.find_here(record.id) is not None:
+            # Entries wait in memory for a moment.
+            await self._store.flush()
+        return await self._store.history(record.id, HistoryFilter(before=before, limit=limit))
+
+    def _show_entry(self, record: SessionRecord, entry: JournalRecord) -> JSON:
+        facts: JSON = {} if entry.facts is None else {"facts": entry.facts}
+        return {**show_in_session(entry, record, self.find_here(record.id)), **facts}
+
+    async def _state(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        state = await self._store.state(record.id)
+        if state is None:
+            raise SessionNotFound
+        schema = state.json_schema
+        return json_response({"version": state.version, "value": state.value, "schema": schema})
+
+    async def _stderr(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        return json_response(await self._calls.call(record, "operator_stderr"))
+
+    async def _files(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        return json_response(await self._calls.call(record, "operator_files"))
+
+    async def _file(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        name = call.parameter("name")
+        listed = await self._calls.call(record, "operator_files")
+        if name not in [file["name"] for file in listed["files"]]:
+            raise not_found()
+        content = await self._calls.call(record, "operator_file", name=name)
+        # A page of a file must not run as one of ours.
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+        data = base64.b64decode(content["data"])
+        return Response(data, media_type=str(content["mime"]), headers=headers)
+
+
+def _parse_statuses(text: str | None) -> set[Status]:
+    if not text:
+        return set(Status) - {Status.CLOSED}
+    try:
+        return {Status(word.strip()) for word in text.split(",")}
+    except ValueError:
+        words = ", ".join(Status)
+        raise InvalidArgument(f"status: should be some of {words}.") from None
+
+
+def _fit(documents: Sequence[JSON], statuses: set[Status]) -> tuple[list[JSON], bool]:
+    """Return the first documents that fit into a page, and whether there are more of them."""
+    page: list[JSON] = []
+    room = PAGE_BYTES
+    for document in documents:
+        if len(encode(document["metadata"])) > METADATA_BYTES:
+            document = document | {"metadata": dict[str, str](), "metadata_cut": True}
+        if document["status"] in statuses:
+            room -= len(encode(document))
+        if room < 0 and page:
+            return page, True
+        page.append(document)
+    return page, False
+
+
+def _cursor_after(record: SessionRecord, order: SessionOrder) -> str:
+    # Imported here: the process starts before it needs the database library.
+    from ...sessions.store.session_queries import cursor_after
+
+    return cursor_after(record, order)
+
+
+def _shorten(entry: JSON) -> JSON:
+    """Return an entry without its large members, and their names as `cut`."""
+    cut = [name for name, value in entry.items() if len(encode({"": value})) > MEMBER_BYTES]
+    return {**{name: value for name, value in entry.items() if name not in cut}, "cut": cut}
+
+
+def _is_position(text: str) -> bool:
+    return text.isdecimal() and len(text) < 19
+
+
+__all__ = ["ConsoleSessions"]

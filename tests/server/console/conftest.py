@@ -1,0 +1,50 @@
+"""A server with tokens, and people who are logged in at its console."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from support.console_client import ConsoleClient, console_client, operator
+from support.gateway_process import JSON, Running, Way, service
+
+ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
+    path = tmp_path_factory.mktemp("tokens") / "tokens"
+    path.touch(0o600)
+    path.write_text(f"{ALICE} alice\n{BEN} ben issuer=home\n")
+    return {"server": {"tokens": str(path)}, "services": {"quick": service("asking")}}
+
+
+@pytest.fixture(scope="module")
+async def agent(server: Running, config_file: Path) -> AsyncGenerator[Client]:
+    """Alice's agent, over MCP."""
+    way = Way("http", "modern", config_file, server.data, url=server.url)
+    async with way.connect(headers={"authorization": f"Bearer {ALICE}"}) as client:
+        yield client
+
+
+@pytest.fixture
+async def root(server: Running) -> AsyncGenerator[ConsoleClient]:
+    """The user of the machine."""
+    async with operator(server.data) as client:
+        yield client
+
+
+@pytest.fixture
+async def alice(server: Running) -> AsyncGenerator[ConsoleClient]:
+    async with console_client(server.url) as client:
+        await client.log_in(token=ALICE)
+        yield client
+
+
+@pytest.fixture
+async def ben(server: Running) -> AsyncGenerator[ConsoleClient]:
+    async with console_client(server.url) as client:
+        await client.log_in(token=BEN)
+        yield client
