@@ -18,11 +18,13 @@ API = "/api/v1"
 COOKIE = "__Host-statehold"
 
 
-def console_address(data: Path) -> str:
-    """Return the address that `statehold console` opens."""
+def console_address(data: Path, url: str = "") -> str:
+    """Return the address that `statehold console` opens; with `url`, that of the server there."""
     for exchange in ask_each(data, "console", {}, seconds=15.0):
         exchange.connection.close()
-        return str(exchange.content["url"])
+        address = str(exchange.content["url"])
+        if address.startswith(url):
+            return address
     raise AssertionError("no server serves the console")
 
 
@@ -125,9 +127,9 @@ async def console_client(url: str) -> AsyncGenerator[ConsoleClient]:
 
 
 @asynccontextmanager
-async def operator(data: Path) -> AsyncGenerator[ConsoleClient]:
-    """Log in as the user of the machine, by a code."""
-    url, _, code = console_address(data).partition("/console#code=")
+async def operator(data: Path, url: str = "") -> AsyncGenerator[ConsoleClient]:
+    """Log in as the user of the machine, by a code; with `url`, at the server there."""
+    url, _, code = console_address(data, url).partition("/console#code=")
     async with console_client(url) as client:
         await client.log_in(code=code)
         yield client

@@ -1,0 +1,102 @@
+"""Links for other people, and events: what they show, and their end."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from mcp import Client
+from support.console_client import ConsoleClient, console_client
+from support.gateway_process import Running, opened_session
+
+
+@pytest.fixture
+async def session(agent: Client) -> str:
+    return await opened_session(agent)
+
+
+async def test_events_tell_of_calls_pauses_and_ends(
+    agent: Client, alice: ConsoleClient, ben: ConsoleClient, session: str
+) -> None:
+    async with alice.events() as events, ben.events() as foreign:
+        await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+        assert (await events.session(session_id=session, status="idle"))["owner"] == "alice"
+        await alice.act(session, "rename", name="at work")
+        await events.session(session_id=session, name="at work")
+        await alice.act(session, "pause")
+        await events.session(session_id=session, status="paused")
+        await alice.act(session, "close")
+        await events.session(session_id=session, status="closed")
+        with anyio.move_on_after(1.2) as scope:
+            await foreign.line()
+        assert scope.cancelled_caught
+
+
+async def test_a_logout_ends_the_stream(alice: ConsoleClient) -> None:
+    async with alice.events() as events:
+        await alice.post("/logout")
+        with anyio.fail_after(1):
+            assert await events.line() is None
+
+
+@pytest.mark.parametrize("rights", ["view", "control"])
+async def test_a_link_shows_one_session_to_one_browser(
+    server: Running, agent: Client, alice: ConsoleClient, session: str, rights: str
+) -> None:
+    other = await opened_session(agent)
+    link = await alice.post(f"/sessions/{session}/links", rights=rights, seconds=60)
+    assert link["path"] == f"/console#code={link['code']}"
+    listed = (await alice.get(f"/sessions/{session}/links"))["links"]
+    assert [each["id"] for each in listed] == [link["id"]]
+    assert "code" not in listed[0]
+    async with console_client(server.url) as guest, console_client(server.url) as second:
+        content = await guest.log_in(code=link["code"])
+        assert (content["rights"], content["session_id"]) == (rights, session)
+        assert (await second.refused("POST", "/login", {"code": link["code"]}))["status"] == 401
+        await guest.get(f"/sessions/{session}")
+        assert [s["session_id"] for s in (await guest.get("/sessions"))["sessions"]] == [session]
+        assert (await guest.refused("GET", f"/sessions/{other}"))["status"] == 404
+        for method, path in (
+            ("GET", "/usage"),
+            ("GET", "/nodes"),
+            ("POST", f"/sessions/{session}/links"),
+            ("POST", f"/sessions/{session}/actions/close"),
+            ("POST", f"/sessions/{session}/actions/export"),
+        ):
+            refused = await guest.refused(method, path, None if method == "GET" else {})
+            assert (refused["status"], refused["code"]) == (403, "not_allowed"), path
+        take = f"/sessions/{session}/actions/take"
+        if rights == "view":
+            assert (await guest.refused("POST", take, {}))["code"] == "not_allowed"
+        else:
+            epoch = (await guest.post(take))["epoch"]
+            control = (await alice.get(f"/sessions/{session}"))["control"]
+            assert control["holder"] == "a guest of alice at the console"
+            await guest.act(session, "give-back", epoch=epoch)
+
+
+async def test_a_revoked_link_loses_its_login_and_its_stream_at_once(
+    server: Running, agent: Client, alice: ConsoleClient, session: str
+) -> None:
+    link = await alice.post(f"/sessions/{session}/links")
+    async with console_client(server.url) as guest:
+        await guest.log_in(code=link["code"])
+        async with guest.events() as events:
+            await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+            await events.session(session_id=session)
+            response = await alice.send("DELETE", f"/sessions/{session}/links/{link['id']}")
+            assert response.status_code == 200
+            with anyio.fail_after(1):
+                while await events.line() is not None:
+                    pass
+        assert (await guest.refused("GET", "/me"))["status"] == 401
+    assert (await alice.get(f"/sessions/{session}/links"))["links"] == []
+    gone = await alice.refused("DELETE", f"/sessions/{session}/links/{link['id']}")
+    assert gone["status"] == 404
+
+
+async def test_a_link_lives_for_a_quarter_of_an_hour_at_most(
+    alice: ConsoleClient, session: str
+) -> None:
+    for body in ({"seconds": 901}, {"seconds": 0}, {"rights": "own"}):
+        refused = await alice.refused("POST", f"/sessions/{session}/links", body)
+        assert (refused["status"], refused["code"]) == (400, "invalid_argument")

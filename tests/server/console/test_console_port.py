@@ -1,0 +1,59 @@
+"""The loopback port of the console in processes whose own port a browser cannot use."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import anyio.to_thread
+import httpx2
+import pytest
+from support.console_client import console_address, operator
+from support.gateway_process import opened_session, service, serving, toml
+from support.shared_clients import SharedClients
+
+
+async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("asking")}}))
+    clients = SharedClients(config, tmp_path / "data")
+    try:
+        async with clients.connect() as client:
+            session = await opened_session(client)
+            first, second = console_address(clients.data), console_address(clients.data)
+            url = first.partition("/console")[0]
+            assert url.startswith("http://127.0.0.1:")
+            assert second.partition("/console")[0] == url
+            assert first != second
+            async with operator(clients.data) as person:
+                listed = (await person.get("/sessions"))["sessions"]
+                assert [each["session_id"] for each in listed] == [session]
+                await person.act(session, "pause")
+                async with person.events() as events, httpx2.AsyncClient(base_url=url) as other:
+                    foreign = {"origin": "https://evil.test"}
+                    assert (await other.get("/console", headers=foreign)).status_code == 403
+                    rebound = {"host": "evil.test"}
+                    assert (await other.get("/console", headers=rebound)).status_code == 421
+                    assert (await other.post("/mcp", json={})).status_code == 404
+                    # The open stream does not keep the server from its end.
+                    await anyio.to_thread.run_sync(clients.stop)
+                    while await events.line() is not None:
+                        pass
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(OSError):  # noqa: PT011 - refused, or reset
+            socket.create_connection(("127.0.0.1", port), 1).close()
+    finally:
+        clients.stop()
+
+
+async def test_each_of_several_workers_has_a_port_of_its_own(tmp_path: Path) -> None:
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    config.write_text(toml({"services": {"quick": service("asking")}}))
+    with serving(config, data, "--workers", "2", as_installed=True) as running:
+        async with operator(data) as person:
+            assert console_address(data).partition("/console")[0] != running.url
+            for _ in range(8):
+                # Over a new connection each, as those that the system spreads over the workers.
+                async with operator(data) as other:
+                    await other.get("/me")
+            await person.get("/sessions")
