@@ -71,7 +71,8 @@ class Gateway:
         """The connections to other nodes of the data folder; None without a data folder, and before this node has joined
         them: the keys and certificates of a cluster are read then."""
         self._has_local_callers = has_local_callers
-        self._port = port
+        self.own_ports = set[int]() if port is None else {port}
+        """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()
         core = Core.create(
             store,
@@ -108,7 +109,7 @@ class Gateway:
             self.config,
             self.ledger,
             has_local_callers=self._has_local_callers,
-            port=self._port,
+            own_ports=self.own_ports,
             on_changed=self._note_change,
         )
 

@@ -24,13 +24,13 @@ def service_of(
     ledger: Ledger,
     *,
     has_local_callers: bool,
-    port: int | None = None,
+    own_ports: set[int] | None = None,
     on_changed: ServiceChangeCallback | None = None,
 ) -> AnyService:
     """Return the service of these settings.
 
     `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses. They
-    never reach `port`, on which this process listens. `on_changed` is called when a connection announces a change.
+    never reach `own_ports`, on which this process listens. `on_changed` is called when a connection announces a change.
     """
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
@@ -45,7 +45,7 @@ def service_of(
             ledger=ledger,
             call_seconds=call_seconds,
             has_local_callers=has_local_callers,
-            port=port,
+            own_ports=own_ports,
         )
     return UpstreamService(
         name,

@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 from starlette.applications import Starlette
 
 from ...sessions.errors import ServiceUnavailable
-from ..config.model import Config
 from ..console.app import Console
+from ..gateway.gateway import Gateway
 from ..http.host_check import HostCheck
 from ..http.open_streams import OpenStreams
 
@@ -29,10 +29,11 @@ class ConsolePort:
     """
 
     def __init__(
-        self, console: Console, config: Config, listener: socket.socket | None = None
+        self, console: Console, gateway: Gateway, listener: socket.socket | None = None
     ) -> None:
         self._console = console
-        self._config = config
+        self._config = gateway.config
+        self._own_ports = gateway.own_ports
         self._listener = listener
         self._opened: socket.socket | None = None
         self._opening = anyio.Lock()
@@ -83,6 +84,8 @@ class ConsolePort:
                 f"The console cannot listen on {LOOPBACK}: {error.strerror}.",
                 recovery="Choose another server.console_port.",
             ) from None
+        # No page of a session may reach the console.
+        self._own_ports.add(listener.getsockname()[1])
         server = HttpServer(self._settings())
         self._tasks.start_soon(server.serve, [listener])
         with anyio.move_on_after(ACCEPT_SECONDS):

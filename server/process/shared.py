@@ -81,7 +81,7 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
         )
         server = SharedServer(gateway, folder, settings, shutdown)
         console = Console(gateway)
-        port = ConsolePort(console, gateway.config)
+        port = ConsolePort(console, gateway)
         verbs = {**server.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
         async with hold_open(gateway, server.owner, verbs, on_fenced=shutdown.begin_fenced), port:
             shutdown.is_serving = True

@@ -75,12 +75,13 @@ class BrowserService:
         ledger: Ledger | None = None,
         call_seconds: float = CALL_SECONDS,
         has_local_callers: bool = False,
-        port: int | None = None,
+        own_ports: set[int] | None = None,
     ) -> None:
         """`has_local_callers`: every caller already has access to this machine, so private addresses may be reached
         by default, and the roots that its client offers are folders for uploads.
 
-        `port`: the port on which this process serves its callers. No page can reach it, whatever the configuration allows.
+        `own_ports`: the ports that this process serves, also those opened later. No page can reach them, whatever the
+        configuration allows.
         """
         self.name = name
         self.config = config
@@ -101,7 +102,7 @@ class BrowserService:
         self._secrets_turn = anyio.Lock()
         self._has_local_callers = has_local_callers
         self._private = has_local_callers if config.private is None else config.private
-        self._port = port
+        self._own_ports = own_ports
         self._data = data
         self._folder = Path() if data is None else data / "browser"
         self._contexts = self._folder / "contexts" / safe_name(name)
@@ -138,7 +139,7 @@ class BrowserService:
                 tasks=self._tasks,
                 proxy=config.proxy,
                 remote=config.elsewhere or config.is_attached,
-                port=self._port,
+                own_ports=self._own_ports,
             )
             # A little less than the core allows, so that the cause is reported before the core's own timeout.
             seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)

@@ -55,14 +55,14 @@ class FilteringProxy:
         connections_per_access: int = 128,
         connect_seconds: float = 30.0,
         handshake_seconds: float = 30.0,
-        port: int | None = None,
+        own_ports: set[int] | None = None,
     ) -> None:
         """`connections`: the limit for all owners together; by default as many as the limit of open files leaves.
 
-        `port`: the port on which this process serves its callers. No access reaches it, nor the port of another access.
+        `own_ports`: the ports that this process serves. No access reaches one of them. Those of the accesses are added.
         """
         self._clock = clock or SystemClock()
-        self._own_ports = set(() if port is None else (port,))
+        self._own_ports = set[int]() if own_ports is None else own_ports
         self._dialer = EgressDialer(
             resolver or Resolver(self._clock), seconds=connect_seconds, own_ports=self._own_ports
         )

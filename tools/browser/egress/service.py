@@ -29,16 +29,16 @@ class Egress:
         tasks: TaskGroup,
         proxy: str | None = None,
         remote: bool = False,
-        port: int | None = None,
+        own_ports: set[int] | None = None,
     ) -> None:
         """`proxy` is the URL of the proxy of the user's network. `remote` browsers have a network of their own, without
-        our proxy. `port` is the one that our own callers use; no context reaches it.
+        our proxy. `own_ports` are those that this process serves; no context reaches them.
         """
         self.policy = policy
         self._remote = remote
         self._upstream = None if proxy is None else UpstreamProxy.parse(proxy)
         self._tasks = tasks
-        self._port = port
+        self._own_ports = own_ports
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
@@ -82,7 +82,7 @@ class Egress:
         from .proxy import FilteringProxy
 
         try:
-            async with FilteringProxy(port=self._port) as proxy:
+            async with FilteringProxy(own_ports=self._own_ports) as proxy:
                 self._proxy = proxy
                 task_status.started(proxy)
                 await anyio.sleep_forever()

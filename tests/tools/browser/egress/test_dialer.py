@@ -100,7 +100,7 @@ async def test_no_policy_opens_this_process(bound: str) -> None:
     async with (
         site(handler, bound) as port,
         site(other) as free,
-        FilteringProxy(port=port, resolver=names, connect_seconds=0.1) as proxy,
+        FilteringProxy(own_ports={port}, resolver=names, connect_seconds=0.1) as proxy,
     ):
         access = await proxy.admit(policy, on_refused=refusals)
         way_out = port_of(await proxy.admit(policy))
