@@ -149,7 +149,7 @@ def _fingerprint(session: LiveSession) -> Fingerprint:
         session.activity.ended,
         record.name,
         record.lifetime_ends_at,
-        len(record.metadata),
+        record.metadata,
         tuple(record.services),
         (lease.driver, lease.epoch, lease.since),
     )

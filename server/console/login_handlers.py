@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Final
 
@@ -16,6 +17,8 @@ from .calls import ApiCall, Handler
 from .errors import ApiError, json_response
 from .logins import ConsoleUser, Login, Logins
 from .requests import LoginBody
+
+logger = logging.getLogger("statehold.server")
 
 COOKIE: Final = "__Host-statehold"
 """The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
@@ -54,6 +57,7 @@ class LoginHandlers:
                 "Run `statehold console` again, or check the token.",
             )
         cookie, login = opened
+        logger.info("console: %s logged in", login.user.name)
         response = json_response(self._describe(login))
         response.set_cookie(
             COOKIE,

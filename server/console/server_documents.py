@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from starlette.responses import Response
 
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
-from ...sessions.store.sql import SQLStore
 from ...sessions.views import timestamp
 from ..control.node_list import describe_seen, read_nodes
 from ..gateway.gateway import Gateway
 from .calls import ApiCall, Handler
 from .errors import json_response
 from .openapi import openapi_document
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 
 class ServerDocuments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from starlette.responses import Response
@@ -13,6 +14,8 @@ from .errors import json_response, not_found
 from .logins import Logins, SessionLink
 from .requests import LinkBody
 from .session_documents import ConsoleSessions
+
+logger = logging.getLogger("statehold.server")
 
 
 class LinkHandlers:
@@ -39,6 +42,7 @@ class LinkHandlers:
         assert isinstance(body, LinkBody)
         record = await self._sessions.find(call.user, call.session_id)
         link, code = self._logins.create_link(record.id, body.rights, body.seconds, call.user.name)
+        logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
         # The code is in the fragment of the address, which no log gets.
         return json_response(
             {**self._describe(link), "code": code, "path": f"/console#code={code}"}
@@ -48,6 +52,7 @@ class LinkHandlers:
         record = await self._sessions.find(call.user, call.session_id)
         if not self._logins.revoke(record.id, call.parameter("link_id")):
             raise not_found()
+        logger.info("console: %s revoked a link to %s", call.user.name, record.id)
         return json_response({})
 
     def _describe(self, link: SessionLink) -> JSON:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...sessions.cluster.leases import SeenNode
 from ...sessions.json_codec import JSON
 from ...sessions.records import NodeRecord
-from ...sessions.store.sql import SQLStore
 from ...sessions.views import timestamp
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 ANSWER_SECONDS: Final = 5.0
 """Seconds that the database may take to answer."""
