@@ -1,0 +1,68 @@
+"""The login in a real browser: its cookie is taken on loopback, and pages of other ports get nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+
+import pytest
+from playwright.async_api import Browser, async_playwright
+from support.console_client import console_address
+from support.gateway_process import Running
+
+LOG_IN = """async code => {
+    const body = JSON.stringify({code});
+    const headers = {'content-type': 'application/json'};
+    return (await fetch('/api/v1/login', {method: 'POST', headers, body})).json();
+}"""
+SEND = """async ([url, method, headers]) => {
+    try {
+        const answer = await fetch(url, {method, headers, credentials: 'include'});
+        return [answer.status, await answer.text()];
+    } catch (error) {
+        return [0, String(error)];
+    }
+}"""
+
+
+@pytest.fixture
+async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=headless_shell)
+        yield started
+        await started.close()
+
+
+async def test_a_browser_keeps_the_cookie_and_other_pages_cannot_use_it(
+    server: Running, browser: Browser
+) -> None:
+    context = await browser.new_context()
+    page = await context.new_page()
+    address = console_address(server.data)
+    await page.goto(address)
+    login = await page.evaluate(LOG_IN, address.partition("#code=")[2])
+    status, text = await page.evaluate(SEND, ["/api/v1/me", "GET", {}])
+    assert (status, json.loads(text)["csrf"]) == (200, login["csrf"])
+    assert await page.evaluate("document.cookie") == ""
+    events = "new Promise(done => new EventSource('/api/v1/events').onopen = () => done(true))"
+    assert await page.evaluate(events) is True
+
+    # The same site, but not the same origin: the cookie is sent from there.
+    other = await context.new_page()
+    await other.route("http://127.0.0.1:9/**", lambda route: route.fulfill(body="other"))
+    await other.goto("http://127.0.0.1:9/")
+    csrf = {"x-csrf-token": login["csrf"]}
+    for method, headers in (("GET", {}), ("POST", {}), ("POST", csrf)):
+        url = f"{server.url}/api/v1/{'me' if method == 'GET' else 'logout'}"
+        status, text = await other.evaluate(SEND, [url, method, headers])
+        assert status == 0, text
+        assert login["csrf"] not in text
+    frame = f"document.body.append(Object.assign(document.createElement('iframe'), {{src: '{server.url}/console'}}))"
+    async with other.expect_event("requestfailed") as failed:
+        await other.evaluate(frame)
+    assert (await failed.value).url == f"{server.url}/console"
+
+    status, _ = await page.evaluate(SEND, ["/api/v1/logout", "POST", csrf])
+    assert status == 200
+    status, _ = await page.evaluate(SEND, ["/api/v1/me", "GET", {}])
+    assert status == 401
