@@ -11,7 +11,6 @@ from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import SessionNotFound, StoreUnavailable
 from ...sessions.json_codec import JSON
-from ...sessions.live.session import LiveSession
 from ...sessions.records import SessionRecord
 from ..asgi import wait_disconnected
 from ..cluster.messages import encode
@@ -29,10 +28,6 @@ LOOK_SECONDS: Final = 0.5
 OTHER_NODES_LOOKS: Final = 4
 """Looks after which the other nodes are asked once."""
 COMMENT_SECONDS: Final = 15.0
-MOST_EVENTS: Final = 200
-"""Events of one look; the others follow with the next one."""
-
-Fingerprint = tuple[object, ...]
 
 
 class EventHandlers:
@@ -51,34 +46,32 @@ class EventHandlers:
 
     async def _open(self, call: ApiCall) -> Response:
         login = call.require_login()
-        changes = SessionChanges(self._gateway, self._sessions, self._calls, login.user)
+        changes = FollowedSessions(self._gateway, self._sessions, self._calls, login.user)
         return EventStream(changes, login, login.expires_at - self._logins.clock())
 
 
-class SessionChanges:
-    """The changes of the sessions that exist for one user, since it was made."""
+class FollowedSessions:
+    """The changes of the sessions that exist for one user, on all nodes, since the first look."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        sessions: ConsoleSessions,
-        calls: OwnerCalls,
-        user: ConsoleUser,
+        self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls, user: ConsoleUser
     ) -> None:
         self._gateway = gateway
         self._sessions = sessions
         self._calls = calls
         self._user = user
-        self._seen: dict[str, Fingerprint] | None = None
-        self._seen_elsewhere: dict[str, Fingerprint] | None = None
+        self._numbers: dict[str, int] = {}
+        """The number of the last change that each node has told."""
         self._looks = 0
 
     async def look(self) -> list[JSON]:
         """Return the summaries of the sessions that changed since the last look; none at the first look."""
-        changed = self._look_here()
+        nodes = [self._gateway.node.id]
         if self._looks % OTHER_NODES_LOOKS == 0:
-            changed += await self._look_elsewhere()
+            nodes += [n.id for n in await self._gateway.store.nodes() if n.id not in nodes]
+            self._numbers = {n: number for n, number in self._numbers.items() if n in nodes}
         self._looks += 1
+        changed = [session_id for node in nodes for session_id in await self._ask(node)]
         summaries: list[JSON] = []
         records: list[SessionRecord] = []
         for session_id in dict.fromkeys(changed):
@@ -88,77 +81,28 @@ class SessionChanges:
                 summaries.append({"session_id": session_id, "status": "deleted"})
         return summaries + await self._sessions.documents.describe_all(records)
 
-    def _look_here(self) -> list[str]:
-        owned = {
-            session.id: session
-            for session in self._gateway.registry.owned_sessions()
-            if self._user.may_see(session.record)
-        }
-        before = self._seen
-        if before is None:
-            self._seen = {key: _fingerprint(session) for key, session in owned.items()}
+    async def _ask(self, node: str) -> list[str]:
+        """Return the sessions of a node that changed, as far as they exist for the user."""
+        arguments = {"since": self._numbers.get(node)}
+        request = ControlRequest(tool="operator_changes", arguments=arguments)
+        try:
+            answer = await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
+        except (Refused, ControlUnavailable):
             return []
-        changed = [
-            key for key, session in owned.items() if before.get(key) != _fingerprint(session)
+        self._numbers[node] = int(answer["number"])
+        user = self._user
+        return [
+            str(change["session_id"])
+            for change in answer["changes"]
+            if user.owner in (None, change["owner"])
+            and user.session_id in (None, change["session_id"])
         ]
-        changed += before.keys() - owned.keys()
-        for key in (changed := changed[:MOST_EVENTS]):
-            if key in owned:
-                before[key] = _fingerprint(owned[key])
-            else:
-                del before[key]
-        return changed
-
-    async def _look_elsewhere(self) -> list[str]:
-        own = self._gateway.node.id
-        try:
-            others = [node.id for node in await self._gateway.store.nodes() if node.id != own]
-        except StoreUnavailable:
-            return []
-        found: dict[str, Fingerprint] = {}
-        for node in others:
-            request = ControlRequest(tool="operator_sessions")
-            try:
-                answer = await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
-            except (Refused, ControlUnavailable):
-                continue
-            for session in answer["sessions"]:
-                found[str(session["session_id"])] = (encode(session),)
-        before, self._seen_elsewhere = self._seen_elsewhere, found
-        if before is None:
-            return []
-        changed = [key for key, value in found.items() if before.get(key) != value]
-        changed += before.keys() - found.keys()
-        return [key for key in changed[:MOST_EVENTS] if await self._exists(key)]
-
-    async def _exists(self, session_id: str) -> bool:
-        """Whether a session of another node exists for the user: of one that does not, nothing is said."""
-        try:
-            await self._sessions.find(self._user, session_id)
-        except SessionNotFound:
-            return False
-        return True
-
-
-def _fingerprint(session: LiveSession) -> Fingerprint:
-    record, lease = session.record, session.record.control
-    return (
-        session.status,
-        session.in_flight,
-        session.idle_since,
-        session.activity.ended,
-        record.name,
-        record.lifetime_ends_at,
-        record.metadata,
-        tuple(record.services),
-        (lease.driver, lease.epoch, lease.since),
-    )
 
 
 class EventStream(Response):
     """The response that sends the changes until the client leaves or the login ends."""
 
-    def __init__(self, changes: SessionChanges, login: Login, seconds: float) -> None:
+    def __init__(self, changes: FollowedSessions, login: Login, seconds: float) -> None:
         super().__init__(media_type="text/event-stream")
         del self.headers["content-length"]
         self.headers["x-accel-buffering"] = "no"

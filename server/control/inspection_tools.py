@@ -1,4 +1,4 @@
-"""The tools that show what a session has on the machine of its process: programs and files; not offered over MCP."""
+"""The tools that show what sessions have in their process: programs, files, changes; not offered over MCP."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from ...sessions.json_codec import JSON
 from ...sessions.live.session import Binding
 from ...sessions.registry import Registry
 from ...sessions.views import timestamp
+from ...tools.definition import Arguments
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import SessionArguments
 from ...tools.processes import procfs
 from ...tools.processes.workdir import safe_name
+from .change_log import SessionChangeLog
 
 FILES: Final = "browser/files"
 """The folder below the data folder with the downloads, videos and results of each session."""
@@ -29,6 +31,10 @@ FILE_BYTES: Final = 16 << 20
 
 class FileArguments(SessionArguments):
     name: str
+
+
+class ChangesArguments(Arguments):
+    since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +60,20 @@ class SessionFile:
     data: str
 
 
+@dataclass(frozen=True, slots=True)
+class SessionChanges:
+    """The sessions that changed after a number, with their owners, and the number to ask with next."""
+
+    changes: list[JSON]
+    number: int
+
+
 class InspectionTools:
     """The tools over one registry. `data` is the data folder; without one no session has files that can be read."""
 
     def __init__(self, registry: Registry, data: Path | None) -> None:
         self._registry = registry
+        self._change_log = SessionChangeLog(registry)
         self._folder = None if data is None else data / FILES
 
     def tools(self) -> list[OwnTool]:
@@ -94,7 +109,22 @@ class InspectionTools:
                 read_only=True,
                 toolset="operator",
             ),
+            OwnTool(
+                "operator_changes",
+                "List the sessions that changed",
+                "List the sessions of this process that changed, came or went after a number.",
+                ChangesArguments,
+                SessionChanges,
+                self._changes,
+                read_only=True,
+                toolset="operator",
+            ),
         ]
+
+    async def _changes(self, context: ToolContext, args: ChangesArguments) -> Outcome:
+        changes, number = self._change_log.read(args.since)
+        listed = [{"session_id": each.session_id, "owner": each.owner} for each in changes]
+        return Outcome({"changes": listed, "number": number})
 
     async def _processes(self, context: ToolContext, args: SessionArguments) -> Outcome:
         sessions = {session.id: session for session in self._registry.owned_sessions()}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.counting import Counting
 from support.engine import engine
+from support.waiting import until
 
 from statehold.server.control.handler import ControlHandler
 from statehold.server.control.inspection_tools import InspectionTools
@@ -15,6 +18,7 @@ from statehold.server.control.operator_tools import OperatorTools
 from statehold.server.control.person_tools import PersonTools
 from statehold.server.control.requests import ControlRequest
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
+from statehold.sessions.records import LOCAL, Principal
 from statehold.tools.own.results import parse_result
 
 
@@ -113,3 +117,27 @@ async def test_a_change_is_noted_with_the_cause_of_its_request() -> None:
         await handler(ControlRequest(tool="session_pause", arguments=at, cause="console"))
         entries = await running.store.journal(session.id)
         assert entries[-1].request["cause"] == "console"
+
+
+async def test_the_sessions_that_changed_are_listed_with_their_owners() -> None:
+    async with engine(Counting("counter")) as running:
+        old, changed = await running.create(), await running.create(Principal(subject="bob"))
+        handler = ControlHandler(running.registry, running.store)
+
+        async def ask(since: int | None) -> dict[str, Any]:
+            request = ControlRequest(tool="operator_changes", arguments={"since": since})
+            return await handler(request)
+
+        async def changes_after(number: int) -> dict[str, Any]:
+            answer = await ask(number)
+            return answer if answer["changes"] else {}
+
+        first = await ask(None)
+        assert first["changes"] == []
+        await running.count(changed.id, principal=Principal(subject="bob"))
+        second = await until(partial(changes_after, first["number"]))
+        assert second["changes"] == [{"session_id": changed.id, "owner": ":bob"}]
+        await running.registry.close(LOCAL, old.id)
+        third = await until(partial(changes_after, second["number"]))
+        assert third["changes"] == [{"session_id": old.id, "owner": LOCAL.key}]
+        assert len((await ask(first["number"]))["changes"]) == 2
