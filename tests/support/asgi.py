@@ -20,6 +20,7 @@ class AsgiRequest:
     body: bytes
     headers: list[Header]
     method: str = "POST"
+    path: str = "/mcp"
     user: object = None
     disconnected: anyio.Event = field(default_factory=anyio.Event)
     messages: list[Message] = field(default_factory=list[Message])
@@ -33,8 +34,8 @@ class AsgiRequest:
             "http_version": "1.1",
             "method": self.method,
             "scheme": "http",
-            "path": "/mcp",
-            "raw_path": b"/mcp",
+            "path": self.path,
+            "raw_path": self.path.encode(),
             "root_path": "",
             "query_string": b"",
             "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in self.headers],

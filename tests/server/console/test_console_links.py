@@ -5,8 +5,17 @@ from __future__ import annotations
 import anyio
 import pytest
 from mcp import Client
-from support.console_client import ConsoleClient, console_client
+from starlette.applications import Starlette
+from support.asgi import AsgiRequest
+from support.console_client import API, COOKIE, ConsoleClient, console_client
 from support.gateway_process import Running, opened_session
+from support.loop_clock import LoopClock
+from support.waiting import until
+
+from statehold.server.console.app import Console
+from statehold.server.console.events import COMMENT_SECONDS
+from statehold.server.console.logins import ConsoleUser
+from statehold.server.gateway.gateway import Gateway
 
 
 @pytest.fixture
@@ -100,3 +109,24 @@ async def test_a_link_lives_for_a_quarter_of_an_hour_at_most(
     for body in ({"seconds": 901}, {"seconds": 0}, {"rights": "own"}):
         refused = await alice.refused("POST", f"/sessions/{session}/links", body)
         assert (refused["status"], refused["code"]) == (400, "invalid_argument")
+
+
+async def test_a_stream_without_events_sends_comments_and_ends_with_its_login(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(gateway)
+    cookie, login = console.logins.open(ConsoleUser("eve"))
+    headers = [("cookie", f"{COOKIE}={cookie}")]
+    request = AsgiRequest(b"", headers, method="GET", path=f"{API}/events")
+
+    def comments() -> list[bytes]:
+        bodies = [message.get("body", b"") for message in request.messages]
+        return [body for body in bodies if body.startswith(b":")]
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(request.of, Starlette(routes=console.routes()))
+        await until(lambda: comments() == [b": open\n\n"])
+        await LoopClock(monkeypatch).by(COMMENT_SECONDS)
+        await until(lambda: len(comments()) == 2)
+        console.logins.end(login)
+    assert request.messages[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
