@@ -23,14 +23,16 @@ _NEEDS: Final[dict[Rights, str]] = {"view": "", "control": " Needs the right to 
 def openapi_document(version: str, routes: Iterable[ApiRoute] = ROUTES) -> JSON:
     """Return the document."""
     paths: dict[str, JSON] = {}
+    schemas: JSON = {"Error": _ERROR}
     for route in routes:
-        paths.setdefault(route.full_path, {})[route.method.lower()] = _operation(route)
+        operation = _operation(route, schemas)
+        paths.setdefault(route.full_path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Statehold console", "version": version},
         "paths": paths,
         "components": {
-            "schemas": {"Error": _ERROR},
+            "schemas": schemas,
             "responses": {"Error": _ERROR_RESPONSE},
             "securitySchemes": {
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "__Host-statehold"}
@@ -50,31 +52,31 @@ _ERROR_RESPONSE: Final[JSON] = {
 }
 
 
-def _operation(route: ApiRoute) -> JSON:
+def _operation(route: ApiRoute, schemas: JSON) -> JSON:
     media_type, schema = _TYPES[route.answer]
     operation: JSON = {
         "operationId": route.name,
         "summary": f"{route.summary}.{_NEEDS[route.rights]}",
         "security": [] if route.audience == "anyone" else [{"cookie": []}],
-        "parameters": _parameters(route),
+        "parameters": _parameters(route, schemas),
         "responses": {
             "200": {"description": "The answer", "content": {media_type: {"schema": schema}}},
             "default": {"$ref": "#/components/responses/Error"},
         },
     }
     if route.body is not None:
-        content = {"application/json": {"schema": _schema(route.body)}}
+        content = {"application/json": {"schema": _schema(route.body, schemas)}}
         operation["requestBody"] = {"content": content}
     return operation
 
 
-def _parameters(route: ApiRoute) -> list[JSON]:
+def _parameters(route: ApiRoute, schemas: JSON) -> list[JSON]:
     text: JSON = {"type": "string"}
     parameters: list[JSON] = [
         {"name": name, "in": "path", "required": True, "schema": text}
         for name in _PARAMETER.findall(route.path)
     ]
-    for name, schema in _schema(route.query)["properties"].items():
+    for name, schema in _schema(route.query, schemas)["properties"].items():
         parameters.append({"name": name, "in": "query", "schema": schema})
     if route.method != "GET" and route.audience != "anyone":
         parameters.append(
@@ -83,8 +85,10 @@ def _parameters(route: ApiRoute) -> list[JSON]:
     return parameters
 
 
-def _schema(model: type[ApiModel]) -> dict[str, Any]:
-    schema = model.model_json_schema()
+def _schema(model: type[ApiModel], schemas: JSON) -> dict[str, Any]:
+    """Return the schema of a model. Those that it refers to are added to `schemas`."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas.update(schema.pop("$defs", {}))
     schema.setdefault("properties", {})
     return schema
 

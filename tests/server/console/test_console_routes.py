@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from starlette.routing import Mount, Route
@@ -68,3 +69,13 @@ async def test_unknown_paths_and_methods_have_the_headers_of_the_console(
     for response in (unknown, wrong):
         assert response.headers["cache-control"] == "no-store"
         assert "default-src 'none'" in response.headers["content-security-policy"]
+
+
+async def test_every_reference_of_the_document_leads_to_something(root: ConsoleClient) -> None:
+    document = await root.get("/openapi.json")
+    references = set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(document)))
+    assert "components/responses/Error" in references
+    for reference in references:
+        found = document
+        for key in reference.split("/"):
+            found = found[key]
