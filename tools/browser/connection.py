@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Request, Response
 
     from .process.browser_process import BrowserProcess
+    from .screencast.screencast import Screencast
 
 logger = logging.getLogger("statehold.browser")
 
@@ -99,6 +100,7 @@ class BrowserConnection:
         self.log: CallRecording | None = None
         """The log of its calls, if the configuration wants one."""
         self.human_control = HumanControl(session)
+        self._screencast: Screencast | None = None
         self._process = process
         self._tools = tools
         self._save = save
@@ -129,6 +131,7 @@ class BrowserConnection:
         if not self._closed and not self.lost.is_set():
             self.reason = reason
             self.lost.set()
+            self._end_screencast()
             if self._call_scope is not None:
                 self._call_scope.cancel()
 
@@ -163,6 +166,19 @@ class BrowserConnection:
                 if self._change.is_set():
                     break
                 self._mark_unsaved()
+
+    @property
+    def screencast(self) -> Screencast:
+        """The live picture of the session's pages; nothing is captured while nobody watches."""
+        if self._screencast is None:
+            from .screencast.screencast import Screencast
+
+            self._screencast = Screencast(self.session.tabs, spawn=self.session.spawn)
+        return self._screencast
+
+    def _end_screencast(self) -> None:
+        if self._screencast is not None:
+            self._screencast.end()
 
     @property
     def busy(self) -> str | None:
@@ -442,6 +458,7 @@ class BrowserConnection:
         if self._closed:
             return
         self._closed = True
+        self._end_screencast()
         self._background_scope.cancel()
         with suppress(ValueError):
             self._process.on_lost.remove(self._lose)

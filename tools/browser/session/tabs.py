@@ -51,7 +51,9 @@ class Tabs:
         """
         self._are_foreign = are_foreign
         self.context = context
-        self.current: Tab | None = None
+        self._current: Tab | None = None
+        self.on_current: Callable[[], None] = _do_nothing
+        """Called when another tab becomes the current one."""
         self.event_lines = TabEvents()
         self._open_events: dict[Tab, str] = {}
         """The event line about each tab that a page opened."""
@@ -100,6 +102,15 @@ class Tabs:
 
     def index(self, tab: Entry) -> int:
         return self._entries.index(tab)
+
+    @property
+    def current(self) -> Tab | None:
+        return self._current
+
+    @current.setter
+    def current(self, tab: Tab | None) -> None:
+        self._current = tab
+        self.on_current()
 
     @property
     def is_unused(self) -> bool:
@@ -353,6 +364,10 @@ def _has_page(request: Request) -> bool:
 
 async def _nothing(page: Page) -> None:
     """Do nothing: the default of `before_close`."""
+
+
+def _do_nothing() -> None:
+    """Do nothing: the default of `on_current`."""
 
 
 __all__ = ["Entry", "Tabs"]

@@ -1,0 +1,1 @@
+"""The live picture of a session's browser: pages are captured while somebody watches them."""
