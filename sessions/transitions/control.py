@@ -31,6 +31,7 @@ DRAIN_SECONDS: Final = 5.0
 """Seconds that running calls get to end before they are cancelled."""
 END_SECONDS: Final = 5.0
 """Seconds that cancelled calls get to end."""
+_ENDED: Final = "This control of the session has ended."
 HAND_OVER_SECONDS: Final = 10.0
 """Seconds that a connection gets to prepare for a new driver."""
 
@@ -137,6 +138,16 @@ class Controls:
         if lease.expires_at is not None and lease.expires_at <= self._core.clock.now():
             await self._end(session, lease.epoch, ControlEnd.EXPIRED, None)
 
+    async def grant(self, principal: Principal, ref: str, epoch: int) -> ControlGrant:
+        """Return the right to act in a session of this process, for the person who has control of it.
+
+        Raises:
+            ControlRefused: the control ended, or another person has it.
+        """
+        session = await self._directory.find(principal, ref)
+        _require_holder(session, epoch)
+        return ControlGrant(session, epoch)
+
     async def lease_of(self, principal: Principal, session_id: str) -> ControlLease:
         """Return who drives a session, wherever it is open."""
         session = self._directory.find_here(principal, session_id)
@@ -190,6 +201,24 @@ class Controls:
 
     def _redact(self, text: str) -> str:
         return one_line(self._core.redactor.text(text, WORDS))
+
+
+class ControlGrant:
+    """The right of a person to act in a session, from the beginning of their control to its end."""
+
+    def __init__(self, session: LiveSession, epoch: int) -> None:
+        self._session = session
+        self.epoch = epoch
+
+    def require(self, epoch: int) -> None:
+        """Do nothing if the right stands, and `epoch`, as the viewer knows it, is that of the right.
+
+        Raises:
+            ControlRefused: it does not.
+        """
+        lease = _require_holder(self._session, epoch)
+        if lease.epoch != self.epoch or self._session.ownership_ended.is_set():
+            raise ControlRefused(_ENDED, session_id=self._session.id)
 
 
 def _drivable(session: LiveSession) -> list[Drivable]:
@@ -249,8 +278,8 @@ async def _end_calls(session: LiveSession) -> None:
 def _require_holder(session: LiveSession, epoch: int) -> ControlLease:
     lease = session.record.control
     if lease.driver is not SessionDriver.HUMAN or lease.epoch != epoch:
-        raise ControlRefused("This control of the session has ended.", session_id=session.id)
+        raise ControlRefused(_ENDED, session_id=session.id)
     return lease
 
 
-__all__ = ["Controls"]
+__all__ = ["ControlGrant", "Controls"]

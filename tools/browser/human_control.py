@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 
 from ...sessions.attribution import attribute_text
-from ...sessions.errors import ServiceUnavailable
+from ...sessions.errors import ControlRefused, ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
 from .errors import BrowserToolFailed
 from .secrets.session import IS_SECRET
@@ -18,6 +18,8 @@ from .secrets.session import IS_SECRET
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
+    from .input.events import InputBatch, InputGrant, InputOutcome
+    from .input.person_input import PersonInput
     from .session.session import BrowserSession
 
 logger = logging.getLogger("statehold.browser")
@@ -45,6 +47,7 @@ class HumanControl:
         self._session = session
         self._before: tuple[Shown, set[str]] | None = None
         """The pages, and the names of the files, when the person took control."""
+        self._input: PersonInput | None = None
 
     async def begin(self) -> None:
         """End the recordings of the session, and note what shows. A second call does nothing.
@@ -57,7 +60,21 @@ class HumanControl:
         session = self._session
         await self._end_recordings()
         names = set(await session.files.names())
+        from .input.person_input import PersonInput
+
         self._before = self._shown(), names
+        self._input = PersonInput(session)
+
+    async def send(self, batch: InputBatch, grant: InputGrant) -> InputOutcome:
+        """Do in the browser what the person did. Nothing of it is recorded.
+
+        Raises:
+            ControlRefused: No person has control, or another one by now. The events that remained did nothing.
+        """
+        grant.require(batch.epoch)
+        if self._input is None:
+            raise ControlRefused("The browser of the session has not been handed over.")
+        return await self._input.send(batch, grant)
 
     async def end(self, shown: Shown | None = None) -> list[str]:
         """Forget what the pages reported meanwhile, and return the changes as sentences. Does nothing when it is off.
@@ -67,7 +84,9 @@ class HumanControl:
         if self._before is None:
             return []
         session = self._session
-        (before, names), self._before = self._before, None
+        if self._input is not None:
+            await self._input.aclose()
+        (before, names), self._before, self._input = self._before, None, None
         session.forget_events()
         await self._hide_secret_fields()
         changes = [

@@ -12,13 +12,17 @@ from mcp import Client
 from support.agent import NOTE, Agent, agent, text_of
 from support.gateway_process import JSON, Way, code_of, structured
 from support.selection import matrix_of
+from support.taking_over import press
 from support.waiting import until
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
+from statehold.sessions.errors import ControlRefused
 from statehold.sessions.records import LOCAL, ControlEnd
+from statehold.sessions.transitions.control import ControlGrant
 from statehold.tools.browser.connection import BrowserConnection
+from statehold.tools.browser.input.events import InputBatch, InputOutcome
 
 WAYS = matrix_of([("memory", "modern"), ("memory", "legacy")])
 PASSWORD = "correct horse battery"
@@ -41,12 +45,22 @@ def settings(headless_shell: str) -> JSON:
     return {"services": {"browser": browser}}
 
 
-def page_of(gateway: Gateway, ada: Agent) -> Any:
-    """Return the page that a person sees."""
+def browser_of(gateway: Gateway, ada: Agent) -> BrowserConnection:
     live = next(s for s in gateway.registry.owned_sessions() if s.id == ada.session)
     connection = live.bindings["browser"].live
     assert connection is not None
-    return cast("BrowserConnection", connection.connection).session.context.pages[0]
+    return cast("BrowserConnection", connection.connection)
+
+
+def page_of(gateway: Gateway, ada: Agent) -> Any:
+    """Return the page that a person sees."""
+    return browser_of(gateway, ada).session.context.pages[0]
+
+
+async def act(gateway: Gateway, ada: Agent, grant: ControlGrant, *events: JSON) -> InputOutcome:
+    """Do what a person does in a viewer who has this grant."""
+    batch = InputBatch.model_validate({"epoch": grant.epoch, "events": list(events)})
+    return await browser_of(gateway, ada).human_control.send(batch, grant)
 
 
 def driver_of(gateway: Gateway, ada: Agent) -> str:
@@ -117,6 +131,31 @@ async def test_refs_of_before_are_invalid_after_the_hand_back(way: Way, gateway:
         await ada.said("browser_click", target=fresh)
 
 
+async def test_input_of_an_earlier_control_does_nothing(way: Way, gateway: Gateway) -> None:
+    controls = gateway.registry.controls
+    async with agent(way) as ada:
+        await ada.said("browser_navigate", url=PAGE)
+        page = page_of(gateway, ada)
+        await page.focus("#name")
+        with pytest.raises(ControlRefused):
+            await controls.grant(LOCAL, ada.session, 0)
+        epoch = await take(gateway, ada)
+        old = await controls.grant(LOCAL, ada.session, epoch)
+        await act(gateway, ada, old, *press("a"))
+        await controls.give_back(LOCAL, ada.session, epoch)
+        with pytest.raises(ControlRefused):
+            await act(gateway, ada, old, *press("b"))
+        new = await controls.grant(LOCAL, ada.session, await take(gateway, ada))
+        with pytest.raises(ControlRefused):
+            await act(gateway, ada, old, *press("c"))
+        batch = InputBatch.model_validate({"epoch": epoch, "events": press("d")})
+        with pytest.raises(ControlRefused):
+            await browser_of(gateway, ada).human_control.send(batch, new)
+        await act(gateway, ada, new, *press("e"))
+        assert await page.input_value("#name") == "ae"
+        await controls.give_back(LOCAL, ada.session, new.epoch)
+
+
 async def test_nothing_that_a_person_types_is_kept_or_shown(
     headless_shell: str, settings: JSON, tmp_path: Path
 ) -> None:
@@ -133,7 +172,19 @@ async def test_nothing_that_a_person_types_is_kept_or_shown(
             await ada.said("browser_start_tracing")
             epoch = await take(gateway, ada)
             page = page_of(gateway, ada)
-            await page.locator("#password").press_sequentially(PASSWORD)
+            grant = await gateway.registry.controls.grant(LOCAL, ada.session, epoch)
+            await page.focus("#password")
+            async with browser_of(gateway, ada).screencast.watch() as viewer:
+                await anext(viewer)
+                for letter in PASSWORD:
+                    await act(gateway, ada, grant, *press(letter))
+                await page.focus("#name")
+                await act(gateway, ada, grant, {"type": "paste", "text": PASSWORD})
+                await page.fill("#name", "")
+                await act(gateway, ada, grant, {"type": "composition", "text": PASSWORD})
+                await act(gateway, ada, grant, {"type": "composition", "text": ""})
+                await anext(viewer)
+            assert await page.input_value("#password") == PASSWORD
             await page.evaluate(
                 "value => fetch('http://127.0.0.1:9/', {method: 'POST', body: value}).catch(() => 0)",
                 PASSWORD,

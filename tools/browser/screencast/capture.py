@@ -212,11 +212,12 @@ class PageCapture:
 
     async def _ask_device_scale(self) -> bool:
         """Ask for the device scale, and return whether the page answered."""
-        metrics = await self._send("Page.getLayoutMetrics")
-        if metrics is None:
+        answer = await self._send("Runtime.evaluate", {"expression": "devicePixelRatio"})
+        if answer is None:
             return False
-        if css := metrics["cssLayoutViewport"]["clientWidth"]:
-            self._device_scale = metrics["layoutViewport"]["clientWidth"] / css
+        # The page may have redefined it.
+        scale = answer["result"].get("value")
+        self._device_scale = float(scale) if isinstance(scale, (int, float)) else 1.0
         return True
 
 

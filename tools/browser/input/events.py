@@ -1,0 +1,200 @@
+"""The events of a person, as they arrive from a viewer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Protocol, TypeAlias
+
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+
+MOST_EVENTS: Final = 200
+"""The most events of one batch."""
+LONGEST_TEXT: Final = 100_000
+MOST_FILES: Final = 20
+MOST_POINTS: Final = 10
+
+Coordinate = Annotated[float, Field(ge=-100_000, le=100_000, allow_inf_nan=False)]
+"""CSS pixels from the corner of the frame; ScreenFrame.page_point() returns them."""
+Modifiers = Annotated[int, Field(ge=0, le=15)]
+"""The sum of 1 for Alt, 2 for Control, 4 for Meta and 8 for Shift."""
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Short = Annotated[str, Field(max_length=100)]
+
+
+class _InputModel(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MouseInput(_InputModel):
+    type: Literal["mouse"]
+    action: Literal["move", "down", "up", "wheel"]
+    x: Coordinate
+    y: Coordinate
+    button: Literal["none", "left", "middle", "right", "back", "forward"] = "none"
+    clicks: Annotated[int, Field(ge=0, le=3)] = 1
+    """1 for a click, 2 for the second press of a double click."""
+    modifiers: Modifiers = 0
+    delta_x: Coordinate = 0
+    delta_y: Coordinate = 0
+
+
+class TouchPoint(_InputModel):
+    id: Annotated[int, Field(ge=0, le=100)]
+    x: Coordinate
+    y: Coordinate
+
+
+class TouchInput(_InputModel):
+    type: Literal["touch"]
+    action: Literal["start", "move", "end", "cancel"]
+    points: Annotated[Sequence[TouchPoint], Field(max_length=MOST_POINTS)] = ()
+    """All fingers that touch the screen after the event."""
+    modifiers: Modifiers = 0
+
+
+class KeyInput(_InputModel):
+    type: Literal["key"]
+    action: Literal["down", "up"]
+    key: Short
+    """As KeyboardEvent.key, such as `a`, `Enter`, `Dead`."""
+    code: Short = ""
+    """As KeyboardEvent.code, such as `KeyA`."""
+    text: Short | None = None
+    """The text that the key types; by default that of `key`."""
+    key_code: Annotated[int, Field(ge=0, le=255)] = 0
+    """As KeyboardEvent.keyCode; 0 to derive it."""
+    location: Annotated[int, Field(ge=0, le=3)] = 0
+    modifiers: Modifiers = 0
+    repeat: bool = False
+
+
+class TextInput(_InputModel):
+    """Text without keys: the end of a composition, or of a dictation."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class CompositionInput(_InputModel):
+    """The state of a composition of an input method. An empty text cancels it, and a TextInput ends it."""
+
+    type: Literal["composition"]
+    text: Text
+    start: Annotated[int, Field(ge=0)] = 0
+    """The selection within the text."""
+    end: Annotated[int, Field(ge=0)] = 0
+
+
+class PasteInput(_InputModel):
+    """Text of the viewer's clipboard. The page gets a `paste` event, and the text unless it prevents that."""
+
+    type: Literal["paste"]
+    text: Text
+
+
+class CopyInput(_InputModel):
+    """Return the selected text as the outcome of the batch. A password field gives none, as in a browser."""
+
+    type: Literal["copy"]
+
+
+class AddressInput(_InputModel):
+    type: Literal["address"]
+    address: Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+class HistoryInput(_InputModel):
+    type: Literal["history"]
+    action: Literal["back", "forward", "reload", "stop"]
+
+
+class TabInput(_InputModel):
+    type: Literal["tab"]
+    action: Literal["open", "select", "close"]
+    index: Annotated[int | None, Field(ge=0)] = None
+    """The place of the tab among the entries of the session's tabs; not for `open`."""
+
+
+class DialogInput(_InputModel):
+    type: Literal["dialog"]
+    accept: bool
+    text: Text | None = None
+    """The answer to a prompt."""
+
+
+class UploadedFile(_InputModel):
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    media_type: Short = "application/octet-stream"
+    content: Base64Bytes
+
+
+class FilesInput(_InputModel):
+    """The answer to a file chooser: files of the session by name, or files of the viewer. Without files it is cancelled."""
+
+    type: Literal["files"]
+    names: Annotated[Sequence[str], Field(max_length=MOST_FILES)] = ()
+    uploads: Annotated[Sequence[UploadedFile], Field(max_length=MOST_FILES)] = ()
+
+
+PageInput: TypeAlias = (
+    MouseInput | TouchInput | KeyInput | TextInput | CompositionInput | PasteInput | CopyInput
+)
+"""The events that go to the page of a tab."""
+AnyInput: TypeAlias = PageInput | AddressInput | HistoryInput | TabInput | DialogInput | FilesInput
+
+
+class InputBatch(_InputModel):
+    """Events in their order. `epoch` is that of the control lease; `tab` the number of the tab of the frame, or the current
+    one."""
+
+    epoch: int
+    tab: int | None = None
+    events: Annotated[
+        Sequence[Annotated[AnyInput, Field(discriminator="type")]], Field(max_length=MOST_EVENTS)
+    ]
+
+
+class InputGrant(Protocol):
+    """The right of a person to act, which the caller looks up. Somebody who may only watch has none."""
+
+    def require(self, epoch: int) -> None:
+        """Do nothing if the person has control, and the lease has this epoch.
+
+        Raises:
+            ControlRefused: It is not so.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InputOutcome:
+    """The outcome of a batch. The caller shows it to the person, and keeps it nowhere."""
+
+    copied: str | None = None
+    """The text of the last CopyInput."""
+    refusals: Sequence[str] = ()
+    """The reasons why events had no effect."""
+
+
+__all__ = [
+    "AddressInput",
+    "AnyInput",
+    "CompositionInput",
+    "CopyInput",
+    "DialogInput",
+    "FilesInput",
+    "HistoryInput",
+    "InputBatch",
+    "InputGrant",
+    "InputOutcome",
+    "KeyInput",
+    "MouseInput",
+    "PageInput",
+    "PasteInput",
+    "TabInput",
+    "TextInput",
+    "TouchInput",
+    "TouchPoint",
+    "UploadedFile",
+]

@@ -1,0 +1,169 @@
+"""Everything that a person does in a session's browser while the control lease is theirs."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ....sessions.errors import ControlRefused
+from ..errors import BrowserToolFailed, describe_error
+from .addresses import change_tabs, move_in_history, open_address
+from .answers import answer_chooser, answer_dialog
+from .events import (
+    AddressInput,
+    AnyInput,
+    CompositionInput,
+    CopyInput,
+    DialogInput,
+    FilesInput,
+    HistoryInput,
+    InputBatch,
+    InputGrant,
+    InputOutcome,
+    KeyInput,
+    MouseInput,
+    PasteInput,
+    TabInput,
+    TextInput,
+    TouchInput,
+)
+from .page_devices import EVENT_SECONDS, PageDevices
+from .selected_text import selected_text, send_paste_event
+
+if TYPE_CHECKING:
+    from ..session.session import BrowserSession
+    from ..session.tab import Tab
+
+logger = logging.getLogger("statehold.browser")
+
+CLOSE_SECONDS: Final = 5.0
+_ENDED: Final = "This control of the session has ended."
+
+
+class PersonInput:
+    """The input of a person from begin to end of their control. Batches run one after the other, in order of their arrival.
+
+    Nothing of it is recorded. aclose() waits for the event under way, refuses the rest, and releases buttons and keys.
+    """
+
+    def __init__(self, session: BrowserSession) -> None:
+        self._session = session
+        self._turn = anyio.Lock()
+        self._devices: dict[Tab, PageDevices] = {}
+        self._is_closed = False
+
+    async def send(self, batch: InputBatch, grant: InputGrant) -> InputOutcome:
+        """Do what a person did, and return what was copied and refused.
+
+        Raises:
+            ControlRefused: The control is not the person's, or no longer; the events that remained did nothing.
+        """
+        self._require(grant, batch)
+        copied: str | None = None
+        refusals: list[str] = []
+        async with self._turn:
+            for event in batch.events:
+                self._require(grant, batch)
+                try:
+                    if isinstance(event, CopyInput):
+                        copied = await self._copy(batch)
+                    else:
+                        await self._act(event, batch)
+                except BrowserToolFailed as error:
+                    refusals.append(str(error))
+            if not self._is_closed and (refusal := await self._session.leave_forbidden_pages()):
+                refusals.append(refusal)
+        return InputOutcome(copied, tuple(refusals))
+
+    def _require(self, grant: InputGrant, batch: InputBatch) -> None:
+        grant.require(batch.epoch)
+        if self._is_closed:
+            raise ControlRefused(_ENDED)
+
+    async def aclose(self) -> None:
+        """End the input within CLOSE_SECONDS. A second call does nothing."""
+        self._is_closed = True
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            async with self._turn:
+                while self._devices:
+                    _, devices = self._devices.popitem()
+                    await devices.aclose()
+
+    async def _tab(self, batch: InputBatch) -> Tab:
+        if batch.tab is None:
+            return await self._session.current()
+        for tab in self._session.tabs:
+            if tab.number == batch.tab:
+                return tab
+        raise BrowserToolFailed("The tab of the picture is closed.")
+
+    async def _act(self, event: AnyInput, batch: InputBatch) -> None:
+        from playwright.async_api import Error
+
+        session = self._session
+        if session.clipboard is not None:
+            session.clipboard.note_action()
+        try:
+            if isinstance(event, TabInput):
+                await change_tabs(session, event)
+                return
+            tab = await self._tab(batch)
+            if isinstance(event, DialogInput):
+                await answer_dialog(session, tab, event)
+            elif isinstance(event, FilesInput):
+                await answer_chooser(session, tab, event)
+            elif isinstance(event, AddressInput):
+                await open_address(session, tab, event.address)
+            elif isinstance(event, HistoryInput):
+                await move_in_history(session, tab, event)
+            else:
+                await self._act_on_page(event, tab)
+        except Error as error:
+            # The page may be gone by the event itself.
+            raise BrowserToolFailed(describe_error(error)) from None
+
+    async def _act_on_page(self, event: AnyInput, tab: Tab) -> None:
+        if tab.dialog is not None or tab.crashed:
+            raise BrowserToolFailed("The page has crashed." if tab.crashed else "A dialog is open.")
+        devices = await self._devices_of(tab)
+        if isinstance(event, MouseInput):
+            await devices.mouse(event)
+        elif isinstance(event, TouchInput):
+            await devices.touch(event)
+        elif isinstance(event, KeyInput):
+            await devices.key(event)
+        elif isinstance(event, TextInput):
+            await devices.text(event)
+        elif isinstance(event, CompositionInput):
+            await devices.compose(event)
+        elif isinstance(event, PasteInput):
+            is_unhandled = False
+            with anyio.move_on_after(EVENT_SECONDS):
+                is_unhandled = await send_paste_event(tab.page, event.text)
+            if is_unhandled:
+                await devices.text(TextInput(type="text", text=event.text))
+
+    async def _copy(self, batch: InputBatch) -> str:
+        from playwright.async_api import Error
+
+        tab = await self._tab(batch)
+        try:
+            with anyio.move_on_after(EVENT_SECONDS):
+                return await selected_text(tab.page)
+        except Error as error:
+            raise BrowserToolFailed(describe_error(error)) from None
+        raise BrowserToolFailed("The page does not answer.")
+
+    async def _devices_of(self, tab: Tab) -> PageDevices:
+        self._devices = {each: one for each, one in self._devices.items() if not each.closed}
+        devices = self._devices.get(tab)
+        if devices is None:
+            devices = PageDevices(self._session, tab)
+            await devices.open()
+            self._devices[tab] = devices
+        return devices
+
+
+__all__ = ["PersonInput"]

@@ -1,0 +1,62 @@
+"""The selected text of a page, and text that a person pastes there.
+
+The clipboard of the browser is not used: all sessions of a browser share it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page
+
+_FOCUSED: Final = """
+  let focused = document.activeElement;
+  while (focused?.shadowRoot?.activeElement) focused = focused.shadowRoot.activeElement;
+"""
+_ELEMENT: Final = f"() => {{ {_FOCUSED} return focused; }}"
+_SELECTED: Final = f"""() => {{ {_FOCUSED}
+  if (focused?.matches?.("textarea, input")) {{
+    if (focused.type === "password") return "";
+    return focused.value.slice(focused.selectionStart ?? 0, focused.selectionEnd ?? 0);
+  }}
+  return String(getSelection());
+}}"""
+_PASTE: Final = f"""text => {{ {_FOCUSED}
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  const options = {{clipboardData, bubbles: true, cancelable: true, composed: true}};
+  return (focused ?? document).dispatchEvent(new ClipboardEvent("paste", options));
+}}"""
+"""Returns whether the text is still to be inserted."""
+
+
+async def selected_text(page: Page) -> str:
+    """Return the selected text of the frame that has the focus; "" for a password field.
+
+    Raises:
+        playwright's Error: The page is gone, or navigates.
+    """
+    return str(await (await _focused_frame(page)).evaluate(_SELECTED))
+
+
+async def send_paste_event(page: Page, text: str) -> bool:
+    """Let the page handle a paste, and return whether it left the insertion to the browser.
+
+    Raises:
+        playwright's Error: The page is gone, or navigates.
+    """
+    return bool(await (await _focused_frame(page)).evaluate(_PASTE, text))
+
+
+async def _focused_frame(page: Page) -> Frame:
+    frame = page.main_frame
+    while True:
+        element = (await frame.evaluate_handle(_ELEMENT)).as_element()
+        inner = None if element is None else await element.content_frame()
+        if inner is None:
+            return frame
+        frame = inner
+
+
+__all__ = ["selected_text", "send_paste_event"]
