@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,8 +32,10 @@ from .events import EventHandlers
 from .login_handlers import COOKIE, LoginHandlers
 from .logins import ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
+from .page import PAGE, page_routes, redirect_to_page
 from .requests import ApiModel, NoBody
 from .routes import PREFIX, ROUTES, ApiRoute
+from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
 from .session_links import LinkHandlers
@@ -77,9 +79,12 @@ class Console:
         sessions = ConsoleSessions(gateway, calls)
         machine_user = ConsoleUser(f"{_user_name()} at the console")
         self._handlers: dict[str, Handler] = {
-            **LoginHandlers(self.logins, tokens, machine_user, backoff or Backoff()).handlers(),
+            **LoginHandlers(
+                *(self.logins, tokens, machine_user, backoff or Backoff()), list(config.browsers())
+            ).handlers(),
             **sessions.handlers(),
             **SessionActions(sessions, calls).handlers(),
+            **ScreenHandlers(sessions, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins).handlers(),
             **ServerDocuments(gateway).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
@@ -90,9 +95,11 @@ class Console:
         api = Router(
             [self._route(route) for route in ROUTES], redirect_slashes=False, default=_unknown
         )
+        page = Router(page_routes(), redirect_slashes=False, default=_unknown)
         return [
             Mount(PREFIX, app=SecurityHeaders(api)),
-            Route("/console", endpoint=SecurityHeaders(_page)),
+            Route(PAGE, endpoint=SecurityHeaders(redirect_to_page), methods=["GET"]),
+            Mount(PAGE, app=SecurityHeaders(page)),
         ]
 
     def _route(self, route: ApiRoute) -> Route:
@@ -213,11 +220,6 @@ async def _send_with_headers(send: Send, message: Message) -> None:
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
     await error_response(not_found())(scope, receive, send)
-
-
-async def _page(scope: Scope, receive: Receive, send: Send) -> None:
-    text = "The console has no page yet. Its API is /api/v1; see docs/console.md.\n"
-    await PlainTextResponse(text)(scope, receive, send)
 
 
 def _user_name() -> str:

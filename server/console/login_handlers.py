@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from starlette.responses import Response
@@ -25,7 +26,10 @@ COOKIE: Final = "__Host-statehold"
 
 
 class LoginHandlers:
-    """The handlers of logins of one process. `machine_user` is the user of codes that `statehold console` shows."""
+    """The handlers of logins of one process. `machine_user` is the user of codes that `statehold console` shows.
+
+    `browsers` are the services that have a live picture.
+    """
 
     def __init__(
         self,
@@ -33,11 +37,13 @@ class LoginHandlers:
         tokens: StaticTokens | None,
         machine_user: ConsoleUser,
         backoff: Backoff,
+        browsers: Sequence[str] = (),
     ) -> None:
         self._logins = logins
         self._tokens = tokens
         self._machine_user = machine_user
         self._backoff = backoff
+        self._browsers = list(browsers)
 
     def handlers(self) -> dict[str, Handler]:
         return {"login": self._login, "logout": self._logout, "me": self._me}
@@ -98,6 +104,7 @@ class LoginHandlers:
             "rights": user.rights,
             "is_operator": user.is_operator,
             "session_id": user.session_id,
+            "browsers": self._browsers,
             "expires_at": timestamp(time.time() + remaining),
         }
 

@@ -15,6 +15,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _TYPES: Final = {
     "json": ("application/json", {"type": "object"}),
     "file": ("application/octet-stream", {"type": "string", "format": "binary"}),
+    "frames": ("application/octet-stream", {"type": "string", "format": "binary"}),
     "events": ("text/event-stream", {"type": "string"}),
 }
 _NEEDS: Final[dict[Rights, str]] = {"view": "", "control": " Needs the right to control."}

@@ -92,6 +92,21 @@ class TimelineQuery(ApiModel):
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
+class FramesQuery(ApiModel):
+    fps: Annotated[float, Field(gt=0, le=10, description="Most pictures a second")] = 10.0
+    tab: Annotated[
+        int | None, Field(ge=1, description="The number of a tab. Default: the current one")
+    ] = None
+
+
+class InputBody(ApiModel):
+    epoch: Annotated[int, Field(description="The epoch that `take` returned")]
+    tab: Annotated[int | None, Field(description="The number of the tab of the picture")] = None
+    events: Annotated[
+        list[dict[str, JsonValue]], Field(max_length=200, description="What the person did")
+    ]
+
+
 class NoQuery(ApiModel):
     """No parameters."""
 
@@ -107,7 +122,9 @@ __all__ = [
     "ExportBody",
     "ExtendBody",
     "ForkBody",
+    "FramesQuery",
     "GiveBackBody",
+    "InputBody",
     "LinkBody",
     "ListQuery",
     "LoginBody",

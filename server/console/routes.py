@@ -12,7 +12,9 @@ from .requests import (
     ExportBody,
     ExtendBody,
     ForkBody,
+    FramesQuery,
     GiveBackBody,
+    InputBody,
     LinkBody,
     ListQuery,
     LoginBody,
@@ -29,7 +31,7 @@ PREFIX: Final = "/api/v1"
 Audience = Literal["anyone", "guest", "member", "operator"]
 """The users that a route is for: anyone, those with a login, those whose login is no link, the user of the machine."""
 
-Answer = Literal["json", "file", "events"]
+Answer = Literal["json", "file", "events", "frames"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,16 @@ ROUTES: Final = (
     ApiRoute(
         *("GET", f"{SESSION}/files/{{name}}", "file", "Read one of its files", "guest"),
         answer="file",
+    ),
+    ApiRoute(
+        *("GET", f"{SESSION}/frames", "frames", "Watch the page of its browser", "guest"),
+        query=FramesQuery,
+        answer="frames",
+    ),
+    ApiRoute(
+        *("POST", f"{SESSION}/input", "input", "Use its browser while you have control", "guest"),
+        rights="control",
+        body=InputBody,
     ),
     ApiRoute("GET", f"{SESSION}/links", "links", "List its links", rights="control"),
     ApiRoute(

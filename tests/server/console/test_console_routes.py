@@ -10,15 +10,16 @@ from support.console_client import ConsoleClient, console_client
 from support.gateway_process import Running
 
 from statehold.server.console.app import Console, SecurityHeaders
+from statehold.server.console.page import PAGE
 from statehold.server.console.routes import PREFIX, ROUTES
 from statehold.server.gateway.gateway import Gateway
 
 
 def served_routes(gateway: Gateway) -> set[tuple[str, str]]:
-    """Return the method and the path of each route that the application serves."""
+    """Return the method and the path of each route that the application serves, but for the files of the page."""
     found: set[tuple[str, str]] = set()
     for mount in Console(gateway).routes():
-        if isinstance(mount, Mount):
+        if isinstance(mount, Mount) and mount.path != PAGE:
             assert isinstance(mount.app, SecurityHeaders)
             for route in mount.app.routes:
                 assert isinstance(route, Route)

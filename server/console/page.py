@@ -1,0 +1,44 @@
+"""The page of the console: files of the package, which need no login."""
+
+from __future__ import annotations
+
+import mimetypes
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from .errors import error_response, not_found
+
+FOLDER: Final = Path(__file__).parent / "static"
+PAGE: Final = "/console"
+_TYPES: Final = {".js": "text/javascript", ".svg": "image/svg+xml"}
+"""Types that the machine's table may not know, or have otherwise."""
+
+
+def page_routes() -> list[BaseRoute]:
+    """Return the routes of the files below PAGE."""
+    return [
+        Route("/", endpoint=_file, methods=["GET"]),
+        Route("/{name:path}", endpoint=_file, methods=["GET"]),
+    ]
+
+
+async def redirect_to_page(scope: Scope, receive: Receive, send: Send) -> None:
+    """Send a browser to the page. It keeps the fragment of the address, which has the code of a login."""
+    await RedirectResponse("console/", status_code=308)(scope, receive, send)
+
+
+async def _file(request: Request) -> Response:
+    name = request.path_params.get("name") or "index.html"
+    path = (FOLDER / name).resolve()
+    if not path.is_relative_to(FOLDER.resolve()) or not path.is_file():
+        return error_response(not_found())
+    media_type = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
+    return FileResponse(path, media_type=media_type)
+
+
+__all__ = ["PAGE", "page_routes", "redirect_to_page"]

@@ -1,0 +1,69 @@
+// Requests to the JSON API of the server, and its events.
+
+const BASE = "/api/v1";
+let csrf = "";
+
+export class ApiError extends Error {
+  constructor(status, body) {
+    super(body.message || `The server answered ${status}.`);
+    this.status = status;
+    this.code = body.code || "";
+    this.recovery = body.recovery || "";
+  }
+}
+
+async function request(method, path, body, options = {}) {
+  const headers = {};
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (method !== "GET") headers["X-CSRF-Token"] = csrf;
+  let response;
+  try {
+    response = await fetch(BASE + path, {
+      method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { code: "unreachable", message: "The server does not answer." });
+  }
+  if (response.ok) return response;
+  let failure = {};
+  try {
+    failure = await response.json();
+  } catch {
+    // A proxy answered.
+  }
+  if (response.status === 401) window.dispatchEvent(new Event("statehold-logout"));
+  throw new ApiError(response.status, failure);
+}
+
+export const get = async (path, options) => (await request("GET", path, undefined, options)).json();
+export const post = async (path, body = {}) => (await request("POST", path, body)).json();
+export const stream = (path, options) => request("GET", path, undefined, options);
+
+export async function login(secret) {
+  const user = await post("/login", secret);
+  csrf = user.csrf;
+  return user;
+}
+
+export async function whoAmI() {
+  const user = await get("/me");
+  csrf = user.csrf;
+  return user;
+}
+
+export async function logout() {
+  await post("/logout");
+  csrf = "";
+}
+
+export const act = (id, action, body) => post(`/sessions/${encodeURIComponent(id)}/actions/${action}`, body);
+
+// Calls `onSession` with each summary that changed, and `onState` with "live" or "lost". Returns a function that ends it.
+export function events(onSession, onState) {
+  const source = new EventSource(`${BASE}/events`);
+  source.addEventListener("session", event => onSession(JSON.parse(event.data)));
+  source.addEventListener("open", () => onState("live"));
+  source.addEventListener("error", () => onState("lost"));
+  return () => source.close();
+}

@@ -1,0 +1,160 @@
+// The frame of the page: login, addresses, the bar at the top, the jump to a session.
+
+import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { login, logout, whoAmI } from "./api.js";
+import { Sessions } from "./sessions.js";
+import "./jump.js";
+import "./overview.js";
+import "./services.js";
+import "./session.js";
+
+const PAGES = [["", "Sessions"], ["services", "Services"]];
+
+class Console extends LitElement {
+  static properties = {
+    user: { state: true }, route: { state: true }, problem: { state: true }, ready: { state: true },
+    connection: { state: true },
+  };
+
+  constructor() {
+    super();
+    this.sessions = new Sessions();
+    this.route = [];
+    this.connection = "loading";
+    this.sessions.addEventListener("change", () => { this.connection = this.sessions.state; });
+    window.addEventListener("hashchange", () => this._go());
+    window.addEventListener("statehold-logout", () => this._end());
+    window.addEventListener("keydown", event => this._onKey(event));
+  }
+
+  createRenderRoot() {
+    return this;
+  }
+
+  async connectedCallback() {
+    super.connectedCallback();
+    const words = new URLSearchParams(location.hash.slice(1));
+    const code = words.get("code");
+    if (code) {
+      // The code leaves the address before anything else can read it.
+      history.replaceState(null, "", location.pathname + (words.get("at") ? `#/${words.get("at")}` : ""));
+      await this._login({ code });
+    } else {
+      try {
+        await this._begin(await whoAmI());
+      } catch (error) {
+        if (error.status !== 401) this.problem = error;
+      }
+    }
+    this._go();
+    this.ready = true;
+  }
+
+  async _login(secret) {
+    this.problem = null;
+    try {
+      await this._begin(await login(secret));
+    } catch (error) {
+      this.problem = error;
+    }
+  }
+
+  async _begin(user) {
+    this.user = user;
+    if (user.session_id) location.hash = `#/s/${user.session_id}`;
+    else await this.sessions.start();
+  }
+
+  _end() {
+    this.user = null;
+    this.sessions.stop();
+  }
+
+  _go() {
+    this.route = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  }
+
+  _onKey(event) {
+    const isField = event.composedPath()[0].matches?.("input, textarea, select, [data-keys]");
+    if (!this.user || isField || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/" || event.key === "k") {
+      event.preventDefault();
+      this.querySelector("sh-jump")?.open();
+    } else if (event.key === "Escape" && this.route[0] === "s") {
+      location.hash = "#/";
+    }
+  }
+
+  render() {
+    if (!this.ready) return html`<main class="center" aria-busy="true"><p class="quiet">Connecting …</p></main>`;
+    if (!this.user) return this._renderLogin();
+    return html`
+      <a class="skip" href="#content" @click=${this._skip}>Skip to the content</a>
+      <header class="bar">
+        <a class="brand" href="#/"><img src="icon.svg" alt="" width="20" height="20">Statehold</a>
+        ${this.user.session_id ? nothing : html`
+          <nav aria-label="Pages">${PAGES.map(([page, title]) => html`
+            <a href="#/${page}" aria-current=${this._isAt(page) ? "page" : "false"}>${title}</a>`)}</nav>
+          <button class="plain jump" @click=${() => this.querySelector("sh-jump").open()}>
+            Jump to a session <kbd>/</kbd></button>`}
+        <span class="spacer"></span>
+        ${this._renderConnection()}
+        <span class="who" title="You">${this.user.name}</span>
+        <button class="plain" @click=${this._logout}>Log out</button>
+      </header>
+      <main id="content" tabindex="-1">${this._renderPage()}</main>
+      <sh-jump .sessions=${this.sessions}></sh-jump>`;
+  }
+
+  _isAt(page) {
+    return page ? this.route[0] === page : !this.route[0] || this.route[0] === "s";
+  }
+
+  _renderConnection() {
+    if (this.connection === "lost") return html`<span class="tag warn" role="status">Connection lost, trying again</span>`;
+    return nothing;
+  }
+
+  _renderPage() {
+    const [page, id] = this.route;
+    if (page === "s" && id) {
+      return html`<sh-session .sessionId=${id} .user=${this.user}></sh-session>`;
+    }
+    if (page === "services") return html`<sh-services .user=${this.user}></sh-services>`;
+    return html`<sh-overview .sessions=${this.sessions} .browsers=${this.user.browsers}></sh-overview>`;
+  }
+
+  _renderLogin() {
+    return html`<main class="center"><form class="card login" @submit=${this._onSubmit}>
+      <img src="icon.svg" alt="" width="36" height="36">
+      <h1>Statehold</h1>
+      <label>Token<input name="token" type="password" autocomplete="off" required autofocus></label>
+      ${this.problem ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
+      <button class="main">Log in</button>
+      <p class="quiet">On this machine, <code>statehold console</code> opens this page without a token.</p>
+    </form></main>`;
+  }
+
+  async _onSubmit(event) {
+    event.preventDefault();
+    const field = event.target.elements.token;
+    const token = field.value;
+    field.value = "";
+    await this._login({ token });
+  }
+
+  async _logout() {
+    try {
+      await logout();
+    } finally {
+      this._end();
+    }
+  }
+
+  _skip(event) {
+    event.preventDefault();
+    this.querySelector("#content").focus();
+  }
+}
+
+customElements.define("statehold-console", Console);

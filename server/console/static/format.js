@@ -1,0 +1,77 @@
+// Texts for people: times, sizes, states.
+
+const UNITS = [["day", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+export function ago(time, now = Date.now()) {
+  if (!time) return "";
+  const seconds = Math.max(0, (now - Date.parse(time)) / 1000);
+  if (seconds < 2) return "now";
+  for (const [unit, size] of UNITS) {
+    if (seconds >= size) {
+      const count = Math.floor(seconds / size);
+      return `${count} ${unit}${unit === "day" && count > 1 ? "s" : ""} ago`;
+    }
+  }
+  return "now";
+}
+
+export function lasted(milliseconds) {
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  const seconds = milliseconds / 1000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+
+export function bytes(count) {
+  if (count == null) return "";
+  const units = ["B", "KB", "MB", "GB"];
+  let unit = 0;
+  while (count >= 1000 && unit < 3) {
+    count /= 1000;
+    unit += 1;
+  }
+  return `${count >= 10 || unit === 0 ? Math.round(count) : count.toFixed(1)} ${units[unit]}`;
+}
+
+export const clock = time => new Date(time).toLocaleTimeString([], { hour12: false });
+
+export const nameOf = session => session.name || session.session_id;
+
+// One line that says what a session is for.
+export function purposeOf(session) {
+  const metadata = session.metadata || {};
+  return metadata.purpose || metadata.title || metadata.task || session.summary || "";
+}
+
+const LIVE = new Set(["idle", "active", "error"]);
+
+// Whether a session has a browser that may have a live picture; `browsers` are the names of such services.
+export const hasPicture = (session, browsers) => LIVE.has(session.status)
+  && (session.services ?? []).some(service => browsers.includes(service.service ?? service));
+
+export function driverOf(session) {
+  const control = session.control;
+  if (control?.driver === "human") return { kind: "human", text: control.holder || "A person" };
+  if (control?.driver === "requested") return { kind: "requested", text: "Asks for a person" };
+  return { kind: "agent", text: "Agent" };
+}
+
+export function fuzzy(needle, text) {
+  // The length of the shortest part of the text that has the letters in their order; -1 if there is none.
+  needle = needle.toLowerCase();
+  text = text.toLowerCase();
+  let best = -1;
+  for (let start = text.indexOf(needle[0] ?? ""); start >= 0 && start < text.length;
+    start = text.indexOf(needle[0], start + 1)) {
+    let at = start, found = 0;
+    while (at < text.length && found < needle.length) {
+      if (text[at] === needle[found]) found += 1;
+      at += 1;
+    }
+    if (found < needle.length) break;
+    if (best < 0 || at - start < best) best = at - start;
+    if (!needle) break;
+  }
+  return best;
+}

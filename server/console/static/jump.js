@@ -1,0 +1,73 @@
+// The jump to a session by some letters of its name.
+
+import { LitElement, html } from "./vendor/lit/lit-element.js";
+import { fuzzy, nameOf, purposeOf } from "./format.js";
+import { icon } from "./icons.js";
+
+const SHOWN = 12;
+
+class Jump extends LitElement {
+  static properties = { sessions: {}, text: { state: true }, at: { state: true } };
+
+  constructor() {
+    super();
+    this.text = "";
+    this.at = 0;
+  }
+
+  createRenderRoot() {
+    return this;
+  }
+
+  open() {
+    this.text = "";
+    this.at = 0;
+    this.querySelector("dialog").showModal();
+    this.querySelector("input").value = "";
+    this.querySelector("input").focus();
+  }
+
+  get found() {
+    const scored = this.sessions.all.map(session => {
+      const text = `${nameOf(session)} ${purposeOf(session)} ${session.session_id}`;
+      return [this.text ? fuzzy(this.text, text) : 0, session];
+    });
+    return scored.filter(([score]) => score >= 0).sort((a, b) => a[0] - b[0]).slice(0, SHOWN).map(pair => pair[1]);
+  }
+
+  render() {
+    const found = this.text === null ? [] : this.found;
+    return html`<dialog class="jump" aria-label="Jump to a session" @click=${this._onClick}>
+      <input type="search" placeholder="Name, purpose or id" aria-label="Name, purpose or id" role="combobox"
+        aria-expanded="true" aria-controls="jump-list" aria-activedescendant="jump-${this.at}"
+        @input=${event => { this.text = event.target.value; this.at = 0; }} @keydown=${event => this._onKey(event, found)}>
+      <ul id="jump-list" role="listbox" aria-label="Sessions">${found.map((session, number) => html`
+        <li id="jump-${number}" role="option" aria-selected=${number === this.at}
+          @click=${() => this._go(session)}>
+          <span class="state ${session.status}">${icon(session.status)}</span>
+          <b>${nameOf(session)}</b><span class="quiet cut">${purposeOf(session)}</span></li>`)}
+        ${found.length ? "" : html`<li role="option" aria-selected="false" class="quiet">No session has these letters.</li>`}
+      </ul></dialog>`;
+  }
+
+  _onClick(event) {
+    if (event.target.localName === "dialog") event.target.close();
+  }
+
+  _onKey(event, found) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) {
+      event.preventDefault();
+      this.at = Math.max(0, Math.min(found.length - 1, this.at + step));
+    } else if (event.key === "Enter" && found[this.at]) {
+      this._go(found[this.at]);
+    }
+  }
+
+  _go(session) {
+    this.querySelector("dialog").close();
+    location.hash = `#/s/${session.session_id}`;
+  }
+}
+
+customElements.define("sh-jump", Jump);
