@@ -24,7 +24,8 @@ TIME: Final = (
 DATE: Final = (
     rf"(?:{_WEEKDAY}\s{_MONTH}\s+\d{{1,2}}\s{TIME}(?:\s[A-Z]{{1,5}})?\s\d{{4}}|\d{{4}}-\d\d-\d\d(?:T{TIME})?"
     r"|\d{4}/\d\d?/\d\d?|\d\d?[./-]\d\d?[./-]\d{2,4}"
-    rf"|(?:{_WEEKDAY},?\s)?(?:{_DAY}\s{_MONTH}(?:,?\s\d{{4}})?|{_MONTH}\s{_DAY}(?:,?\s\d{{4}})?|{_DAY}\s[^\W\d_]+\s\d{{4}})"
+    rf"|(?:{_WEEKDAY},?\s)?(?:{_DAY}\s{_MONTH}(?:,?\s\d{{4}})?|{_MONTH}\s{_DAY}(?:,?\s\d{{4}})?|{_MONTH}\s\d{{4}})"
+    rf"|(?:[^\W\d_]+,\s)?{_DAY}\s[^\W\d_]+\s\d{{4}}"
     rf"|{_WEEKDAY})"
 )
 """A date, such as 2026-11-28, 28.11.2026, Saturday, 28 November or Nov 28, 2026, or a day of the week."""
@@ -40,10 +41,18 @@ NUMBER: Final = r"\d+"
 _UUID: Final = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 _HEX: Final = r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,}|(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{8,}"
 _PREFIXED: Final = (
-    r"[A-Za-z]{1,8}[-_](?!\d{4}-\d\d-\d\d)"
-    r"(?:(?=[0-9a-f]*\d)[0-9a-f]{4,}|[0-9a-f]{6,}|(?=[0-9A-F]*\d)[0-9A-F]{6,})"
+    r"[A-Za-z]{1,8}(?=[-_](?!\d{4}-\d\d-\d\d))(?=[\w-]*[-_](?:[0-9a-fA-F]*\d[0-9a-fA-F]{2}|[0-9a-f]{6}))"
+    r"(?:[-_][0-9a-fA-F]+)+"
 )
-_MIXED: Final = r"(?=\w*\d\w*\d)(?=\w*[A-Za-z])\w{16,}"
+_MIXED: Final = (
+    r"(?=\w*\d\w*\d)(?=\w*[A-Za-z])\w{16,}"
+    r"|(?=[A-Z\d]*[A-Z]\d)(?=[A-Z\d]*\d[A-Z])[A-Z\d]{6,}|(?=[a-z\d]*[a-z]\d)(?=[a-z\d]*\d[a-z])[a-z\d]{6,}"
+)
+_NUMBERED: Final = "|".join(
+    rf"(?<={word} )"
+    for word in ("[Oo]rder", "[Tt]icket", "[Ii]nvoice", "[Nn]umber", r"[Nn]o\.", "ID", "ID:")
+)
+"""Matches the place after a word for something with a number."""
 
 _FORMS: Final[dict[str, str]] = {
     "DATE": DATE,
@@ -51,8 +60,8 @@ _FORMS: Final[dict[str, str]] = {
     "AGO": r"just now|\d+\s(?:second|minute|hour)s?\sago|in\s\d+\s(?:second|minute|hour)s?",
     "ID": f"{_UUID}|{_PREFIXED}|{_HEX}|{_MIXED}",
     "DURATION": DURATION,
-    # A price of five digits has cents after it; a short number after # is the number of something.
-    "NUMBER": r"(?<=#)\d{3,}|(?<![.,])\d{5,}(?![.,]\d)",
+    # A price of five digits has cents after it.
+    "NUMBER": rf"(?:(?<=#)|{_NUMBERED})\d{{3,}}|(?<![.,])\d{{5,}}(?![.,]\d)",
 }
 WILDCARDS: Final = frozenset(_FORMS)
 _ANY: Final = re.compile(

@@ -176,6 +176,7 @@ FLOWS: Final = [
             "login-refused": "Page URL: .*/account",
             "login-place": "Page URL: .*/account",
             "login-name": "Account of Ada",
+            "login-balance": "paragraph: Balance",
         },
     ),
     Flow(pin, {"pin-refused": "heading Door is open", "pin-open": "heading Door is open"}),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Literal
 
 from ....sessions.journal.facts import LONGEST_LINE, LONGEST_TEXT
@@ -37,6 +38,14 @@ _SAYING: Final = re.compile(r"""'?\w+ "|'?[\w-]+.*: .*\w""")
 """Matches the lines that have a name or a text."""
 _LOUD: Final = re.compile(r"- ('?(?:heading|alert|status|dialog|alertdialog)\b.*)")
 """Matches the ends of the lines that tell one page from another."""
+_QUIET: Final = re.compile(
+    r"- ('?(?:blockquote|caption|code|definition|generic|listitem|log|note|paragraph|row|term|text|time)\b.*)"
+)
+"""Matches the ends of the lines with a text of a page."""
+CANDIDATES: Final = 40
+"""Lines with a text that are looked at on a new page."""
+PLACES: Final = 50
+"""Places of a text in a snapshot that are looked at to find a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +157,7 @@ class StepFacts:
     def note_change(self, before: str | None, after: str, difference: str | None) -> None:
         """Note the change of the page between two snapshots. `difference` is None if too much changed, or for a new page."""
         if difference is None:
-            old, new = _loud_lines(before or ""), _loud_lines(after)
-            self.appeared = [_plain(line) for line in new if line not in old][:LINES]
+            self.appeared = [_plain(line) for line in _lines_of_page(before or "", after)]
             return
         changed: dict[str, list[str]] = {"+": [], "-": []}
         for line in difference.splitlines():
@@ -159,10 +167,8 @@ class StepFacts:
                     lines.append(_plain(text))
         appeared, gone = changed["+"], changed["-"]
         self.appeared, self.gone = _without(appeared, gone), _without(gone, appeared)
-        if self.gone:
-            # Another element may have the same line.
-            present = {_plain(line.lstrip(" ")[2:]) for line in _MARKS.sub("", after).splitlines()}
-            self.gone = [line for line in self.gone if line not in present]
+        # Another element may have the same line.
+        self.gone = [line for line in self.gone if not _has_line(after, line)]
 
     def json(self, tool: str, *, mask: Callable[[str], str]) -> JSON:
         """Return the facts of a call of a tool as the journal takes them. `mask` replaces named secrets in a text."""
@@ -180,16 +186,45 @@ class StepFacts:
         return facts
 
 
-def _loud_lines(snapshot: str) -> dict[str, None]:
-    """Return the lines that tell a page from another, in order and without marks."""
-    lines: dict[str, None] = {}
-    for match in _LOUD.finditer(snapshot):
+def _lines_of_page(before: str, after: str) -> list[str]:
+    """Return the lines that tell a new page from the one before, then its first texts, all without marks."""
+    old = dict.fromkeys(_lines(_LOUD, before))
+    lines = dict.fromkeys(line for line in _lines(_LOUD, after) if line not in old)
+    for line in islice(_lines(_QUIET, after), CANDIDATES):
+        if len(lines) >= LINES:
+            break
+        name = line.partition(": ")[2].strip('"')
+        # A label is the name of its field, too.
+        if f'"{name}" [' not in after and not _has_line(before, _plain(line)):
+            lines[line] = None
+    return list(lines)[:LINES]
+
+
+def _lines(pattern: re.Pattern[str], snapshot: str) -> Iterator[str]:
+    """Yield the lines with a name or a text whose ends match a pattern, without marks."""
+    for match in pattern.finditer(snapshot):
         # Not anchored, which would take ten times as long.
         before = snapshot[snapshot.rfind("\n", 0, match.start()) + 1 : match.start()]
         line = _MARKS.sub("", match[1])
         if not before.strip(" ") and _SAYING.match(line):
-            lines[line] = None
-    return lines
+            yield line
+
+
+def _has_line(snapshot: str, line: str) -> bool:
+    """Return whether a snapshot has a line, given as _plain() returns it; also if its text has too many places to say so."""
+    # The marks are between the role or the name and the text: look for the longer one, and compare the lines that have it.
+    key, _, text = line.partition(": ")
+    probe = text if len(text) > len(key) else key
+    position = -len(probe)
+    for _ in range(PLACES):
+        position = snapshot.find(probe, position + len(probe))
+        if position < 0:
+            return False
+        start, end = snapshot.rfind("\n", 0, position) + 1, snapshot.find("\n", position)
+        found = snapshot[start : end if end >= 0 else None].lstrip(" ").removeprefix("- ")
+        if _plain(_MARKS.sub("", found)) == line:
+            return True
+    return True
 
 
 def _plain(line: str) -> str:
