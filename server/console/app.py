@@ -84,7 +84,7 @@ class Console:
             ).handlers(),
             **sessions.handlers(),
             **SessionActions(sessions, calls).handlers(),
-            **ScreenHandlers(sessions, self.logins).handlers(),
+            **ScreenHandlers(gateway.registry.controls, sessions, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins).handlers(),
             **ServerDocuments(gateway).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),

@@ -13,7 +13,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import (
-    ControlRefused,
     InvalidArgument,
     ServiceNotBound,
     ServiceUnavailable,
@@ -21,7 +20,8 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.live.session import LiveSession
-from ...sessions.records import SessionDriver
+from ...sessions.records import Principal
+from ...sessions.transitions.control import Controls
 from ..asgi import wait_disconnected
 from .calls import ApiCall, Handler
 from .errors import json_response
@@ -39,7 +39,8 @@ _LENGTH: Final = struct.Struct(">I")
 class ScreenHandlers:
     """The handlers of pictures and input, for sessions whose browser this process holds."""
 
-    def __init__(self, sessions: ConsoleSessions, logins: Logins) -> None:
+    def __init__(self, controls: Controls, sessions: ConsoleSessions, logins: Logins) -> None:
+        self._controls = controls
         self._sessions = sessions
         self._logins = logins
 
@@ -82,27 +83,10 @@ class ScreenHandlers:
             first = error.errors(include_url=False, include_input=False)[0]
             location = ".".join(map(str, first["loc"]))
             raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
-        outcome = await connection.human_control.send(batch, HeldControl(session))
+        owner = Principal.of_key(session.record.owner)
+        grant = await self._controls.grant(owner, session.id, batch.epoch)
+        outcome = await connection.human_control.send(batch, grant)
         return json_response({"copied": outcome.copied, "refusals": list(outcome.refusals)})
-
-
-class HeldControl:
-    """The control that a person has of a session; see InputGrant."""
-
-    def __init__(self, session: LiveSession) -> None:
-        self._session = session
-
-    def require(self, epoch: int) -> None:
-        """Do nothing if the person has control, and the lease has this epoch.
-
-        Raises:
-            ControlRefused: it is not so.
-        """
-        lease = self._session.record.control
-        if lease.driver is not SessionDriver.HUMAN or lease.epoch != epoch:
-            raise ControlRefused(
-                "This control of the session has ended.", session_id=self._session.id
-            )
 
 
 class FrameStream(Response):

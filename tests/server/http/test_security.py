@@ -183,6 +183,7 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("session_unbind", {"service": "asking"}),
     ("session_close", {"force": True}),
     ("session_fork", {}),
+    ("session_request_human", {"reason": "look", "wait_seconds": 0}),
     ("session_merge", {"sources": ["sh_" + "b" * 26]}),
     ("state_get", {}),
     ("state_update", {"values": {"n": 1}}),

@@ -25,7 +25,7 @@ from .recording.recorder import Recorder
 from .recording.trace import Trace
 from .recording.video import Videos
 from .tab import Tab, TabEvents
-from .tabs import Entry, Tabs
+from .tabs import Entry, Tabs, dismiss_dialog
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Request
@@ -216,7 +216,7 @@ class BrowserSession:
 
     def _on_dialog(self, dialog: Dialog) -> None:
         if not any(tab.page == dialog.page for tab in self.tabs):
-            self.spawn(_dismiss, dialog)
+            self.spawn(dismiss_dialog, dialog)
             return
         for event in self._dialog_events:
             event.set()
@@ -494,12 +494,6 @@ class BrowserSession:
 
 def _is_crashed(entry: Entry) -> bool:
     return isinstance(entry, Tab) and entry.crashed
-
-
-async def _dismiss(dialog: Dialog) -> None:
-    """Answer a dialog of a page that is no tab, as Playwright does without a listener."""
-    with suppress(Exception):
-        await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
 
 __all__ = ["STEPPING", "BrowserSession"]

@@ -15,7 +15,7 @@ from ..snapshot.tab import DormantTab
 from .tab import Level, Tab, TabEvents
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Download, Page, Request
+    from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
 
 Entry: TypeAlias = Tab | DormantTab
 
@@ -362,6 +362,12 @@ def _has_page(request: Request) -> bool:
         return False
 
 
+async def dismiss_dialog(dialog: Dialog) -> None:
+    """Answer a dialog of a page that is no tab, as Playwright does without a listener."""
+    with suppress(Exception):
+        await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
+
+
 async def _nothing(page: Page) -> None:
     """Do nothing: the default of `before_close`."""
 
@@ -370,4 +376,4 @@ def _do_nothing() -> None:
     """Do nothing: the default of `on_current`."""
 
 
-__all__ = ["Entry", "Tabs"]
+__all__ = ["Entry", "dismiss_dialog", "Tabs"]

@@ -74,7 +74,9 @@ async def snapshot(call: BrowserCall, arguments: TakeSnapshot) -> None:
         tab.shown_snapshot = tab.last_snapshot
         if call.ctx.wants_facts:
             # A step before, such as the answer to a dialog, may have shown no page.
-            call.facts.note_change(before, text, None if before is None else difference(before, text))
+            call.facts.note_change(
+                before, text, None if before is None else difference(before, text)
+            )
     if arguments.filename is None:
         call.answer.snapshot(fit(text, arguments.max_tokens or TOKENS, texts=True))
     else:
