@@ -14,7 +14,7 @@ export class Input {
     this._onRefusal = onRefusal;
     this._onError = onError;
     this._events = [];
-    this._sending = false;
+    this._sending = null;
   }
 
   // `tab` is the number of the tab in whose picture it happened; without one it is the current tab.
@@ -26,9 +26,25 @@ export class Input {
     this._timer ??= setTimeout(() => { this._timer = null; this._send(); }, event.action === "move" ? BATCH_MILLISECONDS : 0);
   }
 
-  async _send() {
-    if (this._sending || !this._events.length) return;
-    this._sending = true;
+  // Send what is left, and take nothing more. Resolves when the server has done it.
+  async finish() {
+    this.add = () => {};
+    clearTimeout(this._timer);
+    await this._sending;
+    await this._send();
+  }
+
+  _send() {
+    if (!this._events.length) return this._sending;
+    this._sending ??= this._sendAll().finally(() => { this._sending = null; });
+    return this._sending;
+  }
+
+  async _sendAll() {
+    while (this._events.length) await this._sendBatch();
+  }
+
+  async _sendBatch() {
     const { tab } = this._events[0];
     const count = this._events.findIndex(entry => entry.tab !== tab);
     const events = this._events.splice(0, Math.min(count < 0 ? MOST : count, MOST)).map(entry => entry.event);
@@ -37,10 +53,8 @@ export class Input {
       if (answer.refusals.length) this._onRefusal(answer.refusals.join(" "));
       if (answer.copied) await navigator.clipboard?.writeText(answer.copied).catch(() => {});
     } catch (error) {
+      this._events.length = 0;
       this._onError(error);
-    } finally {
-      this._sending = false;
-      if (this._events.length) this._send();
     }
   }
 }

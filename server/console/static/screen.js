@@ -145,6 +145,8 @@ class Screen extends LitElement {
 
   async _give(end, reply = null) {
     const epoch = this.held;
+    await this._input.finish();
+    if (this.held !== epoch) return;
     this._end();
     try {
       await act(this.sessionId, "give-back", { epoch, end, reply: reply || null });
