@@ -74,7 +74,7 @@ class Timeouts(Record):
 
 
 class SessionDriver(StrEnum):
-    """Who drives a session."""
+    """The driver of a session."""
 
     AGENT = "agent"
     REQUESTED = "requested"
@@ -92,7 +92,7 @@ class ControlEnd(StrEnum):
 
 
 class ControlLease(Record):
-    """Who drives a session, and how the last control of a person ended. It outlives the process.
+    """The driver of a session, and the end of the last control of a person. It outlives the process.
 
     A lease of a person is renewed while the person is there and ends at `expires_at`; a request ends then as well.
     """

@@ -29,7 +29,7 @@ STARTS: Final = (
     "2027-02-03T09:07:00Z",
     "2026-12-31T23:59:45Z",
 )
-"""What the clock says when a visitor comes, in turn."""
+"""The times of the visits, in turn."""
 
 CLOCK: Final = """<script>
 const RealDate = Date;

@@ -32,7 +32,7 @@ class ServiceInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControlInfo:
-    """Who drives a session: `agent`, `requested` (the agent asks for a person) or `human`. Times are ISO 8601 in UTC."""
+    """The driver of a session: `agent`, `requested` (the agent asks for a person) or `human`. Times are ISO 8601 in UTC."""
 
     driver: str
     since: str
