@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMANDS = (
-    *("answer", "backup", "call", "completion", "demo", "doctor", "login", "nodes", "serve"),
+    *(
+        "answer",
+        "backup",
+        "call",
+        "completion",
+        "console",
+        "demo",
+        "doctor",
+        "login",
+        "nodes",
+        "serve",
+    ),
     *("services", "sessions", "skill", "status", "stop", "tools", "top"),
 )
 SECONDS = 2.0

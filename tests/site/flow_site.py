@@ -187,7 +187,9 @@ class _Pages:
 
     def _account(self) -> str:
         name = self._choose("login-name", "Bob", "Ada")
+        balance = self._choose("login-balance", "112.50", "12.50")
         return f"""Account of {name}
+<p>Balance: {balance} EUR</p>
 <p>Last login: <span id="last"></span></p>
 <script>last.textContent = day() + ", " + time()</script>"""
 

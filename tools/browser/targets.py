@@ -62,11 +62,13 @@ class Targets:
         match = _REF.fullmatch(target)
         if match is None:
             return await self._find_by_selector(tab, target, name)
-        is_restored = int(match[1] or 1) != self._session.generation
-        if is_restored or self._session.refs_are_void:
-            change = "the page was restored" if is_restored else "a person had control"
+        if int(match[1] or 1) != self._session.generation:
             raise ElementNotFound(
-                f"Ref {target} is of a snapshot from before {change}; {self._new_refs}."
+                f"Ref {target} is of a snapshot from before the page was restored; {self._new_refs}."
+            )
+        if self._session.refs_are_void:
+            raise ElementNotFound(
+                f"Ref {target} is of a snapshot from before a person had control; {self._new_refs}."
             )
         if (number := int(match[2] or 1)) != tab.number:
             is_there = any(other.number == number for other in self._session.tabs)

@@ -72,7 +72,7 @@ def completed(commands: Commands, *words: str) -> list[str]:
 
 def test_words_are_completed(commands: Commands) -> None:
     commands.output("call", "$(touch x)", "get")
-    assert {"call", "completion"} == set(completed(commands, "c"))
+    assert {"call", "completion", "console"} == set(completed(commands, "c"))
     assert completed(commands, "call", "$(") == ["$(touch x)"]
     assert "inc" in completed(commands, "call", "s", "i")
     assert completed(commands, "call", "s", "inc", "") == ["n="]

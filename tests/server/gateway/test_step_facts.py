@@ -53,7 +53,7 @@ const place = () => {
 PAGES = {
     "/": SHOP,
     "/help": "<!doctype html><button onclick=\"this.textContent = 'Asked'\">Ask</button>",
-    "/done": "<!doctype html><title>Done</title><h1>Thank you</h1><p>Bye</p>",
+    "/done": "<!doctype html><title>Done</title><h1>Thank you</h1><p>Total: 3.20</p><label>Code <input></label>",
 }
 
 
@@ -273,10 +273,10 @@ async def test_dialogs_and_downloads_are_kept(ada: Shopper) -> None:
     assert facts["files"] == ["invoice.txt"]
 
 
-async def test_of_another_page_the_headings_are_kept(ada: Shopper, shop: str) -> None:
+async def test_of_another_page_the_headings_and_texts_are_kept(ada: Shopper, shop: str) -> None:
     facts = await ada.facts_of("browser_navigate", url=f"{shop}/done")
     assert facts["url"] == f"{shop}/done"
-    assert facts["appeared"] == ['heading "Thank you" [level=1]']
+    assert facts["appeared"] == ['heading "Thank you" [level=1]', 'paragraph: "Total: 3.20"']
     assert "gone" not in facts
 
 

@@ -25,6 +25,7 @@ MORE: dict[str, list[JSON]] = {
     "session_close": [{}, {"force": True}],
     "session_restart": [{}, {"services": ["quick"]}],
     "session_extend": [{}, {"seconds": 1}, {"seconds": -1}],
+    "session_request_human": [{"reason": "look", "wait_seconds": 0}],
     "session_fork": [{}, {"count": 2, "names": ["x", "y"]}],
     "session_note": [{"role": "user", "content": "x"}],
     "session_run": [{"run_id": "r1", "status": s} for s in ("running", "completed")],

@@ -11,7 +11,11 @@ from statehold.sessions.journal.wildcards import Wildcard, split_at_wildcards
 
 TEXTS = {
     "Order A-6a1657 placed at 12:03": "Order {ID} placed at {TIME}",
-    "INV-00042": "{ID}",
+    "INV-00042 and ORD-2026-0001": "{ID} and {ID}",
+    "Booking X7K9QP, k3j9x2ab": "Booking {ID}, {ID}",
+    "Order 1043 of November 2026": "Order {NUMBER} of {DATE}",
+    "Samstag, 28. November 2026": "{DATE}",
+    "11/28/2026, 2:05:07\u202fPM": "{DATE}, {TIME}",
     "commit 1144d19, by 550e8400-e29b-41d4-a716-446655440000": "commit {ID}, by {ID}",
     "28 November 2026, 14:05:01": "{DATE}, {TIME}",
     "Monday, 30 November": "{DATE}",
@@ -27,7 +31,17 @@ TEXTS = {
 }
 PLAIN = (
     *("Total: 12.00", "12345.50 EUR", "Cart (2)", "5 items", "UTF-8, MP3 and B2B", "v1.2.3"),
-    *("192.168.1.10", "rooms 12-14", "You may 5", "a decade", "16:9", "#1 of us", "1,234,567"),
+    *(
+        "192.168.1.10",
+        "rooms 12-14",
+        "Order 3 of 5",
+        "COVID-19",
+        "You may 5",
+        "a decade",
+        "16:9",
+        "#1 of us",
+        "1,234,567",
+    ),
 )
 
 
