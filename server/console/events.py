@@ -7,12 +7,10 @@ from typing import Final
 
 import anyio
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import SessionNotFound, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import SessionRecord
-from ..asgi import wait_disconnected
 from ..cluster.messages import encode
 from ..control.nodes import ANSWER_SECONDS
 from ..control.requests import ControlRequest, ControlUnavailable
@@ -22,6 +20,7 @@ from .calls import ApiCall, Handler
 from .logins import ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
 from .session_documents import ConsoleSessions
+from .streams import LoginStream, SendPart
 
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks at the sessions of this process, and so between two events of a session."""
@@ -99,31 +98,19 @@ class FollowedSessions:
         ]
 
 
-class EventStream(Response):
-    """The response that sends the changes until the client leaves or the login ends."""
+class EventStream(LoginStream):
+    """The response that sends the changes."""
 
     def __init__(self, changes: FollowedSessions, login: Login, seconds: float) -> None:
-        super().__init__(media_type="text/event-stream")
-        del self.headers["content-length"]
-        self.headers["x-accel-buffering"] = "no"
+        super().__init__("text/event-stream", login, seconds)
         self._changes = changes
-        self._login = login
-        self._seconds = seconds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
-            tasks.start_soon(_cancel_when_ended, self._login, self._seconds, tasks.cancel_scope)
-            await self._send_changes(send)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _send_changes(self, send: Send) -> None:
+    async def send_parts(self, send: SendPart) -> None:
         await self._changes.look()
         block, sent_at = b": open\n\n", anyio.current_time()
         while True:
             if block:
-                await send({"type": "http.response.body", "body": block, "more_body": True})
+                await send(block)
                 sent_at = anyio.current_time()
             await anyio.sleep(LOOK_SECONDS)
             summaries: list[JSON] = []
@@ -133,17 +120,6 @@ class EventStream(Response):
             block = b"".join(b"event: session\ndata: " + encode(one) + b"\n" for one in summaries)
             if not block and anyio.current_time() - sent_at >= COMMENT_SECONDS:
                 block = b": still there\n\n"
-
-
-async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
-    await wait_disconnected(receive)
-    scope.cancel()
-
-
-async def _cancel_when_ended(login: Login, seconds: float, scope: anyio.CancelScope) -> None:
-    with anyio.move_on_after(seconds):
-        await login.ended.wait()
-    scope.cancel()
 
 
 __all__ = ["EventHandlers"]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from pydantic import ValidationError
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import (
     InvalidArgument,
@@ -22,12 +21,12 @@ from ...sessions.json_codec import JSON
 from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.transitions.control import Controls
-from ..asgi import wait_disconnected
 from .calls import ApiCall, Handler
 from .errors import json_response
 from .logins import Login, Logins
 from .requests import FramesQuery, InputBody
 from .session_documents import ConsoleSessions
+from .streams import LoginStream, SendPart
 
 if TYPE_CHECKING:
     from ...tools.browser.connection import BrowserConnection
@@ -89,8 +88,8 @@ class ScreenHandlers:
         return json_response({"copied": outcome.copied, "refusals": list(outcome.refusals)})
 
 
-class FrameStream(Response):
-    """The response that sends pictures until the client leaves, the login ends, or the browser is gone.
+class FrameStream(LoginStream):
+    """The response that sends pictures; it also ends with the browser.
 
     Each message is its length, the length of its description, the description as JSON, and a JPEG or nothing. Lengths are
     unsigned numbers of four bytes, the most significant first.
@@ -99,31 +98,17 @@ class FrameStream(Response):
     def __init__(
         self, connection: BrowserConnection, query: FramesQuery, login: Login, seconds: float
     ) -> None:
-        super().__init__(media_type="application/octet-stream")
-        del self.headers["content-length"]
-        self.headers["x-accel-buffering"] = "no"
+        super().__init__("application/octet-stream", login, seconds)
         self._connection = connection
         self._query = query
-        self._login = login
-        self._seconds = seconds
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_with_client, receive, tasks.cancel_scope)
-            tasks.start_soon(self._end_with_login, tasks.cancel_scope)
-            await self._send_frames(send)
-            tasks.cancel_scope.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _send_frames(self, send: Send) -> None:
+    async def send_parts(self, send: SendPart) -> None:
         pause = 1 / self._query.fps
         async with self._connection.screencast.watch(self._query.tab) as viewer:
             async for update in viewer:
                 next_at = anyio.current_time() + pause
                 message = self._message(update)
-                body = _LENGTH.pack(len(message)) + message
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                await send(_LENGTH.pack(len(message)) + message)
                 await anyio.sleep_until(next_at)
 
     def _message(self, update: ScreenUpdate) -> bytes:
@@ -152,15 +137,6 @@ class FrameStream(Response):
             about |= {"number": frame.number, "width": frame.width, "height": frame.height}
         description = json.dumps(about).encode()
         return _LENGTH.pack(len(description)) + description + picture
-
-    async def _end_with_client(self, receive: Receive, scope: anyio.CancelScope) -> None:
-        await wait_disconnected(receive)
-        scope.cancel()
-
-    async def _end_with_login(self, scope: anyio.CancelScope) -> None:
-        with anyio.move_on_after(self._seconds):
-            await self._login.ended.wait()
-        scope.cancel()
 
 
 def _browser_of(session: LiveSession) -> BrowserConnection:

@@ -12,7 +12,7 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from ..core import Core
-from ..errors import HumanInControl, InvalidArgument, SessionBusy, StateConflict, StateInvalid
+from ..errors import InvalidArgument, SessionBusy, StateConflict, StateInvalid
 from ..lifecycle import Status
 from ..live.binding import Binding
 from ..live.directory import Directory
@@ -117,8 +117,7 @@ class Branches:
         parent = await self._directory.find(principal, ref)
         if parent.status is Status.CREATING:
             raise SessionBusy("The session is still being created.", session_id=parent.id)
-        if parent.has_human_driver:
-            raise HumanInControl(parent.id, parent.record.control.reason or "")
+        parent.require_agent()
         try:
             state = parent.durable_state
             services, snapshots = await self.save_services(parent)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ..clock import Clock
-from ..errors import SessionBusy, SessionFenced, StoreUnavailable
+from ..errors import HumanInControl, SessionBusy, SessionFenced, StoreUnavailable
 from ..journal.entries import transition_entry
 from ..journal.redaction import Redactor
 from ..lifecycle import TABLE, Event, Status, Transition
@@ -214,6 +214,15 @@ class LiveSession:
             for b in self.bindings.values()
             if b.live is not None and b.service.scope == "session"
         )
+
+    def require_agent(self) -> None:
+        """Do nothing unless a person drives it.
+
+        Raises:
+            HumanInControl: a person does.
+        """
+        if self.has_human_driver:
+            raise HumanInControl(self.id, self.record.control.reason or "")
 
     def note_control_change(self) -> None:
         """Wake those that wait for a change of control."""

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from ..core import Core
-from ..errors import HumanInControl, SessionBusy, SessionFailed, SessionPaused, ShuttingDown
+from ..errors import SessionBusy, SessionFailed, SessionPaused, ShuttingDown
 from ..lifecycle import LIVE, Status
 from ..live.directory import Directory
 from ..live.session import LiveSession
@@ -115,8 +115,8 @@ class Access:
                 async with session.changing:
                     if session.ownership_ended.is_set() or session.ends:
                         continue
-                    if drives and session.has_human_driver:
-                        raise HumanInControl(session.id, session.record.control.reason or "")
+                    if drives:
+                        session.require_agent()
                     yield session
                     if session.status in (Status.IDLE, Status.PAUSED):
                         # It was used.

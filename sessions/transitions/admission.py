@@ -24,8 +24,7 @@ class Admission:
             HumanInControl: a person drives the session.
             SessionBusy: too many calls are in flight already.
         """
-        if session.has_human_driver:
-            raise HumanInControl(session.id, session.record.control.reason or "")
+        session.require_agent()
         if session.in_flight >= self._core.policy.calls_per_session:
             raise busy(session)
         self.count_in(session)

@@ -12,7 +12,6 @@ import anyio
 from ..concurrency import RaceLost, race
 from ..core import Core
 from ..errors import (
-    HumanInControl,
     SessionBusy,
     SessionClosed,
     SessionError,
@@ -66,8 +65,8 @@ class Closing:
             session, already = await self._find(principal, ref)
             if isinstance(session, str):
                 return await self._directory.info(principal, session), True
-            if session.has_human_driver and not force:
-                raise HumanInControl(session.id, session.record.control.reason or "")
+            if not force:
+                session.require_agent()
             if await self.close(session, event, reason=reason, force=force):
                 return session.info(), already
         raise SessionBusy("The session keeps changing.")

@@ -66,8 +66,6 @@ class HeldBrowser:
         """The snapshot that end() stores; if it is None, end() takes one."""
         self.shown: Shown | None = None
         """The pages that the closed window showed last."""
-        self.changes: list[str] = []
-        """The changes that the person made, as sentences, from end() on."""
         self._newest = newest
 
     async def save(self, snapshot: Snapshot) -> None:
@@ -95,8 +93,9 @@ class HeldBrowser:
     async def end(self) -> None:
         """Save the browser, close it, hand the session back to its agent, and pause and release it."""
         snapshot = self.final_snapshot or await self._take_snapshot()
+        changes: list[str] = []
         with anyio.move_on_after(SAVE_SECONDS):
-            self.changes = await self.connection.human_control.end(self.shown)
+            changes = await self.connection.human_control.end(self.shown)
         await self.connection.aclose()
         status = BindingStatus.PAUSED if snapshot is not None else BindingStatus.LOST
         reason = self.connection.reason or "it was not saved"
@@ -105,7 +104,7 @@ class HeldBrowser:
             update={"status": status, "last_error": error, "since": time.time()}
         )
         snapshots = [] if snapshot is None else [self._record(snapshot)]
-        await _pause(self.session, changes=self.changes, bindings=[binding], snapshots=snapshots)
+        await _pause(self.session, changes=changes, bindings=[binding], snapshots=snapshots)
 
     async def _take_snapshot(self) -> Snapshot | None:
         with anyio.move_on_after(SAVE_SECONDS):
