@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from mcp import Client
+from playwright.async_api import Browser, async_playwright
 from support.console_client import ConsoleClient, console_client, operator
 from support.gateway_process import JSON, Running, Way, service
 
@@ -48,3 +49,12 @@ async def ben(server: Running) -> AsyncGenerator[ConsoleClient]:
     async with console_client(server.url) as client:
         await client.log_in(token=BEN)
         yield client
+
+
+@pytest.fixture
+async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
+    """The browser of a person."""
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=headless_shell)
+        yield started
+        await started.close()

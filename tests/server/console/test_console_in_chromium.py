@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
 
-import pytest
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser
 from support.console_client import console_address
 from support.gateway_process import Running
 
@@ -18,14 +16,6 @@ SEND = """async ([url, method, headers]) => {
         return [0, String(error)];
     }
 }"""
-
-
-@pytest.fixture
-async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=headless_shell)
-        yield started
-        await started.close()
 
 
 async def test_a_browser_keeps_the_cookie_and_other_pages_cannot_use_it(

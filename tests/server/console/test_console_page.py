@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import anyio
 import httpx2
 import pytest
 from lab import Lab
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page
 from support.agent import agent
 from support.console_client import console_address
 from support.gateway_process import JSON, Running, Way
@@ -33,14 +32,6 @@ PIXEL = """([x, y]) => {
 def settings(headless_shell: str) -> JSON:
     browser = {"executable": headless_shell, "private": True, "checkpoint": 0.05}
     return {"services": {"browser": browser}}
-
-
-@pytest.fixture
-async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
-    async with async_playwright() as playwright:
-        started = await playwright.chromium.launch(executable_path=headless_shell)
-        yield started
-        await started.close()
 
 
 DARKEST = """([x, y, width, height]) => {
