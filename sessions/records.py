@@ -366,6 +366,8 @@ class SessionFilter(Record):
     """Only those used at this time or later."""
     labels: dict[str, str] | None = None
     """Only those with these values of LABELS."""
+    parent: str | None = None
+    """Only those that were forked from this session."""
     metadata: dict[str, JsonValue] | None = None
     """Only those whose metadata has these values under these keys."""
     query: str | None = None

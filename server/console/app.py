@@ -39,6 +39,7 @@ from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
 from .session_links import LinkHandlers
+from .state_documents import StateDocuments
 
 BODY_BYTES: Final = 1 << 20
 HEADERS: Final = {
@@ -83,6 +84,7 @@ class Console:
                 *(self.logins, tokens, machine_user, backoff or Backoff()), list(config.browsers())
             ).handlers(),
             **sessions.handlers(),
+            **StateDocuments(sessions, gateway.store).handlers(),
             **SessionActions(sessions, calls).handlers(),
             **ScreenHandlers(gateway.registry.controls, sessions, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins).handlers(),

@@ -90,6 +90,15 @@ class ListQuery(ApiModel):
 class TimelineQuery(ApiModel):
     before: Annotated[int | None, Field(ge=1, description="Only entries before this `seq`")] = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
+    failed: Annotated[
+        bool, Field(description="Only failed calls and runs, and lost or failed connections")
+    ] = False
+
+
+class StateQuery(ApiModel):
+    version: Annotated[
+        int | None, Field(ge=0, description="An earlier version. Default: the present one")
+    ] = None
 
 
 class FramesQuery(ApiModel):
@@ -133,6 +142,7 @@ __all__ = [
     "RenameBody",
     "RenewBody",
     "RestartBody",
+    "StateQuery",
     "TimelineQuery",
     "tool_arguments",
 ]

@@ -23,6 +23,7 @@ from .requests import (
     RenameBody,
     RenewBody,
     RestartBody,
+    StateQuery,
     TimelineQuery,
 )
 
@@ -116,7 +117,17 @@ ROUTES: Final = (
         query=TimelineQuery,
     ),
     ApiRoute("GET", f"{SESSION}/timeline/{{seq}}", "entry", "Read one entry in full", "guest"),
-    ApiRoute("GET", f"{SESSION}/state", "state", "Read its state", "guest"),
+    ApiRoute(
+        *("GET", f"{SESSION}/state", "state", "Read its state, or an earlier version", "guest"),
+        query=StateQuery,
+    ),
+    ApiRoute(
+        *("GET", f"{SESSION}/state/versions", "state_versions"),
+        *("List the versions of its state that the journal leads back to", "guest"),
+    ),
+    ApiRoute(
+        "GET", f"{SESSION}/relatives", "relatives", "List its parent, its siblings and its children"
+    ),
     ApiRoute("GET", f"{SESSION}/stderr", "stderr", "Read the stderr of its programs", "guest"),
     ApiRoute("GET", f"{SESSION}/files", "files", "List its files", "guest"),
     ApiRoute(

@@ -12,10 +12,11 @@ from starlette.responses import Response
 from ...sessions.actions.history import show_in_session
 from ...sessions.errors import InvalidArgument, SessionError, SessionNotFound
 from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Status
+from ...sessions.lifecycle import Event, Status
 from ...sessions.live.session import LiveSession
 from ...sessions.records import (
     HistoryFilter,
+    JournalKind,
     JournalRecord,
     SessionFilter,
     SessionOrder,
@@ -40,6 +41,12 @@ METADATA_BYTES: Final = 2_000
 ENTRY_BYTES: Final = 8_000
 """Members of a larger entry of a timeline are left out, those with more than MEMBER_BYTES."""
 MEMBER_BYTES: Final = 1_000
+OTHER_ENTRIES: Final = 1000
+FAILURES: Final = frozenset({Event.CONNECTION_LOST, Event.OPEN_FAILED, Event.RECOVERY_FAILED})
+"""The events of a session that the failures of its timeline include."""
+RELATIVES: Final = 50
+"""Most siblings and most children that are listed."""
+RELATIVE_MEMBERS: Final = ("session_id", "name", "status", "created_at", "closed_at", "control")
 LAST_ENTRIES: Final = 10
 """Entries of the journal that are shown with a session."""
 
@@ -60,9 +67,9 @@ class ConsoleSessions:
         return {
             "sessions": self._list,
             "session": self._show,
+            "relatives": self._relatives,
             "timeline": self._timeline,
             "entry": self._entry,
-            "state": self._state,
             "stderr": self._stderr,
             "files": self._files,
             "file": self._file,
@@ -123,11 +130,49 @@ class ConsoleSessions:
             processes = []
         return json_response({**document, "node": record.node, "processes": processes})
 
+    async def _relatives(self, call: ApiCall) -> Response:
+        record = await self.find(call.user, call.session_id)
+        parent = (
+            None if record.parent is None else await self._store.get(record.parent, record.owner)
+        )
+        siblings = [] if record.parent is None else await self._forks(record, record.parent)
+        children = await self._forks(record, record.id)
+        records = [each for each in (parent, *siblings, *children) if each is not None]
+        documents = {
+            str(document["session_id"]): {name: document[name] for name in RELATIVE_MEMBERS}
+            for document in await self.documents.describe_all(records)
+        }
+        return json_response(
+            {
+                "parent_id": record.parent,
+                "parent": None if parent is None else documents[parent.id],
+                "siblings": [documents[each.id] for each in siblings[:RELATIVES]],
+                "children": [documents[each.id] for each in children[:RELATIVES]],
+                "more": max(len(siblings), len(children)) > RELATIVES,
+            }
+        )
+
+    async def _forks(self, record: SessionRecord, parent: str) -> list[SessionRecord]:
+        """Return the other sessions that were forked from one."""
+        forks = SessionFilter(
+            owner=record.owner,
+            parent=parent,
+            order=SessionOrder.CREATED,
+            limit=RELATIVES + 2,
+        )
+        records, _ = await self._store.list_sessions(forks)
+        return [each for each in records if each.id != record.id][: RELATIVES + 1]
+
     async def _timeline(self, call: ApiCall) -> Response:
         query = call.query
         assert isinstance(query, TimelineQuery)
         record = await self.find(call.user, call.session_id)
-        entries = await self._read(record, query.before, query.limit + 1)
+        if query.failed:
+            entries = await self._read_failures(record, query.before, query.limit + 1)
+        else:
+            entries = await self.read(
+                record, HistoryFilter(before=query.before, limit=query.limit + 1)
+            )
         page: list[JSON] = []
         room = PAGE_BYTES
         for entry in reversed(entries[-query.limit :]):
@@ -146,30 +191,41 @@ class ConsoleSessions:
     async def _entry(self, call: ApiCall) -> Response:
         record = await self.find(call.user, call.session_id)
         seq = call.parameter("seq")
-        entries = await self._read(record, int(seq) + 1, 1) if _is_position(seq) else []
+        newest = HistoryFilter(before=int(seq) + 1, limit=1) if _is_position(seq) else None
+        entries = await self.read(record, newest) if newest else []
         if not entries or entries[0].seq != int(seq):
             raise not_found()
         return json_response(self._show_entry(record, entries[0]))
 
-    async def _read(
+    async def read(
+        self, record: SessionRecord, history_filter: HistoryFilter
+    ) -> list[JournalRecord]:
+        """Return entries of a session's journal, after those that wait in this process are written."""
+        if self.find_here(record.id) is not None:
+            await self._store.flush()
+        return await self._store.history(record.id, history_filter)
+
+    async def _read_failures(
         self, record: SessionRecord, before: int | None, limit: int
     ) -> list[JournalRecord]:
-        if self.find_here(record.id) is not None:
-            # Entries wait in memory for a moment.
-            await self._store.flush()
-        return await self._store.history(record.id, HistoryFilter(before=before, limit=limit))
+        """Return failed calls and runs, and the transitions of a lost or failed connection."""
+        calls = await self.read(
+            record,
+            HistoryFilter(before=before, kinds=[JournalKind.CALL], failed=True, limit=limit),
+        )
+        other = HistoryFilter(
+            before=before, kinds=[JournalKind.TRANSITION, JournalKind.RUN], limit=OTHER_ENTRIES
+        )
+        others = await self.read(record, other)
+        # Below the oldest of a full page there may be more.
+        start = others[0].seq if len(others) == OTHER_ENTRIES else 0
+        found = [*calls, *(entry for entry in others if _has_failed(entry))]
+        found.sort(key=lambda entry: entry.seq)
+        return [entry for entry in found if entry.seq >= start][-limit:]
 
     def _show_entry(self, record: SessionRecord, entry: JournalRecord) -> JSON:
         facts: JSON = {} if entry.facts is None else {"facts": entry.facts}
         return {**show_in_session(entry, record, self.find_here(record.id)), **facts}
-
-    async def _state(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
-        state = await self._store.state(record.id)
-        if state is None:
-            raise SessionNotFound
-        schema = state.json_schema
-        return json_response({"version": state.version, "value": state.value, "schema": schema})
 
     async def _stderr(self, call: ApiCall) -> Response:
         record = await self.find(call.user, call.session_id)
@@ -228,6 +284,12 @@ def _shorten(entry: JSON) -> JSON:
     """Return an entry without its large members, and their names as `cut`."""
     cut = [name for name, value in entry.items() if len(encode({"": value})) > MEMBER_BYTES]
     return {**{name: value for name, value in entry.items() if name not in cut}, "cut": cut}
+
+
+def _has_failed(entry: JournalRecord) -> bool:
+    if entry.kind is JournalKind.RUN:
+        return entry.status == "error"
+    return entry.request.get("event") in FAILURES
 
 
 def _is_position(text: str) -> bool:

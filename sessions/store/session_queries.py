@@ -104,6 +104,8 @@ def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
         statement = statement.where(
             _s.status.in_([status.value for status in session_filter.statuses])
         )
+    if session_filter.parent is not None:
+        statement = statement.where(_s.parent == session_filter.parent)
     if session_filter.updated_since is not None:
         statement = statement.where(_s.used_at >= session_filter.updated_since)
     for label, value in (session_filter.labels or {}).items():

@@ -149,3 +149,69 @@ async def test_services_usage_and_nodes_are_shown(
     [node] = (await root.get("/nodes"))["nodes"]
     assert node["state"] == "up"
     assert (await alice.refused("GET", "/nodes"))["code"] == "not_allowed"
+
+
+async def change_state(agent: Client, session: str, **arguments: Any) -> None:
+    given = {"session_id": session, **arguments}
+    result = await agent.call_tool("state_update", given, meta={"statehold/run_id": "r1"})
+    assert not result.is_error, result
+
+
+async def test_earlier_versions_of_a_state_are_derived_from_the_journal(
+    agent: Client, alice: ConsoleClient
+) -> None:
+    session = await opened_session(agent, state={"cart": {"items": ["tea"]}, "user": "ada"})
+    path = f"/sessions/{session}/state"
+    await change_state(agent, session, values={"cart": {"total": 3}, "note": "new"})
+    await change_state(agent, session, values="milk", path="/cart/items/-")
+    await change_state(agent, session, values={"cart": {"total": 5}, "user": None})
+    versions = await alice.get(f"{path}/versions")
+    assert (versions["version"], versions["earliest"]) == (3, 0)
+    assert [change["version"] for change in versions["changes"]] == [3, 2, 1]
+    assert {change["run_id"] for change in versions["changes"]} == {"r1"}
+    second = await alice.get(f"{path}?version=2")
+    assert second["value"] == {"cart": {"items": ["tea", "milk"], "total": 3}, "note": "new"}
+    # The journal does not have the state of the creation.
+    assert second["unknown"] == ["/user"]
+    first = await alice.get(f"{path}?version=1")
+    assert first["value"]["cart"] == {"items": ["tea"], "total": 3}
+    oldest = await alice.get(f"{path}?version=0")
+    assert oldest["value"] == {"cart": {"items": ["tea"]}}
+    assert sorted(oldest["unknown"]) == ["/cart/total", "/note", "/user"]
+    refused = await alice.refused("GET", f"{path}?version=4")
+    assert (refused["status"], refused["code"]) == (404, "not_found")
+
+    # A change outside of a run is in no journal: the chain ends there.
+    await agent.call_tool("state_update", {"session_id": session, "values": {"n": 1}})
+    versions = await alice.get(f"{path}/versions")
+    assert (versions["version"], versions["earliest"], versions["changes"]) == (4, 4, [])
+    refused = await alice.refused("GET", f"{path}?version=3")
+    assert "not known" in refused["message"]
+
+
+async def test_a_fork_knows_its_first_state_and_its_relatives(
+    agent: Client, alice: ConsoleClient, ben: ConsoleClient
+) -> None:
+    parent = await opened_session(agent, name="family", state={"n": 1, "user": "ada"})
+    forked = await alice.act(parent, "fork", count=2, names=["left", "right"])
+    left, right = (child["session_id"] for child in forked["children"])
+    await change_state(agent, left, values={"n": 2, "user": None})
+    assert (await alice.get(f"/sessions/{left}/state?version=0"))["value"]["user"] == "ada"
+    family = await alice.get(f"/sessions/{left}/relatives")
+    assert (family["parent"]["name"], family["parent"]["status"]) == ("family", "idle")
+    assert [each["name"] for each in family["siblings"]] == ["right"]
+    assert family["children"] == []
+    family = await alice.get(f"/sessions/{parent}/relatives")
+    assert {each["session_id"] for each in family["children"]} == {left, right}
+    assert (family["parent_id"], family["siblings"], family["more"]) == (None, [], False)
+
+
+async def test_failures_of_a_timeline_are_found_among_many_entries(
+    agent: Client, alice: ConsoleClient, session: str
+) -> None:
+    await agent.call_tool("fail", {"session_id": session})
+    for _ in range(12):
+        await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+    page = await alice.get(f"/sessions/{session}/timeline?failed=true&limit=5")
+    assert [entry["tool"] for entry in page["entries"]] == ["fail"]
+    assert page["next_before"] is None
