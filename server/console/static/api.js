@@ -38,6 +38,7 @@ async function request(method, path, body, options = {}) {
 
 export const get = async (path, options) => (await request("GET", path, undefined, options)).json();
 export const post = async (path, body = {}) => (await request("POST", path, body)).json();
+export const remove = async path => (await request("DELETE", path)).json();
 export const stream = (path, options) => request("GET", path, undefined, options);
 
 export async function login(secret) {

@@ -13,7 +13,7 @@ const PAGES = [["", "Sessions"], ["services", "Services"]];
 class Console extends LitElement {
   static properties = {
     user: { state: true }, route: { state: true }, problem: { state: true }, ready: { state: true },
-    connection: { state: true },
+    connection: { state: true }, ended: { state: true },
   };
 
   constructor() {
@@ -23,7 +23,7 @@ class Console extends LitElement {
     this.connection = "loading";
     this.sessions.addEventListener("change", () => { this.connection = this.sessions.state; });
     window.addEventListener("hashchange", () => this._go());
-    window.addEventListener("statehold-logout", () => this._end());
+    window.addEventListener("statehold-logout", () => this._expire());
     window.addEventListener("keydown", event => this._onKey(event));
   }
 
@@ -61,8 +61,17 @@ class Console extends LitElement {
 
   async _begin(user) {
     this.user = user;
+    this.ended = "";
     if (user.session_id) location.hash = `#/s/${user.session_id}`;
     else await this.sessions.start();
+  }
+
+  // The server no longer knows the login.
+  _expire() {
+    if (!this.user) return;
+    this.ended = this.user.session_id ? "This link has ended. Ask for a new one."
+      : "Your login has ended, or the server was started again. Log in once more.";
+    this._end();
   }
 
   _end() {
@@ -77,10 +86,12 @@ class Console extends LitElement {
   _onKey(event) {
     const isField = event.composedPath()[0].matches?.("input, textarea, select, [data-keys]");
     if (!this.user || isField || event.ctrlKey || event.metaKey || event.altKey) return;
+    // Escape closes what is open first.
+    const isBusy = event.defaultPrevented || this.querySelector("dialog[open], details.menu[open], .peek");
     if (event.key === "/" || event.key === "k") {
       event.preventDefault();
       this.querySelector("sh-jump")?.open();
-    } else if (event.key === "Escape" && this.route[0] === "s") {
+    } else if (event.key === "Escape" && this.route[0] === "s" && !this.user.session_id && !isBusy) {
       location.hash = "#/";
     }
   }
@@ -98,8 +109,9 @@ class Console extends LitElement {
           <button class="plain jump" @click=${() => this.querySelector("sh-jump").open()}>
             Jump to a session <kbd>/</kbd></button>`}
         <span class="spacer"></span>
-        ${this._renderConnection()}
-        <span class="who" title="You">${this.user.name}</span>
+        <span role="status">${this._renderConnection()}</span>
+        ${this.user.rights === "view" ? html`<span class="tag" title="You may look, and not act">View only</span>` : nothing}
+        <span class="who cut" title="You">${this.user.name}</span>
         <button class="plain" @click=${this._logout}>Log out</button>
       </header>
       <main id="content" tabindex="-1">${this._renderPage()}</main>
@@ -111,14 +123,14 @@ class Console extends LitElement {
   }
 
   _renderConnection() {
-    if (this.connection === "lost") return html`<span class="tag warn" role="status">Connection lost, trying again</span>`;
+    if (this.connection === "lost") return html`<span class="tag warn">Connection lost, trying again</span>`;
     return nothing;
   }
 
   _renderPage() {
     const [page, id] = this.route;
     if (page === "s" && id) {
-      return html`<sh-session .sessionId=${id} .user=${this.user}></sh-session>`;
+      return html`<sh-session .sessionId=${id} .user=${this.user} .sessions=${this.sessions}></sh-session>`;
     }
     if (page === "services") return html`<sh-services .user=${this.user}></sh-services>`;
     return html`<sh-overview .sessions=${this.sessions} .browsers=${this.user.browsers}></sh-overview>`;
@@ -129,6 +141,7 @@ class Console extends LitElement {
       <img src="icon.svg" alt="" width="36" height="36">
       <h1>Statehold</h1>
       <label>Token<input name="token" type="password" autocomplete="off" required autofocus></label>
+      ${this.ended ? html`<p role="status">${this.ended}</p>` : nothing}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
       <button class="main">Log in</button>
       <p class="quiet">On this machine, <code>statehold console</code> opens this page without a token.</p>

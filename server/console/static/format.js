@@ -75,3 +75,19 @@ export function fuzzy(needle, text) {
   }
   return best;
 }
+
+export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+
+// "in 3 h", "now" for a time that has passed.
+export function until(time, now = Date.now()) {
+  const text = ago(new Date(2 * now - Date.parse(time)).toISOString(), now);
+  return text === "now" ? text : `in ${text.replace(" ago", "")}`;
+}
+
+// The state of the process that holds a session: "gone", "silent", or "" while it answers.
+export function ownerOf(session) {
+  const text = session.open_in ?? "";
+  return text.endsWith("that is gone") ? "gone" : text.endsWith("(does not answer)") ? "silent" : "";
+}
+
+export const day = time => new Date(time).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });

@@ -1,18 +1,20 @@
 // The jump to a session by some letters of its name.
 
 import { LitElement, html } from "./vendor/lit/lit-element.js";
+import { get } from "./api.js";
 import { fuzzy, nameOf, purposeOf } from "./format.js";
 import { icon } from "./icons.js";
 
 const SHOWN = 12;
 
 class Jump extends LitElement {
-  static properties = { sessions: {}, text: { state: true }, at: { state: true } };
+  static properties = { sessions: {}, text: { state: true }, at: { state: true }, more: { state: true } };
 
   constructor() {
     super();
     this.text = "";
     this.at = 0;
+    this.more = [];
   }
 
   createRenderRoot() {
@@ -22,6 +24,7 @@ class Jump extends LitElement {
   open() {
     this.text = "";
     this.at = 0;
+    this.more = [];
     this.querySelector("dialog").showModal();
     this.querySelector("input").value = "";
     this.querySelector("input").focus();
@@ -32,7 +35,27 @@ class Jump extends LitElement {
       const text = `${nameOf(session)} ${purposeOf(session)} ${session.session_id}`;
       return [this.text ? fuzzy(this.text, text) : 0, session];
     });
-    return scored.filter(([score]) => score >= 0).sort((a, b) => a[0] - b[0]).slice(0, SHOWN).map(pair => pair[1]);
+    const near = scored.filter(([score]) => score >= 0).sort((a, b) => a[0] - b[0]).map(pair => pair[1]);
+    const ids = new Set(near.map(session => session.session_id));
+    return [...near, ...this.more.filter(session => !ids.has(session.session_id))].slice(0, SHOWN);
+  }
+
+  // The page knows some sessions only; the server finds the text in the names and purposes of all.
+  _find(text) {
+    this.text = text;
+    this.at = 0;
+    clearTimeout(this._timer);
+    if (!text) this.more = [];
+    else this._timer = setTimeout(() => this._ask(text), 250);
+  }
+
+  async _ask(text) {
+    try {
+      const { sessions } = await get(`/sessions?${new URLSearchParams({ query: text, limit: SHOWN })}`);
+      if (this.text === text) this.more = sessions;
+    } catch {
+      this.more = [];
+    }
   }
 
   render() {
@@ -40,7 +63,7 @@ class Jump extends LitElement {
     return html`<dialog class="jump" aria-label="Jump to a session" @click=${this._onClick}>
       <input type="search" placeholder="Name, purpose or id" aria-label="Name, purpose or id" role="combobox"
         aria-expanded="true" aria-controls="jump-list" aria-activedescendant="jump-${this.at}"
-        @input=${event => { this.text = event.target.value; this.at = 0; }} @keydown=${event => this._onKey(event, found)}>
+        @input=${event => this._find(event.target.value)} @keydown=${event => this._onKey(event, found)}>
       <ul id="jump-list" role="listbox" aria-label="Sessions">${found.map((session, number) => html`
         <li id="jump-${number}" role="option" aria-selected=${number === this.at}
           @click=${() => this._go(session)}>

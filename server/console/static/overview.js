@@ -10,11 +10,10 @@ const STATUSES = ["", "active", "idle", "paused", "error", "closed"];
 const ORDERS = { used: "Used last", name: "Name", created: "Newest" };
 
 class Overview extends LitElement {
-  static properties = { sessions: {}, browsers: {}, order: { state: true }, tick: { state: true } };
+  static properties = { sessions: {}, browsers: {} };
 
   constructor() {
     super();
-    this.order = "used";
     this._onChange = () => this.requestUpdate();
   }
 
@@ -36,40 +35,48 @@ class Overview extends LitElement {
   }
 
   get sorted() {
-    const keys = {
-      used: session => -Date.parse(session.used_at),
-      created: session => -Date.parse(session.created_at),
-      name: session => nameOf(session).toLowerCase(),
-    };
-    const key = keys[this.order];
     const waiting = session => (session.control?.driver === "requested" ? 0 : 1);
-    return this.sessions.all.sort((a, b) => waiting(a) - waiting(b) || (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
+    return this.sessions.all.sort((a, b) => waiting(a) - waiting(b));
   }
 
   render() {
-    const { state, error } = this.sessions;
+    const { state, error, query } = this.sessions;
     const all = this.sorted;
     const tiles = all.filter(session => hasPicture(session, this.browsers));
     const rows = all.filter(session => !hasPicture(session, this.browsers));
-    return html`<div class="page">
+    return html`<div class="page ${state === "lost" ? "stale" : ""}">
       <div class="tools" role="search">
-        <h1>Sessions <span class="count">${all.length}${this.sessions.cursor ? "+" : ""}</span></h1>
+        <h1>Sessions <span class="count">${this.sessions.total?.toLocaleString("en") ?? ""}</span></h1>
         <span class="spacer"></span>
-        <input type="search" placeholder="Search" aria-label="Search" .value=${this.sessions.query.query}
+        <input type="search" placeholder="Search" aria-label="Search" .value=${query.query}
           @input=${event => this._find({ query: event.target.value })}>
         <select aria-label="Status" @change=${event => this._find({ status: event.target.value })}>${STATUSES.map(status => html`
-          <option value=${status} ?selected=${this.sessions.query.status === status}>${status || "All open"}</option>`)}</select>
-        <select aria-label="Order" @change=${event => { this.order = event.target.value; }}>${Object.entries(ORDERS).map(([key, title]) => html`
-          <option value=${key}>${title}</option>`)}</select>
+          <option value=${status} ?selected=${query.status === status}>${status || "All open"}</option>`)}</select>
+        <select aria-label="Order" @change=${event => this._find({ sort: event.target.value })}>${Object.entries(ORDERS).map(([key, title]) => html`
+          <option value=${key} ?selected=${query.sort === key}>${title}</option>`)}</select>
       </div>
-      ${state === "failed" ? html`<p class="notice bad" role="alert">${error.message}
-        <button @click=${() => this.sessions.load()}>Try again</button></p>` : nothing}
+      ${state === "failed" ? html`<p class="notice bad" role="alert"><span>${error.message} ${error.recovery} It is tried again.</span>
+        <button @click=${() => this.sessions.load()}>Try now</button></p>` : nothing}
       ${state === "loading" ? html`<div class="tiles" aria-busy="true">${[1, 2, 3].map(() => html`<div class="tile ghost"></div>`)}</div>` : nothing}
-      ${state !== "loading" && state !== "failed" && !all.length ? this._renderEmpty() : nothing}
+      ${state === "live" && !all.length ? this._renderEmpty() : nothing}
       ${tiles.length ? html`<div class="tiles">${repeat(tiles, session => session.session_id, tile)}</div>` : nothing}
       ${rows.length ? this._renderRows(rows) : nothing}
-      ${this.sessions.cursor ? html`<p class="center"><button @click=${() => this.sessions.load(true)}>Show more</button></p>` : nothing}
+      ${this._renderPages()}
     </div>`;
+  }
+
+  _renderPages() {
+    const { first, byId, hasNext, hasPrevious } = this.sessions;
+    if (!hasNext && !hasPrevious) return nothing;
+    return html`<nav class="pages" aria-label="Pages of the list">
+      <button ?disabled=${!hasPrevious} @click=${() => this._turn(-1)}>← Previous</button>
+      <span class="quiet nowrap">${first}–${first + Math.max(0, byId.size - 1)}</span>
+      <button ?disabled=${!hasNext} @click=${() => this._turn(1)}>Next →</button></nav>`;
+  }
+
+  async _turn(step) {
+    await this.sessions.turn(step);
+    scrollTo(0, 0);
   }
 
   _renderEmpty() {
@@ -87,7 +94,7 @@ class Overview extends LitElement {
       <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Driver</th><th scope="col">Services</th>
       <th scope="col">Used</th></tr></thead>
       <tbody>${repeat(rows, session => session.session_id, session => html`<tr>
-        <td><a href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
+        <td><a class=${session.name ? "" : "mono"} href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
         <td>${statusTag(session)}</td><td>${driverTag(session)}</td>
         <td class="cut">${servicesOf(session)}</td>
         <td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
@@ -96,7 +103,7 @@ class Overview extends LitElement {
   _find(query) {
     Object.assign(this.sessions.query, query);
     clearTimeout(this._search);
-    this._search = setTimeout(() => this.sessions.load(), 200);
+    this._search = setTimeout(() => this.sessions.find({}), "query" in query ? 250 : 0);
     this.requestUpdate();
   }
 }

@@ -1,25 +1,24 @@
-// One session: picture beside timeline, services, state, log, files, and the actions on it.
+// One session: picture beside timeline, services, state, log, family, files, and the actions on it.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { act, get } from "./api.js";
-import { ago, bytes, hasPicture, nameOf, purposeOf } from "./format.js";
+import { get } from "./api.js";
+import { ago, bytes, hasPicture, nameOf, ownerOf, purposeOf, until } from "./format.js";
 import { driverTag, statusTag } from "./overview.js";
+import "./actions.js";
+import "./relatives.js";
 import "./screen.js";
+import "./state.js";
 import "./timeline.js";
 
-const VIEWS = { services: "Services", state: "State", log: "Log", files: "Files" };
+const VIEWS = { services: "Services", state: "State", log: "Log", family: "Family", files: "Files" };
 const REFRESH_MILLISECONDS = 3000;
+const SOON_MILLISECONDS = 300;
 
 class Session extends LitElement {
   static properties = {
-    sessionId: {}, user: {}, session: { state: true }, problem: { state: true }, view: { state: true }, detail: { state: true },
-    note: { state: true },
+    sessionId: {}, user: {}, sessions: {}, session: { state: true }, problem: { state: true }, view: { state: true },
+    detail: { state: true }, note: { state: true },
   };
-
-  constructor() {
-    super();
-    this.view = "services";
-  }
 
   createRenderRoot() {
     return this;
@@ -28,16 +27,20 @@ class Session extends LitElement {
   connectedCallback() {
     super.connectedCallback();
     this._timer = setInterval(() => document.hidden || this._load(), REFRESH_MILLISECONDS);
+    this._onSession = event => event.detail.session_id === this.sessionId && this._loadSoon();
+    this.sessions.addEventListener("session", this._onSession);
   }
 
   disconnectedCallback() {
     super.disconnectedCallback();
     clearInterval(this._timer);
+    clearTimeout(this._soon);
+    this.sessions.removeEventListener("session", this._onSession);
   }
 
   willUpdate(changed) {
     if (changed.has("sessionId")) {
-      this.session = this.detail = null;
+      this.session = this.detail = this.view = this.note = this.problem = null;
       this._load();
     }
   }
@@ -46,132 +49,163 @@ class Session extends LitElement {
     return `/sessions/${encodeURIComponent(this.sessionId)}`;
   }
 
+  get views() {
+    // A link shows one session alone.
+    return Object.entries(VIEWS).filter(([view]) => view !== "family" || !this.user.session_id);
+  }
+
+  _loadSoon() {
+    this._soon ??= setTimeout(() => {
+      this._soon = null;
+      this._load();
+    }, SOON_MILLISECONDS);
+  }
+
   async _load() {
+    const id = this.sessionId;
     try {
       const session = await get(this.path);
-      const isNew = this.session && session.journal?.at(-1)?.seq !== this.session.journal?.at(-1)?.seq;
+      if (id !== this.sessionId) return;
+      const old = this.session;
+      this._noteMove(old, session);
       this.session = session;
+      this.view ??= this._firstView(session);
       this.problem = null;
-      if (isNew) this.querySelector("sh-timeline")?.load();
+      if (old && session.journal?.at(-1)?.seq !== old.journal?.at(-1)?.seq) this.querySelector("sh-timeline")?.load();
       await this._loadView();
     } catch (error) {
-      this.problem = error;
+      if (id === this.sessionId) this.problem = error;
     }
   }
 
+  // Without a picture the words of its programs come first, then its state.
+  _firstView(session) {
+    if (hasPicture(session, this.user.browsers)) return "services";
+    return Object.values(session.stderr ?? {}).some(Boolean) ? "log" : "state";
+  }
+
+  _noteMove(old, session) {
+    if (old?.node && session.node && old.node !== session.node) this.note = { text: `It moved: it is open in ${session.open_in} now.` };
+  }
+
   async _loadView() {
-    if (this.view === "services") return;
-    const part = { state: "state", log: "stderr", files: "files" }[this.view];
-    this.detail = { view: this.view, ...(await get(`${this.path}/${part}`)) };
+    const part = { log: "stderr", files: "files" }[this.view];
+    if (!part) return;
+    const { view } = this;
+    const detail = await get(`${this.path}/${part}`);
+    if (view === this.view) this.detail = { view, ...detail };
   }
 
   render() {
     if (this.problem && !this.session) return this._renderProblem();
     if (!this.session) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
     const session = this.session;
-    return html`<div class="page session">
-      <div class="tools">
-        <a class="plain back" href="#/" aria-label="All sessions">←</a>
+    const isPictured = hasPicture(session, this.user.browsers);
+    const timeline = html`<sh-timeline .sessionId=${this.sessionId}></sh-timeline>`;
+    return html`<div class="page session ${this.problem ? "stale" : ""}">
+      <div class="tools head">
+        ${this.user.session_id ? nothing : html`<a class="plain back" href="#/" aria-label="All sessions">←</a>`}
         <div class="title"><h1 class="cut">${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
-        ${statusTag(session)}${driverTag(session)}
-        <span class="spacer"></span>${this._renderActions(session)}
+        ${statusTag(session)}${isOpen(session) ? driverTag(session) : nothing}
+        <span class="spacer"></span>
+        ${this.user.rights === "view" || this.user.session_id || !isOpen(session) ? nothing : html`<sh-actions .session=${session} .user=${this.user}
+          @acted=${event => this._onActed(event.detail)}></sh-actions>`}
       </div>
-      ${this.note ? html`<p class="notice ${this.note.bad ? "bad" : ""}" role=${this.note.bad ? "alert" : "status"}>${this.note.text}
-        <button class="plain" @click=${() => { this.note = null; }} aria-label="Close this note">✕</button></p>` : nothing}
-      <div class="columns">
+      ${this._renderNotices(session)}
+      <div class="columns ${isPictured ? "" : "bare"}">
         <div class="first">
-          ${hasPicture(session, this.user.browsers) ? html`<sh-screen .sessionId=${this.sessionId} .session=${session} .user=${this.user}
-            @changed=${() => this._load()}></sh-screen>` : nothing}
-          ${this._renderViews(session)}
+          ${isPictured ? html`<sh-screen .sessionId=${this.sessionId} .session=${session} .user=${this.user}
+            @changed=${() => this._load()}></sh-screen>${this._renderViews(session)}` : timeline}
         </div>
-        <sh-timeline .sessionId=${this.sessionId}></sh-timeline>
+        ${isPictured ? timeline : html`<div class="first">${this._renderViews(session)}</div>`}
       </div></div>`;
   }
 
   _renderProblem() {
     const isGone = this.problem.status === 404;
     return html`<div class="page empty"><h2>${isGone ? "There is no such session" : this.problem.message}</h2>
-      <p>${isGone ? "It may have been deleted, or it is another person's." : this.problem.recovery}</p>
-      <p><a href="#/">All sessions</a></p></div>`;
+      <p>${isGone ? "It may have been deleted, or it is another person's." : this.problem.recovery || "It is tried again."}</p>
+      ${this.user.session_id ? nothing : html`<p><a href="#/">All sessions</a></p>`}</div>`;
   }
 
-  _renderActions(session) {
-    if (this.user.rights === "view" || this.user.session_id) return nothing;
-    const isOpen = !["closed", "closing"].includes(session.status);
-    if (!isOpen) return html`<span class="quiet">closed ${ago(session.closed_at)}${session.reason ? `, ${session.reason}` : ""}</span>`;
-    return html`<div class="actions">
-      ${session.status === "paused"
-        ? html`<button @click=${() => this._act("resume")}>Resume</button>`
-        : html`<button @click=${() => this._act("pause")}>Pause</button>`}
-      <button @click=${() => this._act("restart")}>Restart</button>
-      <button class="danger" @click=${this._askClose}>Close …</button>
-      <dialog class="ask" aria-label="Close the session"><h2>Close ${nameOf(session)}?</h2>
-        <p>Its logins, tabs and state are gone for good. Calls that run are cancelled.</p>
-        <form method="dialog" class="right"><button value="">Keep it</button><button class="danger" value="close"
-          @click=${() => this._act("close", { force: true })}>Close it</button></form></dialog>
-    </div>`;
+  _renderNotices(session) {
+    const { note, problem } = this;
+    const owner = isOpen(session) ? ownerOf(session) : "";
+    return html`
+      ${problem ? html`<p class="notice" role="status"><span><b>${problem.message}</b> What you see may be old. It is tried again.</span></p>` : nothing}
+      ${owner ? html`<p class="notice" role="status"><span>${owner === "gone"
+        ? html`<b>The process that held this session has ended.</b> The session goes on in another one with its next call; what was saved comes back.`
+        : html`<b>The process that holds this session does not answer.</b> This page goes on by itself when it does, or when another one takes the session over.`}</span></p>` : nothing}
+      ${session.status === "closed" ? html`<p class="notice" role="status"><span><b>Closed ${ago(session.closed_at)}</b>${session.reason ? `: ${session.reason.replaceAll("_", " ")}` : ""}.
+        Its timeline and its last state stay${session.ends_at ? ` until they are deleted ${until(session.ends_at)}` : ""}.</span></p>` : nothing}
+      ${session.status === "paused" ? html`<p class="notice" role="status"><span><b>Paused ${ago(session.since)}.</b> It is saved, and its next call resumes it.</span></p>` : nothing}
+      ${note ? html`<p class="notice ${note.bad ? "bad" : ""}" role=${note.bad ? "alert" : "status"}><span>${note.text}
+        ${(note.links ?? []).map(child => html` <a href="#/s/${child.session_id}">${nameOf(child)}</a>`)}</span>
+        <button class="plain" @click=${() => { this.note = null; }} aria-label="Close this note">✕</button></p>` : nothing}`;
   }
 
-  _askClose() {
-    this.querySelector("dialog.ask").showModal();
-  }
-
-  async _act(action, body = {}) {
-    try {
-      await act(this.sessionId, action, body);
-      this.note = null;
-      await this._load();
-    } catch (error) {
-      this.note = { text: `${error.message} ${error.recovery}`, bad: true };
-    }
+  _onActed(note) {
+    this.note = note;
+    this._load();
   }
 
   _renderViews(session) {
-    return html`<div class="views" role="tablist" aria-label="Parts of the session">${Object.entries(VIEWS).map(([view, title]) => html`
+    return html`<div class="card parts"><div class="views" role="tablist" aria-label="Parts of the session">${this.views.map(([view, title]) => html`
       <button role="tab" id="tab-${view}" aria-selected=${this.view === view} aria-controls="view" tabindex=${this.view === view ? 0 : -1}
         @click=${() => this._choose(view)} @keydown=${this._onTabKey}>${title}</button>`)}</div>
-      <div id="view" role="tabpanel" aria-labelledby="tab-${this.view}" tabindex="0">${this._renderView(session)}</div>`;
+      <div id="view" role="tabpanel" aria-labelledby="tab-${this.view}" tabindex="0">${this._renderView(session)}</div></div>`;
   }
 
   _onTabKey(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const names = Object.keys(VIEWS);
+    const names = this.views.map(([view]) => view);
     const next = names[(names.indexOf(this.view) + step + names.length) % names.length];
     this._choose(next);
     this.updateComplete.then(() => this.querySelector(`#tab-${next}`).focus());
   }
 
-  _choose(view) {
+  async _choose(view) {
     this.view = view;
     this.detail = null;
-    this._loadView();
+    try {
+      await this._loadView();
+    } catch (error) {
+      this.problem = error;
+    }
   }
 
   _renderView(session) {
-    if (this.view === "services") return servicesTable(session);
-    if (this.detail?.view !== this.view) return html`<p class="quiet">Loading …</p>`;
-    if (this.view === "state") {
-      return html`<p class="quiet">Version ${this.detail.version}</p><pre>${JSON.stringify(this.detail.value, null, 2)}</pre>`;
-    }
+    if (this.view === "services") return html`${servicesTable(session)}${facts(session)}`;
+    if (this.view === "state") return html`<sh-state .sessionId=${this.sessionId} .version=${session.state_version}></sh-state>`;
+    if (this.view === "family") return html`<sh-relatives .session=${session}></sh-relatives>`;
+    if (this.detail?.view !== this.view) return html`<p class="quiet" aria-busy="true">Loading …</p>`;
     if (this.view === "log") {
-      const tails = Object.entries(this.detail.stderr ?? {});
-      return tails.length ? tails.map(([service, text]) => html`<h3>${service}</h3><pre>${text}</pre>`)
-        : html`<p class="quiet">Its programs wrote nothing.</p>`;
+      const tails = Object.entries(this.detail.stderr ?? {}).filter(([, text]) => text);
+      return tails.length ? tails.map(([service, text]) => html`<h3>${service}, stderr</h3><pre>${text}</pre>`)
+        : html`<p class="quiet">Its programs wrote nothing to stderr.</p>`;
     }
     const files = this.detail.files ?? [];
-    return files.length ? html`<ul class="files">${files.map(file => html`<li><a download href="/api/v1${this.path}/files/${encodeURIComponent(file.name)}">${file.name}</a>
-      <span class="quiet">${bytes(file.size ?? file.bytes)}</span></li>`)}</ul>` : html`<p class="quiet">No files.</p>`;
+    return files.length ? html`<ul class="files">${files.map(file => html`<li><a class="cut" download href="/api/v1${this.path}/files/${encodeURIComponent(file.name)}">${file.name}</a>
+      <span class="quiet nowrap">${bytes(file.bytes)}, ${ago(file.changed_at)}</span></li>`)}</ul>`
+      : html`<p class="quiet">No files. Downloads, videos and screenshots appear here.</p>`;
   }
 }
+
+const isOpen = session => !["closed", "closing"].includes(session.status);
+
+const facts = session => html`<dl class="facts">${[
+  ["Id", html`<span class="mono">${session.session_id}</span>`], ["Owner", session.owner], ["Open in", session.open_in],
+  ["Created", ago(session.created_at)], ["Used", ago(session.used_at)], [session.status === "closed" ? "Deleted" : "Ends", session.ends_at ? until(session.ends_at) : "never"],
+].map(([title, value]) => (value ? html`<div><dt>${title}</dt><dd>${value}</dd></div>` : nothing))}</dl>`;
 
 const servicesTable = session => html`<div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">Status</th>
   <th scope="col">Process</th><th scope="col">Memory</th><th scope="col">CPU</th></tr></thead><tbody>${(session.services ?? []).map(service => {
   const process = (session.processes ?? []).find(entry => entry.service === service.service) ?? {};
   return html`<tr><td><b>${service.service}</b>${service.last_error ? html`<div class="quiet">${service.last_error}</div>` : nothing}</td>
     <td>${service.status}${service.generation > 1 ? html` <span class="quiet" title="Connections so far">× ${service.generation}</span>` : nothing}</td>
-    <td class="mono">${process.pid ?? ""}</td><td class="nowrap">${bytes(process.memory ?? process.memory_bytes)}</td>
-    <td>${process.cpu_seconds == null ? "" : `${process.cpu_seconds.toFixed(1)} s`}</td></tr>`;
+    <td class="mono">${process.pid ?? ""}</td><td class="nowrap">${bytes(process.memory_bytes)}</td>
+    <td class="nowrap">${process.cpu_seconds == null ? "" : `${process.cpu_seconds.toFixed(1)} s`}</td></tr>`;
 })}</tbody></table></div>`;
 
 customElements.define("sh-session", Session);

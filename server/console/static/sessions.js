@@ -1,64 +1,148 @@
-// The sessions as the page knows them: the list of the server, kept current by its events.
+// One page of the server's list of sessions, kept current by its events, and the sessions whose agents ask for a person.
 
 import { events, get } from "./api.js";
+
+const LIMIT = 60;
+const WAITING = 20;
+const RELOAD_MILLISECONDS = 4000;
+const RETRY_MILLISECONDS = 3000;
 
 export class Sessions extends EventTarget {
   constructor() {
     super();
     this.byId = new Map();
+    this.waiting = new Map();
     this.state = "loading";
-    this.query = { query: "", status: "" };
-    this.cursor = null;
-    this._close = null;
+    this.query = { query: "", status: "", sort: "used" };
+    this.total = null;
+    this._cursors = [null];
+    this._next = null;
   }
 
   get all() {
-    return [...this.byId.values()];
+    const waiting = [...this.waiting.values()].filter(session => !this.byId.has(session.session_id));
+    return [...waiting, ...this.byId.values()];
+  }
+
+  get first() {
+    return (this._cursors.length - 1) * LIMIT + 1;
+  }
+
+  get hasNext() {
+    return Boolean(this._next);
+  }
+
+  get hasPrevious() {
+    return this._cursors.length > 1;
   }
 
   async start() {
-    this._close ??= events(session => this._put(session), state => this._connected(state));
+    this._open();
     await this.load();
   }
 
   stop() {
     this._close?.();
     this._close = null;
+    clearTimeout(this._timer);
+    this._timer = null;
+    this.byId.clear();
+    this.waiting.clear();
   }
 
-  async load(more = false) {
-    const words = new URLSearchParams({ limit: "60", ...pick(this.query) });
-    if (more && this.cursor) words.set("cursor", this.cursor);
+  // Begin again at the first page, with other words, another status or another order.
+  find(query) {
+    Object.assign(this.query, query);
+    this._cursors = [null];
+    return this.load();
+  }
+
+  turn(step) {
+    if (step > 0 && this._next) this._cursors.push(this._next);
+    else if (step < 0 && this.hasPrevious) this._cursors.pop();
+    return this.load();
+  }
+
+  async load() {
+    clearTimeout(this._timer);
+    this._timer = null;
+    const order = (this._order = (this._order ?? 0) + 1);
+    const words = new URLSearchParams({ limit: LIMIT, ...pick(this.query) });
+    const cursor = this._cursors.at(-1);
+    if (cursor) words.set("cursor", cursor);
     try {
       const page = await get(`/sessions?${words}`);
-      if (!more) this.byId.clear();
-      for (const session of page.sessions) this.byId.set(session.session_id, session);
-      this.cursor = page.next_cursor ?? null;
+      if (order !== this._order) return;
+      this.byId = new Map(page.sessions.map(session => [session.session_id, session]));
+      this._next = page.next_cursor ?? null;
       this.state = "live";
+      await this._count();
     } catch (error) {
+      if (order !== this._order) return;
       this.state = "failed";
       this.error = error;
+      if (error.status !== 401) this._later(RETRY_MILLISECONDS);
     }
     this._changed();
+  }
+
+  async _count() {
+    this.total = this.byId.size;
+    if (!this._next && !this.hasPrevious) return;
+    const { sessions } = await get("/usage");
+    const { query, status } = this.query;
+    const open = Object.entries(sessions).filter(([name]) => name !== "closed").reduce((sum, [, count]) => sum + count, 0);
+    this.total = query || status ? null : open;
+  }
+
+  _open() {
+    this._close ??= events(session => this._put(session), state => this._connected(state));
   }
 
   _put(session) {
+    const id = session.session_id;
+    this.dispatchEvent(new CustomEvent("session", { detail: session }));
     if (session.status === "deleted") {
-      this.byId.delete(session.session_id);
+      this.byId.delete(id);
+      this.waiting.delete(id);
       this._changed();
       return;
     }
-    const known = this.byId.get(session.session_id);
-    if (!known && (this.query.query || this.query.status)) return;
-    this.byId.set(session.session_id, { ...known, ...session });
+    if (session.control?.driver === "requested") {
+      this.waiting.delete(id);
+      this.waiting.set(id, session);
+      if (this.waiting.size > WAITING) this.waiting.delete(this.waiting.keys().next().value);
+    } else {
+      this.waiting.delete(id);
+    }
+    const known = this.byId.get(id);
+    if (known) this.byId.set(id, { ...known, ...session });
+    // The server knows the place of a new one, and whether it fits.
+    const fits = !this.query.status || this.query.status === session.status;
+    if (known ? !fits : !this.hasPrevious) this._later(RELOAD_MILLISECONDS);
     this._changed();
   }
 
+  _later(milliseconds) {
+    this._timer ??= setTimeout(() => this.load(), milliseconds);
+  }
+
   _connected(state) {
-    const wasLost = this.state === "lost";
-    if (state === "lost") this.state = "lost";
-    else if (wasLost) this.load();
+    if (state === "lost") {
+      this.state = "lost";
+      // After a restart of the server the login is gone: only a request tells.
+      this._close?.();
+      this._close = null;
+      setTimeout(() => this._reconnect(), RETRY_MILLISECONDS);
+    }
     this._changed();
+  }
+
+  async _reconnect() {
+    await this.load();
+    if (this.state === "live") this._open();
+    else if (this.error?.status !== 401) this.state = "lost";
+    if (this.state === "lost") setTimeout(() => this._reconnect(), RETRY_MILLISECONDS);
   }
 
   _changed() {

@@ -1,96 +1,262 @@
-// What happened in a session, the newest first: calls in groups, idle time as a line, failures always visible.
+// What happened in a session, the newest first: calls, changes of state, failures always visible, idle time as a line.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { repeat } from "./vendor/lit/directives/repeat.js";
 import { get } from "./api.js";
-import { clock, lasted } from "./format.js";
+import { clock, day, lasted } from "./format.js";
+import { icon } from "./icons.js";
 
 const IDLE_MILLISECONDS = 60000;
+const PAGE = 100;
+// Entries, and so rows, that the page has at once.
+const MOST = 1000;
 const LONGEST = 2000;
+const PEEK_LONGEST = 600;
+const PEEK_MILLISECONDS = 250;
+// A picture that was written later than this after its call belongs to another call.
+const PICTURE_MILLISECONDS = 3000;
+const PICTURE = /[^\s/\\()[\]"'`]+\.(?:png|jpe?g|webp)/gi;
 
 class Timeline extends LitElement {
-  static properties = { sessionId: {}, entries: { state: true }, problem: { state: true }, failedOnly: { state: true } };
+  static properties = {
+    sessionId: {}, entries: { state: true }, problem: { state: true }, failedOnly: { state: true }, peeked: { state: true },
+    isEnd: { state: true }, isNewest: { state: true }, isLoaded: { state: true },
+  };
 
   constructor() {
     super();
-    this.entries = [];
     this.failedOnly = false;
+    this._reset();
   }
 
   createRenderRoot() {
     return this;
   }
 
+  disconnectedCallback() {
+    super.disconnectedCallback();
+    clearTimeout(this._peekTimer);
+  }
+
   willUpdate(changed) {
-    if (changed.has("sessionId")) {
-      this.entries = [];
-      this._isEnd = false;
+    if (changed.has("sessionId") || (changed.has("failedOnly") && changed.get("failedOnly") !== undefined)) {
+      this._reset();
       this.load();
     }
   }
 
-  // Load the newest entries; those that are known stay.
+  _reset() {
+    this.entries = [];
+    this.isNewest = true;
+    this.isEnd = this.isLoaded = false;
+    this.peeked = null;
+  }
+
+  get path() {
+    return `/sessions/${encodeURIComponent(this.sessionId)}`;
+  }
+
+  async _read(before) {
+    const words = new URLSearchParams({ limit: PAGE });
+    if (before) words.set("before", before);
+    if (this.failedOnly) words.set("failed", "true");
+    const page = await get(`${this.path}/timeline?${words}`);
+    return { entries: page.entries.reverse(), isEnd: !page.next_before };
+  }
+
+  // Load the newest entries. The known ones stay if nothing is missing between.
   async load() {
+    if (!this.isNewest) return;
+    const order = (this._order = (this._order ?? 0) + 1);
     try {
-      const page = await get(`/sessions/${encodeURIComponent(this.sessionId)}/timeline?limit=100`);
+      const page = await this._read();
+      if (order !== this._order) return;
+      const newest = this.entries[0]?.seq ?? 0;
+      const isJoined = this.entries.length && (page.isEnd || page.entries.some(entry => entry.seq <= newest));
+      const last = page.entries.at(-1)?.seq ?? 0;
+      const older = isJoined ? this.entries.filter(entry => entry.seq < last) : [];
       const known = new Map(this.entries.map(entry => [entry.seq, entry]));
-      for (const entry of page.entries) known.set(entry.seq, entry);
-      if (!this.entries.length) this._isEnd = !page.next_before;
-      this.entries = [...known.values()].sort((a, b) => b.seq - a.seq);
+      // A known entry keeps what was read for it, unless it has ended since.
+      const news = page.entries.map(entry => (known.has(entry.seq) && known.get(entry.seq).status === entry.status ? known.get(entry.seq) : entry));
+      if (!isJoined) this.isEnd = page.isEnd;
+      this.entries = [...news, ...older];
+      // What is old goes, so that a page left open does not grow.
+      if (this.entries.length > MOST) {
+        this.entries.length = MOST;
+        this.isEnd = false;
+      }
       this.problem = null;
+    } catch (error) {
+      this.problem = error;
+    }
+    this.isLoaded = true;
+  }
+
+  async _loadOlder() {
+    const order = (this._order = (this._order ?? 0) + 1);
+    try {
+      const page = await this._read(this.entries.at(-1).seq);
+      if (order !== this._order) return;
+      const entries = [...this.entries, ...page.entries];
+      this.isEnd = page.isEnd;
+      if (entries.length > MOST) this.isNewest = false;
+      this.entries = entries.slice(-MOST);
     } catch (error) {
       this.problem = error;
     }
   }
 
-  async _loadOlder() {
-    const before = this.entries.at(-1)?.seq;
-    const page = await get(`/sessions/${encodeURIComponent(this.sessionId)}/timeline?limit=100&before=${before}`);
-    this.entries = [...this.entries, ...page.entries.sort((a, b) => b.seq - a.seq)];
-    this._isEnd = !page.next_before;
+  _loadNewest() {
+    this._reset();
+    this.load();
   }
 
   render() {
-    if (this.problem) return html`<p class="notice bad" role="alert">${this.problem.message}</p>`;
-    const shown = this.entries.filter(entry => !this.failedOnly || isFailed(entry));
+    const { entries, isNewest, failedOnly } = this;
     return html`<section class="timeline" aria-label="Timeline">
       <div class="tools"><h2>Timeline</h2><span class="spacer"></span>
-        <label class="check"><input type="checkbox" .checked=${this.failedOnly}
+        ${isNewest ? nothing : html`<button @click=${this._loadNewest}>Newest</button>`}
+        <label class="check"><input type="checkbox" .checked=${failedOnly}
           @change=${event => { this.failedOnly = event.target.checked; }}>Failures only</label></div>
-      ${shown.length ? html`<ol>${repeat(shown, entry => entry.seq, (entry, number) => html`
-        ${this._renderGap(shown[number - 1], entry)}${this._renderEntry(entry)}`)}</ol>`
-        : html`<p class="empty">${this.failedOnly ? "Nothing failed." : "No calls yet."}</p>`}
-      ${this._isEnd || !this.entries.length ? nothing : html`<p class="center"><button @click=${this._loadOlder}>Older</button></p>`}
+      ${this.problem && !entries.length ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
+      ${entries.length ? html`<ol @pointerover=${this._onOver} @pointerleave=${() => this._peekLater(null)} @focusin=${this._onFocus}
+        @focusout=${() => this._peekLater(null)} @keydown=${this._onKey}>${repeat(entries, entry => entry.seq, (entry, number) => html`
+        ${this._renderGap(entries[number - 1], entry)}${this._renderEntry(entry)}`)}</ol>` : this._renderEmpty()}
+      ${this.isEnd || !entries.length ? nothing : html`<p class="center"><button @click=${this._loadOlder}>Older</button></p>`}
+      ${this.peeked ? this._renderPeek(this.peeked) : nothing}
     </section>`;
   }
 
+  _renderEmpty() {
+    if (this.problem) return nothing;
+    if (!this.isLoaded) return html`<p class="empty" aria-busy="true">Loading …</p>`;
+    return html`<p class="empty">${this.failedOnly ? "Nothing failed." : "No calls yet. They appear here as they happen."}</p>`;
+  }
+
   _renderGap(newer, older) {
-    if (!newer || this.failedOnly) return nothing;
-    const gap = Date.parse(newer.at) - Date.parse(older.at) - (older.duration_ms ?? 0);
-    return gap > IDLE_MILLISECONDS ? html`<li class="gap"><span>idle for ${lasted(gap)}</span></li>` : nothing;
+    const date = day(older.at);
+    const isOtherDay = newer ? day(newer.at) !== date : date !== day(new Date());
+    const gap = newer && !this.failedOnly ? Date.parse(newer.at) - Date.parse(older.at) - (older.duration_ms ?? 0) : 0;
+    const words = [gap > IDLE_MILLISECONDS ? `idle for ${lasted(gap)}` : "", isOtherDay ? date : ""].filter(Boolean);
+    return words.length ? html`<li class="gap"><span>${words.join(" · ")}</span></li>` : nothing;
   }
 
   _renderEntry(entry) {
-    return html`<li class=${isFailed(entry) ? "failed" : ""}><details>
+    const failed = isFailed(entry);
+    return html`<li class=${failed ? "failed" : ""} data-seq=${entry.seq}><details @toggle=${event => this._onToggle(entry, event.target.open)}>
       <summary><time datetime=${entry.at}>${clock(entry.at)}</time>
+        ${failed ? html`<span class="bad" aria-label="Failed">${icon("error")}</span>` : nothing}
         <span class="what cut">${titleOf(entry)}</span>
-        ${isFailed(entry) ? html`<span class="tag bad">${entry.status}</span>` : nothing}
+        ${failed && entry.status ? html`<span class="tag bad">${entry.status.replaceAll("_", " ")}</span>` : nothing}
         ${entry.duration_ms == null ? nothing : html`<span class="quiet nowrap">${lasted(entry.duration_ms)}</span>`}</summary>
-      ${part("Arguments", entry.arguments)}${part("Result", textOf(entry.result))}${part("Error", entry.error)}
-    </details></li>`;
+      ${entry.isOpen ? html`${partsOf(entry, LONGEST)}${this._renderPicture(entry)}` : nothing}</details></li>`;
+  }
+
+  _onToggle(entry, isOpen) {
+    entry.isOpen = isOpen;
+    if (isOpen) {
+      this._peekLater(null);
+      this._complete(entry);
+    }
+    this.requestUpdate();
+  }
+
+  _renderPicture(entry) {
+    return entry.picture ? html`<a href=${entry.picture} download><img class="after" src=${entry.picture} alt="The page after ${entry.tool}" loading="lazy"></a>` : nothing;
+  }
+
+  _renderPeek(entry) {
+    return html`<div class="peek" role="tooltip" id="peek" @pointerenter=${() => clearTimeout(this._peekTimer)} @pointerleave=${() => this._peekLater(null)}>
+      <b>${entry.tool}</b> <span class="quiet">${clock(entry.at)}</span>
+      ${partsOf(entry, PEEK_LONGEST)}${this._renderPicture(entry)}</div>`;
+  }
+
+  _entryAt(target) {
+    const item = target.closest?.("li[data-seq]");
+    const entry = item && this.entries.find(each => each.seq === Number(item.dataset.seq));
+    // What is open shows the same already.
+    return entry?.tool && !item.querySelector("details").open ? entry : null;
+  }
+
+  _onOver(event) {
+    if (event.pointerType !== "touch") this._peekLater(this._entryAt(event.target));
+  }
+
+  _onFocus(event) {
+    if (event.target.matches(":focus-visible")) this._peekLater(this._entryAt(event.target));
+  }
+
+  _onKey(event) {
+    if (event.key !== "Escape" || !this.peeked) return;
+    event.preventDefault();
+    clearTimeout(this._peekTimer);
+    this.peeked = null;
+  }
+
+  _peekLater(entry) {
+    clearTimeout(this._peekTimer);
+    this._peekTimer = setTimeout(() => this._peek(entry), PEEK_MILLISECONDS);
+  }
+
+  async _peek(entry) {
+    this.peeked = entry;
+    if (!entry) return;
+    await this._complete(entry);
+    await this.updateComplete;
+    const card = this.querySelector(".peek");
+    const item = this.querySelector(`li[data-seq="${entry.seq}"]`);
+    if (card && item) place(card, item.getBoundingClientRect());
+  }
+
+  // Read what the page of entries left out, and find the picture that the call wrote.
+  async _complete(entry) {
+    if (entry.isComplete) return;
+    entry.isComplete = true;
+    try {
+      if (entry.cut) Object.assign(entry, await get(`${this.path}/timeline/${entry.seq}`), { cut: null });
+      const names = textOf(entry.result)?.match(PICTURE);
+      if (names) {
+        const end = Date.parse(entry.at) + (entry.duration_ms ?? 0);
+        const { files } = await get(`${this.path}/files`);
+        const file = files.find(({ name, changed_at }) => names.includes(name)
+          && Date.parse(changed_at) >= Date.parse(entry.at) && Date.parse(changed_at) <= end + PICTURE_MILLISECONDS);
+        if (file) entry.picture = `/api/v1${this.path}/files/${encodeURIComponent(file.name)}`;
+      }
+    } catch {
+      entry.isComplete = false;
+    }
+    this.requestUpdate();
   }
 }
 
+// Beside the entry if there is room, else below or above it.
+function place(card, entry) {
+  const { width, height } = card.getBoundingClientRect();
+  const fitsLeft = entry.left > width + 16;
+  const top = fitsLeft ? entry.top : entry.bottom + 4;
+  const isBelow = fitsLeft || top + height < innerHeight;
+  card.style.left = `${fitsLeft ? entry.left - width - 8 : Math.max(8, Math.min(entry.left, innerWidth - width - 8))}px`;
+  card.style.top = `${Math.max(8, Math.min(isBelow ? top : entry.top - height - 4, innerHeight - height - 8))}px`;
+}
+
 const GOOD = new Set(["ok", "started", "input_required", null, undefined]);
-const isFailed = entry => entry.kind === "call" && !GOOD.has(entry.status);
+const BROKEN = new Set(["connection_lost", "open_failed", "recovery_failed"]);
+
+function isFailed(entry) {
+  if (entry.kind === "transition") return BROKEN.has(entry.transition?.event);
+  if (entry.kind === "run") return entry.status === "error";
+  return entry.kind === "call" && !GOOD.has(entry.status);
+}
 
 function titleOf(entry) {
   const request = entry.transition ?? entry.control ?? {};
   switch (entry.kind) {
-    case "call": return html`<b>${entry.tool}</b> <span class="quiet">${firstArgument(entry.arguments)}</span>`;
+    case "call": case "state": return html`<b>${entry.tool}</b> <span class="quiet">${firstArgument(entry.arguments)}</span>`;
     case "transition": return html`<span class="quiet">${String(request.event ?? "").replaceAll("_", " ")}${request.cause ? `: ${request.cause}` : ""}</span>`;
     case "control": return html`<span class="by-person">${controlWords(entry.status, request)}</span>`;
     case "message": return html`<b>${entry.role}</b> ${String(entry.content ?? "").slice(0, 200)}`;
+    case "run": return html`<span class="quiet">run ${entry.run_id}: ${entry.status}</span>`;
+    case "compacted": return html`<span class="quiet">older entries, of which only counts are kept</span>`;
     default: return html`<span class="quiet">${entry.kind}</span>`;
   }
 }
@@ -117,10 +283,18 @@ function textOf(result) {
   return content.map(block => (typeof block === "string" ? block : block?.text ?? `[${block?.type}]`)).join("\n") || null;
 }
 
-function part(title, value) {
+function partsOf(entry, longest) {
+  const parts = [
+    ["Arguments", entry.arguments && Object.keys(entry.arguments).length ? entry.arguments : null], ["Result", textOf(entry.result)],
+    ["Error", entry.error], ["Text", entry.content], ["Cause", entry.transition?.cause],
+  ];
+  return parts.map(([title, value]) => part(title, value, longest));
+}
+
+function part(title, value, longest) {
   if (value === null || value === undefined || value === "") return nothing;
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  return html`<h3>${title}</h3><pre>${text.length > LONGEST ? `${text.slice(0, LONGEST)} …` : text}</pre>`;
+  return html`<h3>${title}</h3><pre>${text.length > longest ? `${text.slice(0, longest)} …` : text}</pre>`;
 }
 
 customElements.define("sh-timeline", Timeline);

@@ -1,0 +1,47 @@
+// The parent of a session, its siblings and its children, as a small tree of links.
+
+import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { get } from "./api.js";
+import { nameOf } from "./format.js";
+import { statusTag } from "./overview.js";
+
+class Relatives extends LitElement {
+  static properties = { session: {}, family: { state: true }, problem: { state: true } };
+
+  createRenderRoot() {
+    return this;
+  }
+
+  willUpdate(changed) {
+    if (changed.has("session")) this._load(this.session.session_id);
+  }
+
+  async _load(id) {
+    try {
+      this.family = await get(`/sessions/${encodeURIComponent(id)}/relatives`);
+      this.problem = null;
+    } catch (error) {
+      this.problem = error;
+    }
+  }
+
+  render() {
+    if (this.problem) return html`<p class="problem" role="alert">${this.problem.message}</p>`;
+    const { family, session } = this;
+    if (!family) return html`<p class="quiet" aria-busy="true">Loading …</p>`;
+    if (!family.parent_id && !family.children.length) {
+      return html`<p class="quiet">It was not forked, and has no children. Fork it with More, Fork.</p>`;
+    }
+    const own = html`<li><span class="leaf self" aria-current="true"><b class="cut">${nameOf(session)}</b>${statusTag(session)}<span class="quiet">this one</span></span>
+      ${family.children.length ? html`<ul>${family.children.map(leaf)}</ul>` : nothing}</li>`;
+    const generation = html`<ul>${own}${family.siblings.map(leaf)}</ul>`;
+    return html`<div class="tree">${family.parent_id ? html`<ul><li>${family.parent ? link(family.parent)
+      : html`<span class="leaf quiet"><span class="mono cut">${family.parent_id}</span> deleted</span>`}${generation}</li></ul>` : generation}
+      ${family.more ? html`<p class="quiet">There are more than are shown.</p>` : nothing}</div>`;
+  }
+}
+
+const link = session => html`<a class="leaf" href="#/s/${session.session_id}"><span class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</span>${statusTag(session)}</a>`;
+const leaf = session => html`<li>${link(session)}</li>`;
+
+customElements.define("sh-relatives", Relatives);
