@@ -315,6 +315,39 @@ class HistoryFilter(Record):
     limit: int = Field(default=50, ge=0, le=1001)
 
 
+class CredentialKind(StrEnum):
+    CODE = "code"
+    """The code of `statehold console`."""
+    LINK = "link"
+    """The code of a link for a guest."""
+    LOGIN = "login"
+    """The cookie that a code or a token was exchanged for."""
+
+
+class CredentialRecord(Record):
+    """A secret that opens the console, until it expires or is deleted. Only its digest is kept."""
+
+    id: str
+    kind: CredentialKind
+    digest: str
+    """SHA-256 of the secret, in hexadecimal digits."""
+    name: str = ""
+    """The person who uses it, in words."""
+    principal: str | None = None
+    """The key of the principal whose sessions exist for the person. None: a guest, or the user of the machine."""
+    rights: str = "control"
+    session_id: str | None = None
+    """The one session that exists for a guest."""
+    link: str | None = None
+    """The id of the link by which a guest logged in."""
+    created_by: str | None = None
+    """The person who made a link, in words."""
+    created_at: float
+    expires_at: float
+    used_at: float | None = None
+    """When the code of a link was exchanged."""
+
+
 class NodeState(StrEnum):
     UP = "up"
     DRAINING = "draining"

@@ -14,8 +14,7 @@ import anyio
 from ...sessions.clock import SystemClock
 from ...sessions.cluster.heartbeat import Heartbeat
 from ...sessions.node import NODES, Node, new_node_id
-from ...sessions.store.base import Store
-from ...sessions.store.deferred import DeferredStore
+from ...sessions.store.base import DeferredStore, Store
 from ...tools.processes.keeper import KeeperClient
 from ...tools.processes.keeper_command import KeeperUnreachable
 from ...tools.processes.ledger import Ledger

@@ -6,15 +6,16 @@ and refuses only what a fence, a unique name or a missing row forbids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from ..cluster.leases import Leases
 from ..journal.entries import CallEntry
 from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
+    CredentialRecord,
     HistoryFilter,
     JournalCounts,
     JournalRecord,
@@ -280,6 +281,49 @@ class Store(Protocol):
         """Delete all data of a closed session in one transaction. Return False when it is open or gone."""
         ...
 
+    # Credentials of the console.
+    async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
+        """Insert a credential, durable on return. Of more than `most` of its kind, the oldest are deleted."""
+        ...
+
+    async def credential(self, digest: str) -> CredentialRecord | None:
+        """Return a credential by the digest of its secret, whether it has expired or not."""
+        ...
+
+    async def exchange_credential(
+        self, digest: str, login: CredentialRecord, *, most: int
+    ) -> CredentialRecord | None:
+        """Exchange a code, or the code of a link, for a login, and return the login. Of concurrent exchanges one wins.
+
+        `login` has its id, its digest and its times; the rest comes from the code. A login by a link ends with the link.
+        Returns None if there is no such code, or it was used, or expires at `login.created_at` or earlier.
+        """
+        ...
+
+    async def open_credentials(self, digests: Sequence[str]) -> set[str]:
+        """Return those digests that have a credential."""
+        ...
+
+    async def links(self, session_id: str, now: float) -> list[CredentialRecord]:
+        """Return the links to a session that have not expired, the oldest first."""
+        ...
+
+    async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
+        """Delete a link and its login. Return the link, None if the session has none with this id."""
+        ...
+
+    async def delete_login(self, digest: str) -> None:
+        """Delete a login; durable on return."""
+        ...
+
+    async def delete_logins(self, principal: str | None, link: str | None) -> None:
+        """Delete all logins of a user: a principal by its key, a guest by the link, or the user of the machine."""
+        ...
+
+    async def delete_expired_credentials(self, now: float) -> None:
+        """Delete the credentials that have expired. It writes only if there are some."""
+        ...
+
     # Health.
     @property
     def dropped_entries(self) -> int:
@@ -299,4 +343,31 @@ class Store(Protocol):
         ...
 
 
-__all__ = ["RESTARTED", "JournalLimits", "ClaimedSession", "Store", "Write"]
+class DeferredStore:
+    """A `Store` that imports and builds its implementation when it is opened, and passes every call to it.
+
+    So a process can list its tools before it imports a database library. Opening it raises what `build` raises.
+    """
+
+    def __init__(self, build: Callable[[], Store]) -> None:
+        self._build = build
+
+    async def __aenter__(self) -> Self:
+        self._store = self._build()
+        await self._store.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._store.__aexit__(*exc)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_store":
+            raise AttributeError("the store is not open")
+        value = getattr(self._store, name)
+        if callable(value):
+            # The next call reaches the method without this one; a property has to be read again.
+            setattr(self, name, value)
+        return value
+
+
+__all__ = ["RESTARTED", "DeferredStore", "JournalLimits", "ClaimedSession", "Store", "Write"]

@@ -11,6 +11,7 @@ from ..json_codec import dumps, loads
 from ..records import (
     BindingRecord,
     ControlLease,
+    CredentialRecord,
     JournalRecord,
     NodeRecord,
     ReceiptRecord,
@@ -167,6 +168,15 @@ def summary_row(record: SummaryRecord) -> Row:
 
 def summary_record(row: Mapping[str, Any]) -> SummaryRecord:
     return SummaryRecord.model_validate({**row, "topics": loads(row["topics"])})
+
+
+def credential_row(record: CredentialRecord) -> Row:
+    texts = {"name": _plain(record.name), "created_by": _plain(record.created_by)}
+    return {**record.__dict__, "kind": record.kind.value, **texts}
+
+
+def credential_record(row: Mapping[str, Any]) -> CredentialRecord:
+    return CredentialRecord.model_validate(dict(row))
 
 
 @dataclass(slots=True)

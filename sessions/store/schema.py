@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0102"
+HEAD: Final = "0103"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -226,6 +226,24 @@ snapshot: Final = Table(
     _integer("epoch"),
     Column("data", LargeBinary, nullable=False),
 )
+
+credential: Final = Table(
+    "credential",
+    metadata,
+    _name("digest", primary=True),
+    _name("id"),
+    _name("kind"),
+    _text("name"),
+    _text("principal", null=True),
+    _text("rights"),
+    _text("session_id", null=True),
+    _text("link", null=True),
+    _text("created_by", null=True),
+    _time("created_at"),
+    _time("expires_at"),
+    _time("used_at", null=True),
+)
+"""Codes, links and logins of the console. There are few rows, so the primary key is their only index."""
 
 OF_A_SESSION: Final = (binding, state, journal, snapshot, tally, receipt, summary)
 """The tables whose rows are deleted with their session."""

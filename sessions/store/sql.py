@@ -17,6 +17,7 @@ from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
 from ..records import (
     BindingRecord,
+    CredentialRecord,
     HistoryFilter,
     JournalCounts,
     JournalRecord,
@@ -28,7 +29,15 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from . import journal_queries, ownership, queries, rows, session_queries, tool_receipts
+from . import (
+    credentials,
+    journal_queries,
+    ownership,
+    queries,
+    rows,
+    session_queries,
+    tool_receipts,
+)
 from .base import ClaimedSession, JournalLimits, Write
 from .batch import WriteFunction, not_storable
 from .creation import NewSession
@@ -377,6 +386,44 @@ class SQLStore:
 
     async def purge(self, session_id: str) -> bool:
         return bool(await self._submit(partial(ownership.purge, session_id=session_id)))
+
+    async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
+        row = rows.credential_row(record)
+        await self._submit(partial(credentials.add, row=row, most=most))
+
+    async def credential(self, digest: str) -> CredentialRecord | None:
+        return await self._read(partial(credentials.credential, digest=digest))
+
+    async def exchange_credential(
+        self, digest: str, login: CredentialRecord, *, most: int
+    ) -> CredentialRecord | None:
+        # A guess costs no write.
+        if await self.credential(digest) is None:
+            return None
+        operation = partial(
+            credentials.exchange, digest=digest, login=rows.credential_row(login), most=most
+        )
+        return cast("CredentialRecord | None", await self._submit(operation))
+
+    async def open_credentials(self, digests: Sequence[str]) -> set[str]:
+        return await self._read(partial(credentials.open_digests, digests=digests))
+
+    async def links(self, session_id: str, now: float) -> list[CredentialRecord]:
+        return await self._read(partial(credentials.links, session_id=session_id, now=now))
+
+    async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
+        operation = partial(credentials.delete_link, session_id=session_id, link=link)
+        return cast("CredentialRecord | None", await self._submit(operation))
+
+    async def delete_login(self, digest: str) -> None:
+        await self._submit(partial(credentials.delete_login, digest=digest))
+
+    async def delete_logins(self, principal: str | None, link: str | None) -> None:
+        await self._submit(partial(credentials.delete_logins, principal=principal, link=link))
+
+    async def delete_expired_credentials(self, now: float) -> None:
+        if await self._read(partial(credentials.has_expired, now=now)):
+            await self._submit(partial(credentials.delete_expired, now=now))
 
     async def check(self) -> list[str]:
         try:

@@ -83,7 +83,10 @@ class Expiry:
             await self._pausing.pause(session, Event.IDLE_TIMED_OUT, cause="idle_timeout")
 
     async def sweep(self) -> None:
-        """Close and purge due sessions that only the store knows (T10, T17, T19), and schedule the next sweep."""
+        """Close and purge due sessions that only the store knows (T10, T17, T19), and schedule the next sweep.
+
+        Expired credentials of the console are deleted too.
+        """
         now = self._core.clock.now()
         due_at: float | None = None
         try:
@@ -91,6 +94,7 @@ class Expiry:
             if self._core.node.is_sweeper():
                 for record in await self._core.store.due(now):
                     await self._sweep_one(record, now)
+                await self._core.store.delete_expired_credentials(now)
                 due_at = await self._core.store.next_due()
         except (StoreUnavailable, OSError) as error:
             logger.error("the sweep failed: %s", error)
