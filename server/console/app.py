@@ -6,7 +6,6 @@ import getpass
 import hmac
 import json
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -57,10 +56,10 @@ logger = logging.getLogger("statehold.server")
 
 
 class Console:
-    """The console over one gateway. It lives as long as the process, and so do its logins.
+    """The console over one gateway. It lives as long as the process.
 
-    `tokens` are those with which a person can log in; without any, only codes are accepted. `clock` returns seconds that
-    only rise.
+    `tokens` are those with which a person can log in; without any, only codes are accepted. `clock` returns seconds since
+    1970.
     """
 
     def __init__(
@@ -68,25 +67,25 @@ class Console:
         gateway: Gateway,
         tokens: StaticTokens | None = None,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        self.logins = Logins(clock=clock)
-        config = gateway.config
+        config, registry = gateway.config, gateway.registry
+        machine_user = ConsoleUser(f"{_user_name()} at the console")
+        self.logins = Logins(gateway.store, registry, machine_user, clock=clock)
         self._origins = {origin.lower() for origin in config.server.allowed_origins}
         data = None if config.ephemeral else config.data
-        run = ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
+        run = ControlHandler(registry, gateway.store, gateway.describe_services, data=data)
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
-        machine_user = ConsoleUser(f"{_user_name()} at the console")
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
-                *(self.logins, tokens, machine_user, backoff or Backoff()), list(config.browsers())
+                self.logins, tokens, backoff or Backoff(), list(config.browsers())
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
             **SessionActions(sessions, calls).handlers(),
-            **ScreenHandlers(gateway.registry.controls, sessions, self.logins).handlers(),
+            **ScreenHandlers(registry.controls, sessions, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins).handlers(),
             **ServerDocuments(gateway).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
@@ -127,7 +126,7 @@ class Console:
         """
         if route.method != "GET":
             self._check_origin(request)
-        login = self.logins.find(request.cookies.get(COOKIE, ""))
+        login = await self.logins.find(request.cookies.get(COOKIE, ""))
         if route.audience == "anyone":
             user = ANYONE if login is None else login.user
         else:

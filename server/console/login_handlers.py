@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,7 +16,7 @@ from ..auth.wrong_tokens import Backoff
 from .calls import ApiCall, Handler
 from .errors import ApiError, json_response
 from .logins import ConsoleUser, Login, Logins
-from .requests import LoginBody
+from .requests import LoginBody, LogoutBody
 
 logger = logging.getLogger("statehold.server")
 
@@ -26,22 +25,17 @@ COOKIE: Final = "__Host-statehold"
 
 
 class LoginHandlers:
-    """The handlers of logins of one process. `machine_user` is the user of codes that `statehold console` shows.
-
-    `browsers` are the services that have a live picture.
-    """
+    """The handlers of logins of one process. `browsers` are the services that have a live picture."""
 
     def __init__(
         self,
         logins: Logins,
         tokens: StaticTokens | None,
-        machine_user: ConsoleUser,
         backoff: Backoff,
         browsers: Sequence[str] = (),
     ) -> None:
         self._logins = logins
         self._tokens = tokens
-        self._machine_user = machine_user
         self._backoff = backoff
         self._browsers = list(browsers)
 
@@ -53,7 +47,7 @@ class LoginHandlers:
         assert isinstance(body, LoginBody)
         if (body.code is None) == (body.token is None):
             raise InvalidArgument("body: give either code or token.")
-        opened = self._open(body)
+        opened = await self._open(body)
         if opened is None:
             client = call.request.client
             await self._backoff.fail(client.host if client else "")
@@ -76,17 +70,22 @@ class LoginHandlers:
         )
         return response
 
-    def _open(self, body: LoginBody) -> tuple[str, Login] | None:
+    async def _open(self, body: LoginBody) -> tuple[str, Login] | None:
         if body.code is not None:
-            return self._logins.exchange(body.code, self._machine_user)
+            return await self._logins.exchange(body.code)
         principal = None if self._tokens is None else self._tokens.principal(body.token or "")
         if principal is None:
             return None
         user = ConsoleUser(f"{principal.subject} at the console", principal)
-        return self._logins.open(user)
+        return await self._logins.open(user)
 
     async def _logout(self, call: ApiCall) -> Response:
-        self._logins.end(call.require_login())
+        body, login = call.body, call.require_login()
+        assert isinstance(body, LogoutBody)
+        await self._logins.end(login)
+        if body.everywhere:
+            await self._logins.end_all(login.user)
+            logger.info("console: %s logged out everywhere", login.user.name)
         response = json_response({})
         response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
         return response
@@ -96,7 +95,6 @@ class LoginHandlers:
 
     def _describe(self, login: Login) -> JSON:
         user = login.user
-        remaining = login.expires_at - self._logins.clock()
         return {
             "csrf": login.csrf,
             "name": user.name,
@@ -105,7 +103,7 @@ class LoginHandlers:
             "is_operator": user.is_operator,
             "session_id": user.session_id,
             "browsers": self._browsers,
-            "expires_at": timestamp(time.time() + remaining),
+            "expires_at": timestamp(login.expires_at),
         }
 
 

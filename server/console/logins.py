@@ -1,21 +1,26 @@
 """The logins of the console: one-time codes, the cookies that they are exchanged for, and links for other people.
 
-All of them live in the memory of this process, and end with it. Another worker or node needs a login of its own. Of codes
-and cookies only the SHA-256 is kept.
+The store holds them, so they outlive the process and count at every worker and node of the store. It has the SHA-256 of
+each secret only.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import hmac
 import secrets
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, cast
 
 import anyio
 
-from ...sessions.records import Principal, SessionRecord
+from ...sessions.errors import StoreUnavailable
+from ...sessions.records import CredentialKind, CredentialRecord, Principal, SessionRecord
+from ...sessions.registry import Registry
+from ...sessions.store.base import Store
 
 Rights = Literal["view", "control"]
 
@@ -28,8 +33,12 @@ CODE_BYTES: Final = 16
 COOKIE_BYTES: Final = 32
 MOST: Final = 1000
 """Logins, codes and links of each kind at once; beyond them the oldest ends."""
-
-V = TypeVar("V")
+CHECK_SECONDS: Final = 0.5
+"""Seconds between two looks at the store for the logins in use, and so the time until an open stream ends."""
+FRESH_SECONDS: Final = 1.0
+"""Seconds for which a request trusts the last look."""
+SEEN_SECONDS: Final = 60.0
+"""Seconds after its last request for which a login is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,8 @@ class ConsoleUser:
     rights: Rights = "control"
     session_id: str | None = None
     """The one session that exists for the user of a link."""
+    link: str | None = None
+    """The id of the link by which a guest came."""
 
     @property
     def is_guest(self) -> bool:
@@ -66,125 +77,226 @@ class ConsoleUser:
 
 @dataclass(eq=False, slots=True)
 class Login:
-    """A login until it ends: by its time, by a logout, or by the revocation of its link."""
+    """A login as this process knows it, until it ends: by its time, by a logout, or by the revocation of its link."""
 
+    id: str
     user: ConsoleUser
     csrf: str
     expires_at: float
-    digest: bytes
+    digest: str
+    checked_at: float
+    """When the store was last seen to have it."""
+    seen_at: float
+    """When its last request came."""
+    streams: int = 0
+    """Its open streams in this process."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set when it ends before its time."""
 
-
-@dataclass(eq=False, slots=True)
-class SessionLink:
-    """A link for another person to one session. Its code can be used once."""
-
-    id: str
-    session_id: str
-    rights: Rights
-    created_by: str
-    expires_at: float
-    code: bytes
-    login: Login | None = None
-    """The login that the code was exchanged for."""
+    @contextmanager
+    def stream(self) -> Generator[None]:
+        """Count a stream that is open during the block."""
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
 
 
 class Logins:
-    """The codes, logins and links of one process. `clock` returns seconds that only rise."""
+    """The codes, logins and links of a store, as one process uses them.
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self._codes: dict[bytes, float] = {}
-        self._logins: dict[bytes, Login] = {}
-        self._links: dict[str, SessionLink] = {}
+    `machine_user` is the user of codes that `statehold console` shows. `clock` returns seconds since 1970. While logins
+    are in use here, one task looks at the store for all of them.
+    """
 
-    def mint_code(self) -> str:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        machine_user: ConsoleUser,
+        *,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.clock = clock or registry.core.clock.now
+        self._store = store
+        self._registry = registry
+        self._machine_user = machine_user
+        self._known: dict[str, Login] = {}
+        """The logins that were in use lately, by their digests."""
+        self._is_watching = False
+
+    async def mint_code(self) -> str:
         """Return a new one-time code for the user of this machine."""
-        code = secrets.token_urlsafe(CODE_BYTES)
-        _insert(self._codes, _digest(code), self.clock() + CODE_SECONDS)
+        code, now = secrets.token_urlsafe(CODE_BYTES), self.clock()
+        record = self._record(
+            CredentialKind.CODE, _digest(code), now, now + CODE_SECONDS, self._machine_user
+        )
+        await self._store.add_credential(record, most=MOST)
         return code
 
-    def exchange(self, code: str, machine_user: ConsoleUser) -> tuple[str, Login] | None:
+    async def exchange(self, code: str) -> tuple[str, Login] | None:
         """Return the cookie and the login of a code, None if it is unknown, used or expired. The code ends with it."""
-        digest, now = _digest(code), self.clock()
-        expires_at = self._codes.pop(digest, None)
-        if expires_at is not None:
-            return self.open(machine_user) if now < expires_at else None
-        link = next((link for link in self._links.values() if link.code == digest), None)
-        if link is None or link.login is not None or now >= link.expires_at:
-            return None
-        user = ConsoleUser(
-            f"a guest of {link.created_by}", rights=link.rights, session_id=link.session_id
+        cookie = secrets.token_urlsafe(COOKIE_BYTES)
+        login = await self._store.exchange_credential(
+            _digest(code), self._login_record(cookie, self._machine_user), most=MOST
         )
-        cookie, link.login = self.open(user, expires_at=link.expires_at)
-        return cookie, link.login
+        return None if login is None else (cookie, self._keep(login, cookie))
 
-    def open(self, user: ConsoleUser, *, expires_at: float | None = None) -> tuple[str, Login]:
+    async def open(self, user: ConsoleUser) -> tuple[str, Login]:
         """Open a login, and return its cookie with it."""
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
-        if expires_at is None:
-            expires_at = self.clock() + LOGIN_SECONDS
-        login = Login(user, secrets.token_urlsafe(CODE_BYTES), expires_at, _digest(cookie))
-        oldest = _insert(self._logins, login.digest, login)
-        if oldest is not None:
-            oldest.ended.set()
-        return cookie, login
+        record = self._login_record(cookie, user)
+        await self._store.add_credential(record, most=MOST)
+        return cookie, self._keep(record, cookie)
 
-    def find(self, cookie: str) -> Login | None:
+    async def find(self, cookie: str) -> Login | None:
         """Return the login of a cookie, None if there is none or it has ended."""
-        login = self._logins.get(_digest(cookie))
-        if login is not None and self.clock() >= login.expires_at:
-            self.end(login)
+        if not cookie:
             return None
+        digest = _digest(cookie)
+        login, now = self._known.get(digest), self.clock()
+        if login is None or now - login.checked_at >= FRESH_SECONDS:
+            record = await self._store.credential(digest)
+            if record is None or record.kind is not CredentialKind.LOGIN:
+                self._forget(digest)
+                return None
+            login = self._keep(record, cookie)
+            login.checked_at = now
+        if now >= login.expires_at:
+            self._forget(digest)
+            return None
+        login.seen_at = now
+        self._watch()
         return login
 
-    def end(self, login: Login) -> None:
+    async def end(self, login: Login) -> None:
         """End a login and its open streams at once. A second call has no effect."""
-        self._logins.pop(login.digest, None)
-        login.ended.set()
+        await self._store.delete_login(login.digest)
+        self._forget(login.digest)
 
-    def create_link(
+    async def end_all(self, user: ConsoleUser) -> None:
+        """End all logins of a user, wherever they are in use."""
+        await self._store.delete_logins(user.owner, user.link)
+        for login in list(self._known.values()):
+            if (login.user.owner, login.user.link) == (user.owner, user.link):
+                self._forget(login.digest)
+
+    async def create_link(
         self, session_id: str, rights: Rights, seconds: float, created_by: str
-    ) -> tuple[SessionLink, str]:
+    ) -> tuple[CredentialRecord, str]:
         """Return a new link to a session, and its code."""
-        code = secrets.token_urlsafe(CODE_BYTES)
-        expires_at = self.clock() + min(seconds, LINK_SECONDS)
-        link_id = secrets.token_hex(8)
-        link = SessionLink(link_id, session_id, rights, created_by, expires_at, _digest(code))
-        oldest = _insert(self._links, link.id, link)
-        if oldest is not None and oldest.login is not None:
-            self.end(oldest.login)
+        code, now = secrets.token_urlsafe(CODE_BYTES), self.clock()
+        guest = ConsoleUser(f"a guest of {created_by}", rights=rights, session_id=session_id)
+        expires_at = now + min(seconds, LINK_SECONDS)
+        record = self._record(CredentialKind.LINK, _digest(code), now, expires_at, guest)
+        link = record.model_copy(update={"created_by": created_by})
+        await self._store.add_credential(link, most=MOST)
         return link, code
 
-    def links(self, session_id: str) -> list[SessionLink]:
+    async def links(self, session_id: str) -> list[CredentialRecord]:
         """Return the links to a session that have not expired."""
+        return await self._store.links(session_id, self.clock())
+
+    async def revoke(self, session_id: str, link: str) -> CredentialRecord | None:
+        """End a link and its login at once. Return the link, None if the session has none with this id."""
+        record = await self._store.delete_link(session_id, link)
+        for login in list(self._known.values()):
+            if record is not None and login.user.link == link:
+                self._forget(login.digest)
+        return record
+
+    def is_in_use(self) -> bool:
+        """Whether a page of the console is open: a login has an open stream here, or sent a request in the last minute."""
         now = self.clock()
-        for link in [link for link in self._links.values() if link.expires_at <= now]:
-            del self._links[link.id]
-        return [link for link in self._links.values() if link.session_id == session_id]
+        return any(_is_in_use(login, now) for login in self._known.values())
 
-    def revoke(self, session_id: str, link_id: str) -> bool:
-        """End a link and its login at once. Return False if the session has no such link."""
-        link = self._links.get(link_id)
-        if link is None or link.session_id != session_id:
-            return False
-        del self._links[link_id]
-        if link.login is not None:
-            self.end(link.login)
-        return True
+    def _login_record(self, cookie: str, user: ConsoleUser) -> CredentialRecord:
+        now = self.clock()
+        return self._record(CredentialKind.LOGIN, _digest(cookie), now, now + LOGIN_SECONDS, user)
+
+    def _record(
+        self, kind: CredentialKind, digest: str, now: float, expires_at: float, user: ConsoleUser
+    ) -> CredentialRecord:
+        return CredentialRecord(
+            id=secrets.token_hex(8),
+            kind=kind,
+            digest=digest,
+            name=user.name,
+            principal=user.owner,
+            rights=user.rights,
+            session_id=user.session_id,
+            link=user.link,
+            created_at=now,
+            expires_at=expires_at,
+        )
+
+    def _keep(self, record: CredentialRecord, cookie: str) -> Login:
+        """Return the login of a record, the one that is known already if there is one."""
+        login = self._known.get(record.digest)
+        if login is None:
+            now = self.clock()
+            user, csrf = _user_of(record), _csrf_token(cookie)
+            login = Login(record.id, user, csrf, record.expires_at, record.digest, now, now)
+            self._known[record.digest] = login
+            self._watch()
+        return login
+
+    def _forget(self, digest: str) -> None:
+        login = self._known.pop(digest, None)
+        if login is not None:
+            login.ended.set()
+
+    def _watch(self) -> None:
+        if not self._is_watching and self._registry.is_open:
+            self._is_watching = True
+            self._registry.spawn(self._look_while_in_use)
+
+    async def _look_while_in_use(self) -> None:
+        try:
+            while self._known:
+                await anyio.sleep(CHECK_SECONDS)
+                # The next look may find the store again.
+                with suppress(StoreUnavailable):
+                    await self._look()
+        finally:
+            self._is_watching = False
+
+    async def _look(self) -> None:
+        """End the logins that another process ended, and forget those that are not in use any more."""
+        now = self.clock()
+        for login in list(self._known.values()):
+            if not _is_in_use(login, now):
+                self._forget(login.digest)
+        logins = list(self._known.values())
+        if not logins:
+            return
+        found = await self._store.open_credentials([login.digest for login in logins])
+        for login in logins:
+            if login.digest in found:
+                login.checked_at = now
+            else:
+                self._forget(login.digest)
 
 
-def _digest(secret: str) -> bytes:
-    return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+def _is_in_use(login: Login, now: float) -> bool:
+    return login.streams > 0 or now - login.seen_at < SEEN_SECONDS
 
 
-def _insert(values: dict[bytes, V] | dict[str, V], key: bytes | str, value: V) -> V | None:
-    """Add a value. Return the oldest one if it had to go for it."""
-    kept: dict[bytes | str, V] = values  # pyright: ignore[reportAssignmentType]
-    oldest = kept.pop(next(iter(kept))) if len(kept) >= MOST else None
-    kept[key] = value
-    return oldest
+def _user_of(record: CredentialRecord) -> ConsoleUser:
+    principal = None if record.principal is None else Principal.of_key(record.principal)
+    rights = cast("Rights", record.rights)
+    return ConsoleUser(record.name, principal, rights, record.session_id, record.link)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def _csrf_token(cookie: str) -> str:
+    """Return the token that only a page can send which read it with this cookie."""
+    token = hmac.digest(cookie.encode(errors="surrogatepass"), b"statehold csrf", "sha256")
+    return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
 __all__ = [
@@ -195,5 +307,4 @@ __all__ = [
     "Login",
     "Logins",
     "Rights",
-    "SessionLink",
 ]

@@ -24,6 +24,10 @@ class LoginBody(ApiModel):
     ] = None
 
 
+class LogoutBody(ApiModel):
+    everywhere: Annotated[bool, Field(description="End all logins of the same user")] = False
+
+
 class NoBody(ApiModel):
     """No members."""
 

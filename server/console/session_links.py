@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from starlette.responses import Response
 
 from ...sessions.json_codec import JSON
+from ...sessions.records import CredentialRecord
 from ...sessions.views import timestamp
 from .calls import ApiCall, Handler
 from .errors import json_response, not_found
-from .logins import Logins, SessionLink
+from .logins import Logins
 from .requests import LinkBody
 from .session_documents import ConsoleSessions
 
@@ -34,37 +34,37 @@ class LinkHandlers:
 
     async def _list(self, call: ApiCall) -> Response:
         record = await self._sessions.find(call.user, call.session_id)
-        links = self._logins.links(record.id)
-        return json_response({"links": [self._describe(link) for link in links]})
+        links = await self._logins.links(record.id)
+        return json_response({"links": [_describe(link) for link in links]})
 
     async def _create(self, call: ApiCall) -> Response:
         body = call.body
         assert isinstance(body, LinkBody)
         record = await self._sessions.find(call.user, call.session_id)
-        link, code = self._logins.create_link(record.id, body.rights, body.seconds, call.user.name)
+        link, code = await self._logins.create_link(
+            record.id, body.rights, body.seconds, call.user.name
+        )
         logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
         # The code is in the fragment of the address, which no log gets.
-        return json_response(
-            {**self._describe(link), "code": code, "path": f"/console#code={code}"}
-        )
+        return json_response({**_describe(link), "code": code, "path": f"/console#code={code}"})
 
     async def _revoke(self, call: ApiCall) -> Response:
         record = await self._sessions.find(call.user, call.session_id)
-        if not self._logins.revoke(record.id, call.parameter("link_id")):
+        if await self._logins.revoke(record.id, call.parameter("link_id")) is None:
             raise not_found()
         logger.info("console: %s revoked a link to %s", call.user.name, record.id)
         return json_response({})
 
-    def _describe(self, link: SessionLink) -> JSON:
-        remaining = link.expires_at - self._logins.clock()
-        return {
-            "id": link.id,
-            "session_id": link.session_id,
-            "rights": link.rights,
-            "created_by": link.created_by,
-            "expires_at": timestamp(time.time() + remaining),
-            "used": link.login is not None,
-        }
+
+def _describe(link: CredentialRecord) -> JSON:
+    return {
+        "id": link.id,
+        "session_id": link.session_id,
+        "rights": link.rights,
+        "created_by": link.created_by,
+        "expires_at": timestamp(link.expires_at),
+        "used": link.used_at is not None,
+    }
 
 
 __all__ = ["LinkHandlers"]

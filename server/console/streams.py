@@ -36,11 +36,12 @@ class LoginStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
-            tasks.start_soon(self._cancel_when_ended, tasks.cancel_scope)
-            await self.send_parts(send_part)
-            tasks.cancel_scope.cancel()
+        with self._login.stream():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
+                tasks.start_soon(self._cancel_when_ended, tasks.cancel_scope)
+                await self.send_parts(send_part)
+                tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _cancel_when_ended(self, scope: anyio.CancelScope) -> None:

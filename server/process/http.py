@@ -124,8 +124,7 @@ async def _serve_on(
     console = Console(gateway, tokens)
     application = HttpApplication(gateway, mcp_server, tokens, console.routes())
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
-    # Workers share their port, and each knows its own logins only.
-    port = ConsolePort(console, gateway, None if config.server.workers > 1 else listener)
+    port = ConsolePort(console, gateway, listener)
     verbs = {CONSOLE: ConsoleVerb(console.logins, port.url)}
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
         clients = clients_of(config.http)

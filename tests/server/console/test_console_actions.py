@@ -104,7 +104,6 @@ async def test_control_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
             async with operator(data) as person:
                 epoch = (await person.act(session, "take"))["epoch"]
                 before = (await person.get(f"/sessions/{session}"))["control"]
-                cookie, csrf = person.cookie, person.csrf
             first.process.send_signal(signal.SIGKILL)
             first.process.wait(10)
     with serving(config, data) as second:
@@ -112,10 +111,6 @@ async def test_control_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
             Way("http", "modern", config, data, url=second.url).connect() as agent,
             operator(data) as person,
         ):
-            new, person.cookie = person.cookie, cookie
-            assert (await person.refused("GET", "/me"))["status"] == 401
-            assert csrf != person.csrf
-            person.cookie = new
             after = (await person.get(f"/sessions/{session}"))["control"]
             assert (after["driver"], after["holder"]) == ("human", before["holder"])
             assert (after["epoch"], after["since"]) == (epoch, before["since"])

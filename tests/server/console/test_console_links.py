@@ -115,7 +115,7 @@ async def test_a_stream_without_events_sends_comments_and_ends_with_its_login(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = Console(gateway)
-    cookie, login = console.logins.open(ConsoleUser("eve"))
+    cookie, login = await console.logins.open(ConsoleUser("eve"))
     headers = [("cookie", f"{COOKIE}={cookie}")]
     request = AsgiRequest(b"", headers, method="GET", path=f"{API}/events")
 
@@ -128,5 +128,5 @@ async def test_a_stream_without_events_sends_comments_and_ends_with_its_login(
         await until(lambda: comments() == [b": open\n\n"])
         await LoopClock(monkeypatch).by(COMMENT_SECONDS)
         await until(lambda: len(comments()) == 2)
-        console.logins.end(login)
+        await console.logins.end(login)
     assert request.messages[-1] == {"type": "http.response.body", "body": b"", "more_body": False}

@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio.to_thread
 import httpx2
 import pytest
-from support.console_client import console_address, operator
-from support.gateway_process import opened_session, service, serving, toml
+from support.console_client import console_address, console_client, operator
+from support.gateway_process import Way, opened_session, service, serving, toml
 from support.shared_clients import SharedClients
+from support.waiting import until
 
 
 async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path) -> None:
@@ -46,14 +47,21 @@ async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path)
         clients.stop()
 
 
-async def test_each_of_several_workers_has_a_port_of_its_own(tmp_path: Path) -> None:
+async def test_a_login_counts_at_each_of_several_workers(tmp_path: Path) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     config.write_text(toml({"services": {"quick": service("asking")}}))
     with serving(config, data, "--workers", "2", as_installed=True) as running:
-        async with operator(data) as person:
-            assert console_address(data).partition("/console")[0] != running.url
-            for _ in range(8):
+        way = Way("http", "modern", config, data, url=running.url)
+        async with way.connect() as agent, operator(data, running.url) as person:
+            await opened_session(agent)
+            answered: set[int] = set()
+
+            async def has_reached_both() -> bool:
                 # Over a new connection each, as those that the system spreads over the workers.
-                async with operator(data) as other:
-                    await other.get("/me")
-            await person.get("/sessions")
+                async with console_client(running.url) as other:
+                    other.cookie = person.cookie
+                    assert (await other.get("/me"))["csrf"] == person.csrf
+                    answered.add((await other.get("/usage"))["here"]["owned"])
+                return answered == {0, 1}
+
+            await until(has_reached_both)
