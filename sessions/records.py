@@ -89,6 +89,8 @@ class ControlEnd(StrEnum):
     COULD_NOT = "could_not"
     EXPIRED = "expired"
     """Nobody renewed it, or nobody came."""
+    REVOKED = "revoked"
+    """The link by which the person came was revoked."""
 
 
 class ControlLease(Record):
@@ -102,6 +104,10 @@ class ControlLease(Record):
     """Rises by one whenever a person takes control. It fences the input of an earlier holder."""
     holder: str | None = None
     """The person who drives, in words."""
+    user: str | None = None
+    """Identifies the person over several logins; None for a person at a window."""
+    login: str | None = None
+    """The id of the login that has control. Input of another one is refused."""
     reason: str | None = None
     """Why the agent asks for a person, in its words."""
     since: float = 0.0
@@ -222,7 +228,7 @@ class JournalKind(StrEnum):
     RUN = "run"
     """A run: a group of calls, messages and changes of the state."""
     CONTROL = "control"
-    """A request for a person, or a change of who drives."""
+    """A request for a person, a change of who drives, or a link for a guest."""
     COMPACTED = "compacted"
     """Replaces the oldest entries, which were deleted, by counts of them."""
 
@@ -233,7 +239,8 @@ class JournalRecord(Record):
     A call has `tool`, `service`, `status` (`ok`, `error`, `cancelled`, or the code of a SessionError), times, generation,
     request and result; one with an operation id is `started` until it ends. A transition has `tool=None`, its table code
     and cause in `request`. A message has `role` and its content in `request`. A change of control has the lease in
-    `request`. A run is `running`, and its entry is written again when it ends. Sizes are capped by the writer.
+    `request`, the entry of a link its person and its rights. A run is `running`, and its entry is written again when it
+    ends. Sizes are capped by the writer.
     """
 
     session_id: str

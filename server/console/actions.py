@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from starlette.responses import Response
 
@@ -12,6 +13,9 @@ from .owner_calls import OwnerCalls
 from .requests import tool_arguments
 from .routes import ACTIONS, SessionAction
 from .session_documents import ConsoleSessions
+
+_OF_A_PERSON: Final = ("take", "renew", "give-back")
+"""The actions on control, which belongs to one login."""
 
 
 class SessionActions:
@@ -27,8 +31,12 @@ class SessionActions:
     async def _act(self, action: SessionAction, call: ApiCall) -> Response:
         record = await self._sessions.find(call.user, call.session_id)
         arguments = tool_arguments(call.body)
+        if action.name in _OF_A_PERSON:
+            arguments |= {"user": call.user.key, "login": call.require_login().id}
         if action.name == "take":
             arguments["holder"] = call.user.name
+        elif action.name == "give-back":
+            arguments["by_operator"] = call.user.is_operator
         if arguments.get("secrets") and not call.user.is_operator:
             raise not_allowed("Only the user of the machine may export what is secret.")
         return json_response(await self._calls.call(record, action.tool, **arguments))

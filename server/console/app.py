@@ -37,7 +37,7 @@ from .routes import PREFIX, ROUTES, ApiRoute
 from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
-from .session_links import LinkHandlers
+from .session_links import LinkHandlers, LinkJournal
 from .state_documents import StateDocuments
 
 BODY_BYTES: Final = 1 << 20
@@ -78,15 +78,16 @@ class Console:
         run = ControlHandler(registry, gateway.store, gateway.describe_services, data=data)
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
+        links = LinkJournal(sessions, calls)
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
-                self.logins, tokens, backoff or Backoff(), list(config.browsers())
+                self.logins, tokens, backoff or Backoff(), links, list(config.browsers())
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
             **SessionActions(sessions, calls).handlers(),
             **ScreenHandlers(registry.controls, sessions, self.logins).handlers(),
-            **LinkHandlers(sessions, self.logins).handlers(),
+            **LinkHandlers(sessions, self.logins, links).handlers(),
             **ServerDocuments(gateway).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
         }

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+import anyio
 from starlette.responses import Response
 
 from ...sessions.errors import InvalidArgument
@@ -17,6 +18,7 @@ from .calls import ApiCall, Handler
 from .errors import ApiError, json_response
 from .logins import ConsoleUser, Login, Logins
 from .requests import LoginBody, LogoutBody
+from .session_links import LinkJournal
 
 logger = logging.getLogger("statehold.server")
 
@@ -32,11 +34,13 @@ class LoginHandlers:
         logins: Logins,
         tokens: StaticTokens | None,
         backoff: Backoff,
+        links: LinkJournal,
         browsers: Sequence[str] = (),
     ) -> None:
         self._logins = logins
         self._tokens = tokens
         self._backoff = backoff
+        self._links = links
         self._browsers = list(browsers)
 
     def handlers(self) -> dict[str, Handler]:
@@ -57,6 +61,12 @@ class LoginHandlers:
                 "Run `statehold console` again, or check the token.",
             )
         cookie, login = opened
+        try:
+            await self._links.note_opened(login)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._logins.end(login)
+            raise
         logger.info("console: %s logged in", login.user.name)
         response = json_response(self._describe(login))
         response.set_cookie(

@@ -56,6 +56,13 @@ class ConsoleUser:
     """The id of the link by which a guest came."""
 
     @property
+    def key(self) -> str:
+        """Identifies the person over several logins: the user of this machine, a principal, or the guest of a link."""
+        if self.link is not None:
+            return guest_key(self.link)
+        return "machine" if self.owner is None else f"principal {self.owner}"
+
+    @property
     def is_guest(self) -> bool:
         """Whether the user came by a link."""
         return self.session_id is not None
@@ -279,6 +286,11 @@ class Logins:
                 self._forget(login.digest)
 
 
+def guest_key(link: str) -> str:
+    """Return the key of the guest of a link."""
+    return f"link {link}"
+
+
 def _is_in_use(login: Login, now: float) -> bool:
     return login.streams > 0 or now - login.seen_at < SEEN_SECONDS
 
@@ -307,4 +319,5 @@ __all__ = [
     "Login",
     "Logins",
     "Rights",
+    "guest_key",
 ]

@@ -83,7 +83,8 @@ class ScreenHandlers:
             location = ".".join(map(str, first["loc"]))
             raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
         owner = Principal.of_key(session.record.owner)
-        grant = await self._controls.grant(owner, session.id, batch.epoch)
+        login = call.require_login().id
+        grant = await self._controls.grant(owner, session.id, batch.epoch, login=login)
         outcome = await connection.human_control.send(batch, grant)
         return json_response({"copied": outcome.copied, "refusals": list(outcome.refusals)})
 

@@ -3,27 +3,67 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
+import anyio
 from starlette.responses import Response
 
+from ...sessions.errors import SessionError
+from ...sessions.journal.entries import LinkEvent
 from ...sessions.json_codec import JSON
-from ...sessions.records import CredentialRecord
+from ...sessions.records import CredentialRecord, SessionRecord
 from ...sessions.views import timestamp
+from ..sockets.request import Refused
 from .calls import ApiCall, Handler
 from .errors import json_response, not_found
-from .logins import Logins
+from .logins import Login, Logins, guest_key
+from .owner_calls import OwnerCalls
 from .requests import LinkBody
 from .session_documents import ConsoleSessions
 
+NAME: Final = 200
+"""Characters of the name of a person in an entry."""
+
 logger = logging.getLogger("statehold.server")
+
+
+class LinkJournal:
+    """The links in the journals of the sessions that they lead to. The node that owns a session writes its journal."""
+
+    def __init__(self, sessions: ConsoleSessions, calls: OwnerCalls) -> None:
+        self._sessions = sessions
+        self._calls = calls
+
+    async def note_opened(self, login: Login) -> None:
+        """Note that a guest opened the link of a login. Does nothing for a login without a link.
+
+        Raises:
+            SessionError, Refused: the journal could not be written.
+        """
+        user = login.user
+        if user.session_id is not None and user.link is not None:
+            record = await self._sessions.find(user, user.session_id)
+            await self.note(record, "opened", user.name, user.rights, user.link)
+
+    async def note(
+        self, record: SessionRecord, event: LinkEvent, by: str, rights: str, link: str
+    ) -> None:
+        """Note an event of a link. The control of its guest ends with `revoked`.
+
+        Raises:
+            SessionError, Refused: the journal could not be written.
+        """
+        members = {"event": event, "by": by[:NAME], "rights": rights, "guest": guest_key(link)}
+        await self._calls.call(record, "operator_note_link", **members)
 
 
 class LinkHandlers:
     """The handlers of links. The links of a session are those of all its users."""
 
-    def __init__(self, sessions: ConsoleSessions, logins: Logins) -> None:
+    def __init__(self, sessions: ConsoleSessions, logins: Logins, journal: LinkJournal) -> None:
         self._sessions = sessions
         self._logins = logins
+        self._journal = journal
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -44,15 +84,26 @@ class LinkHandlers:
         link, code = await self._logins.create_link(
             record.id, body.rights, body.seconds, call.user.name
         )
+        try:
+            await self._journal.note(record, "created", call.user.name, link.rights, link.id)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._logins.revoke(record.id, link.id)
+            raise
         logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
         # The code is in the fragment of the address, which no log gets.
         return json_response({**_describe(link), "code": code, "path": f"/console#code={code}"})
 
     async def _revoke(self, call: ApiCall) -> Response:
         record = await self._sessions.find(call.user, call.session_id)
-        if await self._logins.revoke(record.id, call.parameter("link_id")) is None:
+        link = await self._logins.revoke(record.id, call.parameter("link_id"))
+        if link is None:
             raise not_found()
         logger.info("console: %s revoked a link to %s", call.user.name, record.id)
+        try:
+            await self._journal.note(record, "revoked", call.user.name, link.rights, link.id)
+        except (SessionError, Refused) as error:
+            logger.warning("console: the journal of %s has no such entry: %s", record.id, error)
         return json_response({})
 
 

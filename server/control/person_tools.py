@@ -7,25 +7,49 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ...sessions.journal.entries import LinkEvent
 from ...sessions.records import ControlEnd
 from ...sessions.registry import Registry
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import SessionArguments
 
 
-class TakeArguments(SessionArguments):
+class PersonArguments(SessionArguments):
+    user: str | None = None
+    """Identifies the person over several logins."""
+    login: str | None = None
+    """The id of the login."""
+
+
+class TakeArguments(PersonArguments):
     holder: Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class RenewArguments(SessionArguments):
+class RenewArguments(PersonArguments):
     epoch: int
 
 
-class GiveBackArguments(SessionArguments):
+class GiveBackArguments(PersonArguments):
     epoch: int
+    by_operator: bool = False
     end: Literal["done", "could_not"] = "done"
     reply: Annotated[str | None, Field(max_length=500)] = None
     """Words for the agent."""
+
+
+class LinkArguments(SessionArguments):
+    event: LinkEvent
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+    rights: str
+    guest: str
+    """Identifies the person who uses the link."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotedLink:
+    """A session with a link that its journal has."""
+
+    session_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +96,27 @@ class PersonTools:
                 self._give_back,
                 toolset="operator",
             ),
+            OwnTool(
+                "operator_note_link",
+                "Write a link into the journal",
+                "Write into the journal that a person made, opened or revoked a link; a revoked guest loses control.",
+                LinkArguments,
+                NotedLink,
+                self._note_link,
+                toolset="operator",
+            ),
         ]
 
     async def _take(self, context: ToolContext, args: TakeArguments) -> Outcome:
-        session = await self._controls.take(context.principal, args.session_id, args.holder)
+        session = await self._controls.take(
+            context.principal, args.session_id, args.holder, user=args.user, login=args.login
+        )
         return Outcome({"session_id": session.id, "epoch": session.record.control.epoch})
 
     async def _renew(self, context: ToolContext, args: RenewArguments) -> Outcome:
-        session = await self._controls.renew(context.principal, args.session_id, args.epoch)
+        session = await self._controls.renew(
+            context.principal, args.session_id, args.epoch, user=args.user, login=args.login
+        )
         return Outcome({"session_id": session.id, "epoch": args.epoch})
 
     async def _give_back(self, context: ToolContext, args: GiveBackArguments) -> Outcome:
@@ -89,8 +126,21 @@ class PersonTools:
             args.epoch,
             end=ControlEnd(args.end),
             reply=args.reply,
+            login=args.login,
+            by_operator=args.by_operator,
         )
         return Outcome({"session_id": session.id, "epoch": args.epoch})
+
+    async def _note_link(self, context: ToolContext, args: LinkArguments) -> Outcome:
+        session = await self._controls.note_link(
+            context.principal,
+            args.session_id,
+            args.event,
+            by=args.by,
+            rights=args.rights,
+            guest=args.guest,
+        )
+        return Outcome({"session_id": session.id})
 
 
 __all__ = ["PersonTools"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 import anyio
@@ -34,6 +34,8 @@ CAUSE = 1000
 """Characters kept of the cause of a transition."""
 SMALL = 2000
 """Characters of arguments and result that are redacted within a millisecond or two."""
+LinkEvent: TypeAlias = Literal["created", "opened", "revoked"]
+"""The events of a link for a guest that the journal has."""
 STARTED = "started"
 """Status of a call whose end is not written yet."""
 RUNNING = "running"
@@ -337,6 +339,29 @@ def control_entry(session_id: str, epoch: int, seq: int, lease: ControlLease) ->
     )
 
 
+def link_entry(
+    session_id: str,
+    epoch: int,
+    seq: int,
+    *,
+    at: float,
+    event: LinkEvent,
+    by: str,
+    rights: str,
+) -> JournalRecord:
+    """Return the entry of a link for a guest. `by`, whose text is redacted already, is the person who did it."""
+    return JournalRecord.model_construct(
+        session_id=session_id,
+        seq=seq,
+        kind=JournalKind.CONTROL,
+        epoch=epoch,
+        status=f"link_{event}",
+        started_at=at,
+        ended_at=at,
+        request={"by": by, "rights": rights},
+    )
+
+
 def message_entry(
     *,
     session_id: str,
@@ -458,13 +483,16 @@ __all__ = [
     "CallEntry",
     "Excerpt",
     "INPUT_REQUIRED",
+    "LinkEvent",
     "OVERHEAD",
     "RUNNING",
     "Redactions",
     "SMALL",
     "STARTED",
     "cap_json",
+    "control_entry",
     "excerpt",
+    "link_entry",
     "message_entry",
     "run_entry",
     "status_of",

@@ -19,17 +19,26 @@ _ENDS: Final[Mapping[ControlEnd, str]] = {
     ControlEnd.DONE: "and handed it back: done",
     ControlEnd.COULD_NOT: "and handed it back: could not do it",
     ControlEnd.EXPIRED: "and left without handing it back",
+    ControlEnd.REVOKED: "until the link for that person was revoked",
 }
 
 
 def human_lease(
-    lease: ControlLease, holder: str, now: float, *, node: str | None = None
+    lease: ControlLease,
+    holder: str,
+    now: float,
+    *,
+    user: str | None = None,
+    login: str | None = None,
+    node: str | None = None,
 ) -> ControlLease:
-    """Return the lease of a person who takes control now. `node`: the process whose window the person uses."""
+    """Return the lease of a person who takes control now, by a login or at a window of the process `node`."""
     return ControlLease(
         driver=SessionDriver.HUMAN,
         epoch=lease.epoch + 1,
         holder=one_line(holder)[:WORDS],
+        user=user,
+        login=login,
         reason=lease.reason if lease.driver is SessionDriver.REQUESTED else None,
         since=now,
         expires_at=now + LEASE_SECONDS,
@@ -38,9 +47,9 @@ def human_lease(
     )
 
 
-def renewed_lease(lease: ControlLease, now: float) -> ControlLease:
-    """Return the lease of a person who is still there."""
-    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS})
+def renewed_lease(lease: ControlLease, now: float, *, login: str | None = None) -> ControlLease:
+    """Return the lease of a person who is still there, at `login` from now on."""
+    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS, "login": login})
 
 
 def ended_lease(

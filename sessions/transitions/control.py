@@ -9,7 +9,7 @@ import anyio
 
 from ..core import Core
 from ..errors import ControlRefused, SessionBusy, SessionError
-from ..journal.entries import control_entry
+from ..journal.entries import LinkEvent, control_entry, link_entry
 from ..lifecycle import LIVE, Status
 from ..live.control_lease import LEASE_SECONDS, WORDS, ended_lease, human_lease, renewed_lease
 from ..live.directory import Directory
@@ -68,8 +68,18 @@ class Controls:
                 await self._save(session, request)
         return session
 
-    async def take(self, principal: Principal, ref: str, holder: str) -> LiveSession:
+    async def take(
+        self,
+        principal: Principal,
+        ref: str,
+        holder: str,
+        *,
+        user: str | None = None,
+        login: str | None = None,
+    ) -> LiveSession:
         """Give a person control. The lease of the returned session has the epoch that renew() and give_back() need.
+
+        `holder` is the person in words, `user` its key, `login` the login that gets control.
 
         Raises:
             ControlRefused: another person drives, or was faster.
@@ -89,7 +99,8 @@ class Controls:
                 if session.status not in LIVE or session.ownership_ended.is_set():
                     raise SessionBusy("The session changed meanwhile.", session_id=session.id)
                 await _prepare(session)
-                lease = human_lease(session.record.control, holder, self._core.clock.now())
+                now = self._core.clock.now()
+                lease = human_lease(session.record.control, holder, now, user=user, login=login)
                 await self._save(session, lease)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -99,17 +110,28 @@ class Controls:
         self._core.budget.mark_busy(session.id)
         return session
 
-    async def renew(self, principal: Principal, ref: str, epoch: int) -> LiveSession:
-        """Extend a person's control to LEASE_SECONDS from now.
+    async def renew(
+        self,
+        principal: Principal,
+        ref: str,
+        epoch: int,
+        *,
+        user: str | None = None,
+        login: str | None = None,
+    ) -> LiveSession:
+        """Extend a person's control to LEASE_SECONDS from now. Another login of the person takes it up with that.
 
         Raises:
-            ControlRefused: it ended, or another person has control by now.
+            ControlRefused: it ended, or another person has control.
         """
         session = await self._directory.find(principal, ref)
         async with session.changing:
-            lease, now = _require_holder(session, epoch), self._core.clock.now()
-            if (lease.expires_at or 0.0) - now < LEASE_SECONDS - STORE_SECONDS:
-                await session.save(control=renewed_lease(lease, now))
+            lease, now = _require_lease(session, epoch), self._core.clock.now()
+            if lease.user != user:
+                raise _foreign(session)
+            is_due = (lease.expires_at or 0.0) - now < LEASE_SECONDS - STORE_SECONDS
+            if is_due or lease.login != login:
+                await session.save(control=renewed_lease(lease, now, login=login))
                 self._directory.schedule(session)
         return session
 
@@ -121,14 +143,21 @@ class Controls:
         *,
         end: ControlEnd = ControlEnd.DONE,
         reply: str | None = None,
+        login: str | None = None,
+        by_operator: bool = False,
     ) -> LiveSession:
         """Hand a session back to its agent. The agent's next result says how it ended and what changed.
 
+        `by_operator`: the user of the machine hands it back, whoever has control.
+
         Raises:
-            ControlRefused: the control ended before, or another person has it.
+            ControlRefused: the control ended before, or another login has it.
         """
         session = await self._directory.find(principal, ref)
-        _require_holder(session, epoch)
+        if by_operator:
+            _require_lease(session, epoch)
+        else:
+            _require_login(session, epoch, login)
         await self._end(session, epoch, end, None if reply is None else self._redact(reply))
         return session
 
@@ -138,15 +167,53 @@ class Controls:
         if lease.expires_at is not None and lease.expires_at <= self._core.clock.now():
             await self._end(session, lease.epoch, ControlEnd.EXPIRED, None)
 
-    async def grant(self, principal: Principal, ref: str, epoch: int) -> ControlGrant:
-        """Return the right to act in a session of this process, for the person who has control of it.
+    async def note_link(
+        self,
+        principal: Principal,
+        ref: str,
+        event: LinkEvent,
+        *,
+        by: str,
+        rights: str,
+        guest: str,
+    ) -> LiveSession:
+        """Write into the journal that a person made, opened or revoked a link. `guest` is the key of its user.
+
+        If the guest of a revoked link has control, it ends.
 
         Raises:
-            ControlRefused: the control ended, or another person has it.
+            SessionClosed, SessionExpired, SessionFailed: the session is closed.
+        """
+        async with self._access.hold(principal, ref) as session:
+            seq, now = session.next_seq(), self._core.clock.now()
+            entry = link_entry(
+                *(session.id, session.record.epoch, seq),
+                at=now,
+                event=event,
+                by=self._redact(by),
+                rights=rights,
+            )
+            try:
+                await session.save(journal=[entry])
+            except BaseException:
+                session.free_seq(seq)
+                raise
+        lease = session.record.control
+        if event == "revoked" and lease.user == guest:
+            await self._end(session, lease.epoch, ControlEnd.REVOKED, None)
+        return session
+
+    async def grant(
+        self, principal: Principal, ref: str, epoch: int, *, login: str | None
+    ) -> ControlGrant:
+        """Return the right to act in a session of this process, for the login that has control of it.
+
+        Raises:
+            ControlRefused: the control ended, or another login has it.
         """
         session = await self._directory.find(principal, ref)
-        _require_holder(session, epoch)
-        return ControlGrant(session, epoch)
+        _require_login(session, epoch, login)
+        return ControlGrant(session, epoch, login)
 
     async def lease_of(self, principal: Principal, session_id: str) -> ControlLease:
         """Return who drives a session, wherever it is open."""
@@ -204,10 +271,11 @@ class Controls:
 
 
 class ControlGrant:
-    """The right of a person to act in a session, from the beginning of their control to its end."""
+    """The right of a login to act in a session, from the beginning of its control to its end."""
 
-    def __init__(self, session: LiveSession, epoch: int) -> None:
+    def __init__(self, session: LiveSession, epoch: int, login: str | None) -> None:
         self._session = session
+        self._login = login
         self.epoch = epoch
 
     def require(self, epoch: int) -> None:
@@ -216,7 +284,7 @@ class ControlGrant:
         Raises:
             ControlRefused: it does not.
         """
-        lease = _require_holder(self._session, epoch)
+        lease = _require_login(self._session, epoch, self._login)
         if lease.epoch != self.epoch or self._session.ownership_ended.is_set():
             raise ControlRefused(_ENDED, session_id=self._session.id)
 
@@ -275,11 +343,23 @@ async def _end_calls(session: LiveSession) -> None:
         raise busy(session)
 
 
-def _require_holder(session: LiveSession, epoch: int) -> ControlLease:
+def _require_lease(session: LiveSession, epoch: int) -> ControlLease:
     lease = session.record.control
     if lease.driver is not SessionDriver.HUMAN or lease.epoch != epoch:
         raise ControlRefused(_ENDED, session_id=session.id)
     return lease
+
+
+def _require_login(session: LiveSession, epoch: int, login: str | None) -> ControlLease:
+    lease = _require_lease(session, epoch)
+    if lease.login != login:
+        raise _foreign(session)
+    return lease
+
+
+def _foreign(session: LiveSession) -> ControlRefused:
+    holder = session.record.control.holder or "a person"
+    return ControlRefused(f"Another login has control: {holder}.", session_id=session.id)
 
 
 __all__ = ["ControlGrant", "Controls"]

@@ -42,7 +42,7 @@ class ControlInfo:
     """Why the agent asks for a person."""
     expires_at: str | None = None
     end: str | None = None
-    """How the last control of a person ended: `done`, `could_not` or `expired`."""
+    """How the last control of a person ended: `done`, `could_not`, `expired` or `revoked`."""
     reply: str | None = None
 
 

@@ -267,7 +267,10 @@ function controlWords(status, control) {
   return {
     requested: `The agent asks for a person: ${control.reason ?? ""}`, human: `${who} took control`,
     done: `${who} handed back: done${said}`, could_not: `${who} handed back: could not do it${said}`,
-    expired: "Control ended by itself",
+    expired: "Control ended by itself", revoked: "Control ended: the link was revoked",
+    link_created: `${control.by} gave a link to ${control.rights}`,
+    link_opened: `${control.by} opened a link to ${control.rights}`,
+    link_revoked: `${control.by} revoked a link to ${control.rights}`,
   }[status] ?? status;
 }
 

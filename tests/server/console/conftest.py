@@ -45,6 +45,12 @@ async def alice(server: Running) -> AsyncGenerator[ConsoleClient]:
 
 
 @pytest.fixture
+def alice_token() -> str:
+    """The token of Alice, for another login."""
+    return ALICE
+
+
+@pytest.fixture
 async def ben(server: Running) -> AsyncGenerator[ConsoleClient]:
     async with console_client(server.url) as client:
         await client.log_in(token=BEN)

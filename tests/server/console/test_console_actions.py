@@ -8,9 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 from mcp import Client
-from support.console_client import ConsoleClient, operator
+from support.console_client import ConsoleClient, console_client, operator
 from support.gateway_process import (
     JSON,
+    Running,
     Way,
     code_of,
     opened_session,
@@ -92,6 +93,26 @@ async def test_one_of_two_people_takes_control(
     result = await agent.call_tool("echo", {"session_id": session, "text": "hello"})
     assert "could not do it" in str(result.content)
     assert "no such code" in str(result.content)
+
+
+async def test_control_belongs_to_the_login_that_took_it(
+    server: Running, alice: ConsoleClient, alice_token: str, root: ConsoleClient, session: str
+) -> None:
+    renew, give_back = (f"/sessions/{session}/actions/{name}" for name in ("renew", "give-back"))
+    epoch = (await alice.act(session, "take"))["epoch"]
+    async with console_client(server.url) as again:
+        await again.log_in(token=alice_token)
+        refused = await again.refused("POST", give_back, {"epoch": epoch})
+        assert (refused["status"], refused["code"]) == (409, "control_refused")
+        assert (await root.refused("POST", renew, {"epoch": epoch}))["code"] == "control_refused"
+        # The same person takes it up again, and the earlier login loses it.
+        await again.act(session, "renew", epoch=epoch)
+        refused = await alice.refused("POST", give_back, {"epoch": epoch})
+        assert refused["code"] == "control_refused"
+        await again.act(session, "give-back", epoch=epoch)
+    epoch = (await alice.act(session, "take"))["epoch"]
+    # The user of the machine may end any.
+    await root.act(session, "give-back", epoch=epoch)
 
 
 async def test_control_outlives_a_kill_of_the_server(tmp_path: Path) -> None:

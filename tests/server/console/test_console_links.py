@@ -8,7 +8,7 @@ from mcp import Client
 from starlette.applications import Starlette
 from support.asgi import AsgiRequest
 from support.console_client import API, COOKIE, ConsoleClient, console_client
-from support.gateway_process import Running, opened_session
+from support.gateway_process import Running, code_of, opened_session
 from support.loop_clock import LoopClock
 from support.waiting import until
 
@@ -101,6 +101,49 @@ async def test_a_revoked_link_loses_its_login_and_its_stream_at_once(
     assert (await alice.get(f"/sessions/{session}/links"))["links"] == []
     gone = await alice.refused("DELETE", f"/sessions/{session}/links/{link['id']}")
     assert gone["status"] == 404
+
+
+async def link_entries(person: ConsoleClient, session: str) -> list[tuple[str, str]]:
+    """Return the events of links in the timeline of a session, with the person of each."""
+    entries = (await person.get(f"/sessions/{session}/timeline"))["entries"]
+    return [
+        (entry["status"], entry["control"]["by"])
+        for entry in entries
+        if entry["kind"] == "control" and entry["status"].startswith("link_")
+    ]
+
+
+async def test_the_timeline_tells_who_gave_used_and_revoked_a_link(
+    server: Running, agent: Client, alice: ConsoleClient, root: ConsoleClient, session: str
+) -> None:
+    await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+    link = await alice.post(f"/sessions/{session}/links", rights="control")
+    async with console_client(server.url) as guest:
+        await guest.log_in(code=link["code"])
+        await guest.act(session, "take")
+        refused = await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+        assert code_of(refused) == "human_in_control"
+        await root.send("DELETE", f"/sessions/{session}/links/{link['id']}")
+    # The guest had control, which ended with the link.
+    result = await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+    assert "until the link for that person was revoked" in str(result.content)
+    [_, opened, revoked] = events = await link_entries(alice, session)
+    assert events[0] == ("link_created", "alice at the console")
+    assert opened == ("link_opened", "a guest of alice at the console")
+    assert revoked[0] == "link_revoked"
+    timeline = await alice.send("GET", f"/sessions/{session}/timeline")
+    assert link["code"] not in timeline.text
+
+
+async def test_no_link_leads_to_a_closed_session(alice: ConsoleClient, session: str) -> None:
+    used = await alice.post(f"/sessions/{session}/links")
+    await alice.act(session, "close")
+    refused = await alice.refused("POST", f"/sessions/{session}/links", {})
+    assert (refused["status"], refused["code"]) == (409, "session_closed")
+    refused = await alice.refused("POST", "/login", {"code": used["code"]})
+    assert refused["code"] == "session_closed"
+    links = (await alice.get(f"/sessions/{session}/links"))["links"]
+    assert [each["id"] for each in links] == [used["id"]]
 
 
 async def test_a_link_lives_for_a_quarter_of_an_hour_at_most(

@@ -19,6 +19,7 @@ from statehold.sessions.errors import (
     SessionBusy,
     StoreUnavailable,
 )
+from statehold.sessions.journal.entries import LinkEvent
 from statehold.sessions.lifecycle import Event
 from statehold.sessions.live.control_lease import LEASE_SECONDS
 from statehold.sessions.live.session import LiveSession
@@ -158,6 +159,58 @@ async def test_one_of_two_persons_gets_control_and_the_other_is_told_who_has_it(
         assert len([o for o in outcomes if isinstance(o, ControlRefused)]) == 1
         with pytest.raises(ControlRefused, match="ada has control"):
             await engine.registry.controls.take(LOCAL, session.id, "eve")
+
+
+async def test_control_belongs_to_the_login_that_took_it(build: Build):
+    async with build(Driven()) as engine:
+        controls = engine.registry.controls
+        session = await engine.create()
+        held = await controls.take(LOCAL, session.id, PERSON, user="ada", login="first")
+        epoch = held.record.control.epoch
+        grant = await controls.grant(LOCAL, session.id, epoch, login="first")
+        with pytest.raises(ControlRefused, match=PERSON):
+            await controls.renew(LOCAL, session.id, epoch, user="bob", login="bob's")
+        for login in ("second", None):
+            with pytest.raises(ControlRefused):
+                await controls.grant(LOCAL, session.id, epoch, login=login)
+            with pytest.raises(ControlRefused):
+                await controls.give_back(LOCAL, session.id, epoch, login=login)
+        grant.require(epoch)
+        await controls.renew(LOCAL, session.id, epoch, user="ada", login="second")
+        with pytest.raises(ControlRefused):
+            grant.require(epoch)
+        (await controls.grant(LOCAL, session.id, epoch, login="second")).require(epoch)
+        await controls.give_back(LOCAL, session.id, epoch, login="machine", by_operator=True)
+        assert (await control_of(engine, session))["driver"] == "agent"
+
+
+async def test_links_are_in_the_journal_and_a_revoked_one_ends_control(build: Build):
+    async with build(Driven(pause="snapshot")) as engine:
+        controls = engine.registry.controls
+        session = await engine.create()
+        await engine.count(session.id)
+
+        async def note(event: LinkEvent, guest: str = "link a") -> None:
+            await controls.note_link(
+                LOCAL, session.id, event, by="ada\n", rights="control", guest=guest
+            )
+
+        await note("created")
+        await controls.take(LOCAL, session.id, "a guest", user="link a", login="b")
+        await note("revoked", "link b")
+        assert session.has_human_driver
+        await note("revoked")
+        answer = await engine.call(session.id)
+        assert "until the link for that person was revoked" in (answer.notice or "")
+        assert (await control_of(engine, session))["end"] == "revoked"
+        written = await entries(engine, session)
+        assert [status for status, _ in written] == [
+            *("link_created", "human", "link_revoked", "link_revoked", "revoked")
+        ]
+        assert written[0][1] == {"by": "ada", "rights": "control"}
+        await engine.registry.pause(LOCAL, session.id)
+        await note("opened")
+        assert await engine.status(session.id) == "paused"
 
 
 async def test_agent_and_person_never_act_at_the_same_time(build: Build):

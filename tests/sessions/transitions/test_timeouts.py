@@ -9,7 +9,13 @@ from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument, SessionExpired, SessionLimit
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, HistoryFilter, Timeouts
+from statehold.sessions.records import (
+    LOCAL,
+    CredentialKind,
+    CredentialRecord,
+    HistoryFilter,
+    Timeouts,
+)
 from statehold.sessions.views import timestamp
 
 MONTH = 30 * 86_400.0
@@ -102,6 +108,24 @@ async def test_a_session_that_a_timer_ended_says_so_to_the_next_caller(build: Bu
             record, _, _ = await engine.registry.history.page(LOCAL, ref, HistoryFilter())
             assert record.id == session.id
             assert (await engine.registry.history.summary(LOCAL, ref))[0].id == session.id
+
+
+async def test_expired_credentials_of_the_console_are_swept(build: Build) -> None:
+    async with build() as engine:
+        now = engine.clock.now()
+        record = CredentialRecord(
+            id="a", kind=CredentialKind.LOGIN, digest="d", created_at=now, expires_at=now + 100
+        )
+        await engine.store.add_credential(record, most=10)
+        engine.clock.advance(99)
+        await anyio.wait_all_tasks_blocked()
+        assert await engine.store.credential("d") == record
+
+        async def is_deleted() -> bool:
+            engine.clock.advance(1)
+            return await engine.store.credential("d") is None
+
+        await until(is_deleted)
 
 
 async def test_a_name_takes_the_end_from_a_session_and_gives_it_back(build: Build) -> None:
