@@ -268,8 +268,8 @@ class ServerSettings(Section):
     )
     linger_seconds: Seconds = Field(
         default=900.0,
-        description="Time after which the background server of `statehold --shared` ends, when no client is connected and "
-        "no session is live.",
+        description="Time after which the background server of `statehold --shared` ends, when no client is connected, no "
+        "session is live and no console is open.",
     )
 
     @property

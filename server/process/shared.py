@@ -79,8 +79,8 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
             has_local_callers=True,
             keeper_seconds=KEEPER_SECONDS,
         )
-        server = SharedServer(gateway, folder, settings, shutdown)
         console = Console(gateway)
+        server = SharedServer(gateway, folder, settings, shutdown, console.logins.is_in_use)
         port = ConsolePort(console, gateway)
         verbs = {**server.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
         async with hold_open(gateway, server.owner, verbs, on_fenced=shutdown.begin_fenced), port:

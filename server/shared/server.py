@@ -51,7 +51,7 @@ class SharedServer:
     """The server of one data folder. serve() runs until `shutdown` begins, drains, and ends every connection.
 
     It begins the shutdown itself: when a client of a newer version connects, when it is told to stop, and when for
-    `server.linger_seconds` no client was connected and no session live.
+    `server.linger_seconds` no client was connected, no session live and no console open. `has_viewer` tells whether one is.
     """
 
     def __init__(
@@ -60,8 +60,10 @@ class SharedServer:
         folder: SharedFolder,
         settings: Mapping[str, str],
         shutdown: Shutdown,
+        has_viewer: Callable[[], bool],
     ) -> None:
         self._gateway = gateway
+        self._has_viewer = has_viewer
         self._folder = folder
         self._settings = settings
         self._shutdown = shutdown
@@ -109,10 +111,12 @@ class SharedServer:
             await self._had_client.wait()
         used_at = anyio.current_time()
         while True:
-            if self._clients or self._live_sessions():
+            if self._clients or self._live_sessions() or self._has_viewer():
                 used_at = anyio.current_time()
             elif anyio.current_time() - used_at >= linger:
-                logger.info("nobody is connected and no session is live: the server ends")
+                logger.info(
+                    "no client is connected, no session live, no console open: the server ends"
+                )
                 self._shutdown.begin()
                 return
             await anyio.sleep(min(CHECK_SECONDS, max(LEAST_CHECK_SECONDS, linger / 10)))

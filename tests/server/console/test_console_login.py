@@ -18,7 +18,7 @@ from support.gateway_process import Running
 from statehold.server.auth.wrong_tokens import Backoff
 from statehold.server.cli.main import main
 from statehold.server.console.app import Console
-from statehold.server.console.logins import CODE_SECONDS, LOGIN_SECONDS
+from statehold.server.console.logins import CODE_SECONDS, LOGIN_SECONDS, SEEN_SECONDS
 from statehold.server.gateway.gateway import Gateway
 
 
@@ -114,6 +114,22 @@ async def test_a_code_and_a_login_expire(gateway: Gateway) -> None:
     await local.client.get("/me")
     local.now += 1
     assert (await local.client.refused("GET", "/me"))["code"] == "login_required"
+
+
+async def test_a_login_is_in_use_for_a_minute_after_its_last_request(gateway: Gateway) -> None:
+    local = ConsoleInProcess(gateway)
+    logins = local.console.logins
+    await local.client.log_in(code=await logins.mint_code())
+    assert logins.is_in_use()
+    local.now += SEEN_SECONDS - 1
+    await local.client.get("/me")
+    local.now += SEEN_SECONDS - 1
+    assert logins.is_in_use()
+    local.now += 1
+    assert not logins.is_in_use()
+    await local.client.get("/me")
+    await local.client.post("/logout")
+    assert not logins.is_in_use()
 
 
 async def test_wrong_logins_are_delayed_ever_longer(gateway: Gateway) -> None:

@@ -47,6 +47,30 @@ async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path)
         clients.stop()
 
 
+async def test_an_open_console_keeps_a_background_server(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"server": {"linger_seconds": 0}, "services": {}}))
+    clients = SharedClients(config, tmp_path / "data")
+    try:
+        async with (
+            clients.piped() as client,
+            operator(clients.data) as person,
+            person.events() as events,
+        ):
+            await client.stdin.aclose()
+            assert await client.process.wait() == 0
+            # The server looks every tenth of a second.
+            with anyio.move_on_after(1) as scope:
+                await events.line()
+            assert scope.cancelled_caught
+            await person.post("/logout")
+            assert await events.line() is None
+        with anyio.fail_after(30):
+            await anyio.to_thread.run_sync(clients.wait_ended)
+    finally:
+        clients.stop()
+
+
 async def test_a_login_counts_at_each_of_several_workers(tmp_path: Path) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     config.write_text(toml({"services": {"quick": service("asking")}}))
