@@ -204,7 +204,7 @@ class Controls:
         return session
 
     async def grant(
-        self, principal: Principal, ref: str, epoch: int, *, login: str | None
+        self, principal: Principal, ref: str, epoch: int, *, login: str | None = None
     ) -> ControlGrant:
         """Return the right to act in a session of this process, for the login that has control of it.
 
