@@ -101,7 +101,7 @@ class ControlLease(Record):
 
     driver: SessionDriver = SessionDriver.AGENT
     epoch: int = 0
-    """Rises by one whenever a person takes control. It fences the input of an earlier holder."""
+    """Rises by one whenever a login gets control. It fences the input of an earlier one."""
     holder: str | None = None
     """The person who drives, in words."""
     user: str | None = None

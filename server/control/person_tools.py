@@ -117,7 +117,7 @@ class PersonTools:
         session = await self._controls.renew(
             context.principal, args.session_id, args.epoch, user=args.user, login=args.login
         )
-        return Outcome({"session_id": session.id, "epoch": args.epoch})
+        return Outcome({"session_id": session.id, "epoch": session.record.control.epoch})
 
     async def _give_back(self, context: ToolContext, args: GiveBackArguments) -> Outcome:
         session = await self._controls.give_back(

@@ -47,9 +47,14 @@ def human_lease(
     )
 
 
-def renewed_lease(lease: ControlLease, now: float, *, login: str | None = None) -> ControlLease:
-    """Return the lease of a person who is still there, at `login` from now on."""
-    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS, "login": login})
+def renewed_lease(lease: ControlLease, now: float) -> ControlLease:
+    """Return the lease of a person who is still there."""
+    return lease.model_copy(update={"expires_at": now + LEASE_SECONDS})
+
+
+def moved_lease(lease: ControlLease, now: float, login: str | None) -> ControlLease:
+    """Return the lease of a person who goes on at another login. The earlier one has no control any more."""
+    return renewed_lease(lease, now).model_copy(update={"epoch": lease.epoch + 1, "login": login})
 
 
 def ended_lease(
@@ -81,4 +86,12 @@ def is_abandoned(lease: ControlLease, node: str, now: float) -> bool:
     return (lease.expires_at or 0.0) <= now or lease.node not in (None, node)
 
 
-__all__ = ["LEASE_SECONDS", "WORDS", "ended_lease", "human_lease", "is_abandoned", "renewed_lease"]
+__all__ = [
+    "LEASE_SECONDS",
+    "WORDS",
+    "ended_lease",
+    "human_lease",
+    "is_abandoned",
+    "moved_lease",
+    "renewed_lease",
+]

@@ -11,7 +11,14 @@ from ..core import Core
 from ..errors import ControlRefused, SessionBusy, SessionError
 from ..journal.entries import LinkEvent, control_entry, link_entry
 from ..lifecycle import LIVE, Status
-from ..live.control_lease import LEASE_SECONDS, WORDS, ended_lease, human_lease, renewed_lease
+from ..live.control_lease import (
+    LEASE_SECONDS,
+    WORDS,
+    ended_lease,
+    human_lease,
+    moved_lease,
+    renewed_lease,
+)
 from ..live.directory import Directory
 from ..live.session import LiveSession
 from ..one_line import one_line
@@ -119,7 +126,9 @@ class Controls:
         user: str | None = None,
         login: str | None = None,
     ) -> LiveSession:
-        """Extend a person's control to LEASE_SECONDS from now. Another login of the person takes it up with that.
+        """Extend a person's control to LEASE_SECONDS from now.
+
+        With another login of the same person, control moves to that login, and the epoch of its lease rises.
 
         Raises:
             ControlRefused: it ended, or another person has control.
@@ -129,10 +138,11 @@ class Controls:
             lease, now = _require_lease(session, epoch), self._core.clock.now()
             if lease.user != user:
                 raise _foreign(session)
-            is_due = (lease.expires_at or 0.0) - now < LEASE_SECONDS - STORE_SECONDS
-            if is_due or lease.login != login:
-                await session.save(control=renewed_lease(lease, now, login=login))
-                self._directory.schedule(session)
+            if lease.login != login:
+                await session.save(control=moved_lease(lease, now, login))
+            elif (lease.expires_at or 0.0) - now < LEASE_SECONDS - STORE_SECONDS:
+                await session.save(control=renewed_lease(lease, now))
+            self._directory.schedule(session)
         return session
 
     async def give_back(
@@ -213,7 +223,7 @@ class Controls:
         """
         session = await self._directory.find(principal, ref)
         _require_login(session, epoch, login)
-        return ControlGrant(session, epoch, login)
+        return ControlGrant(session, epoch)
 
     async def lease_of(self, principal: Principal, session_id: str) -> ControlLease:
         """Return who drives a session, wherever it is open."""
@@ -273,9 +283,8 @@ class Controls:
 class ControlGrant:
     """The right of a login to act in a session, from the beginning of its control to its end."""
 
-    def __init__(self, session: LiveSession, epoch: int, login: str | None) -> None:
+    def __init__(self, session: LiveSession, epoch: int) -> None:
         self._session = session
-        self._login = login
         self.epoch = epoch
 
     def require(self, epoch: int) -> None:
@@ -284,7 +293,7 @@ class ControlGrant:
         Raises:
             ControlRefused: it does not.
         """
-        lease = _require_login(self._session, epoch, self._login)
+        lease = _require_lease(self._session, epoch)
         if lease.epoch != self.epoch or self._session.ownership_ended.is_set():
             raise ControlRefused(_ENDED, session_id=self._session.id)
 

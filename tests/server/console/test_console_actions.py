@@ -106,9 +106,11 @@ async def test_control_belongs_to_the_login_that_took_it(
         assert (refused["status"], refused["code"]) == (409, "control_refused")
         assert (await root.refused("POST", renew, {"epoch": epoch}))["code"] == "control_refused"
         # The same person takes it up again, and the earlier login loses it.
-        await again.act(session, "renew", epoch=epoch)
-        refused = await alice.refused("POST", give_back, {"epoch": epoch})
-        assert refused["code"] == "control_refused"
+        new = (await again.act(session, "renew", epoch=epoch))["epoch"]
+        for path in (renew, give_back):
+            refused = await alice.refused("POST", path, {"epoch": epoch})
+            assert refused["code"] == "control_refused"
+        epoch = new
         await again.act(session, "give-back", epoch=epoch)
     epoch = (await alice.act(session, "take"))["epoch"]
     # The user of the machine may end any.
@@ -136,7 +138,7 @@ async def test_control_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
             assert (after["driver"], after["holder"]) == ("human", before["holder"])
             assert (after["epoch"], after["since"]) == (epoch, before["since"])
             assert await call(agent, session) == "human_in_control"
-            await person.act(session, "renew", epoch=epoch)
+            epoch = (await person.act(session, "renew", epoch=epoch))["epoch"]
             renewed = (await person.get(f"/sessions/{session}"))["control"]
             assert (renewed["epoch"], renewed["driver"]) == (epoch, "human")
             await person.act(session, "give-back", epoch=epoch)

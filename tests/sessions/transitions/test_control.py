@@ -176,9 +176,15 @@ async def test_control_belongs_to_the_login_that_took_it(build: Build):
             with pytest.raises(ControlRefused):
                 await controls.give_back(LOCAL, session.id, epoch, login=login)
         grant.require(epoch)
-        await controls.renew(LOCAL, session.id, epoch, user="ada", login="second")
+        await controls.renew(LOCAL, session.id, epoch, user="ada", login="first")
+        grant.require(epoch)
+        moved = await controls.renew(LOCAL, session.id, epoch, user="ada", login="second")
         with pytest.raises(ControlRefused):
             grant.require(epoch)
+        with pytest.raises(ControlRefused):
+            # The page of the first login does not take it back.
+            await controls.renew(LOCAL, session.id, epoch, user="ada", login="first")
+        epoch = moved.record.control.epoch
         (await controls.grant(LOCAL, session.id, epoch, login="second")).require(epoch)
         await controls.give_back(LOCAL, session.id, epoch, login="machine", by_operator=True)
         assert (await control_of(engine, session))["driver"] == "agent"
