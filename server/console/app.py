@@ -70,12 +70,12 @@ class Console:
         clock: Callable[[], float] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        config, registry = gateway.config, gateway.registry
         machine_user = ConsoleUser(f"{_user_name()} at the console")
-        self.logins = Logins(gateway.store, registry, machine_user, clock=clock)
+        self.logins = Logins(gateway.store, gateway.registry, machine_user, clock=clock)
+        config = gateway.config
         self._origins = {origin.lower() for origin in config.server.allowed_origins}
         data = None if config.ephemeral else config.data
-        run = ControlHandler(registry, gateway.store, gateway.describe_services, data=data)
+        run = ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
         links = LinkJournal(sessions, calls)
@@ -86,7 +86,7 @@ class Console:
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
             **SessionActions(sessions, calls).handlers(),
-            **ScreenHandlers(registry.controls, sessions, self.logins).handlers(),
+            **ScreenHandlers(gateway.registry.controls, sessions, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins, links).handlers(),
             **ServerDocuments(gateway).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),

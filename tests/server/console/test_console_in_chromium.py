@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
+from mcp import Client
 from playwright.async_api import Browser
-from support.console_client import console_address
-from support.gateway_process import Running
+from support.console_client import ConsoleClient, console_address
+from support.gateway_process import Running, opened_session
 
 SEND = """async ([url, method, headers]) => {
     try {
@@ -53,3 +54,15 @@ async def test_a_browser_keeps_the_cookie_and_other_pages_cannot_use_it(
     assert status == 200
     status, _ = await page.evaluate(SEND, ["/api/v1/me", "GET", {}])
     assert status == 401
+
+
+async def test_a_guest_opens_a_link_and_the_timeline_has_it_in_words(
+    server: Running, browser: Browser, agent: Client, alice: ConsoleClient
+) -> None:
+    session = await opened_session(agent)
+    link = await alice.post(f"/sessions/{session}/links", rights="view")
+    page = await browser.new_page()
+    await page.goto(f"{server.url}{link['path']}")
+    await page.get_by_text("alice at the console gave a link to view").wait_for()
+    await page.get_by_text("a guest of alice at the console opened a link to view").wait_for()
+    assert link["code"] not in page.url
