@@ -351,6 +351,32 @@ class Drivable(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """The pages of a connection as a person sees them, in texts without secrets."""
+
+    url: str
+    """The address of the current page; empty if there is none."""
+    title: str
+    tabs: Sequence[str]
+    """The addresses of all tabs."""
+    current: int | None
+    """The index of the current tab."""
+    jpeg: bytes | None = None
+    """A picture of the current page."""
+    problem: str | None = None
+    """Why there is no picture."""
+
+
+@runtime_checkable
+class Viewable(Protocol):
+    """A connection with pages that can be shown."""
+
+    async def view(self, *, most_bytes: int) -> PageView:
+        """Return its pages as they are, even during a call, with a picture of at most so many bytes. Nothing changes."""
+        ...
+
+
 class Service(Protocol):
     """A configured kind of live connection. Its settings do not change while the process runs."""
 

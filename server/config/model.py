@@ -48,7 +48,7 @@ from .types import (
     wrong,
 )
 
-Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin"]
+Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin", "view"]
 FIRST_CONNECT_SECONDS = 120.0
 """Default limit of the first start of a command: `npx` and `uvx` download the program first."""
 
@@ -101,7 +101,7 @@ class Config(Section):
         "folder. `false`: that service is unavailable, with the reason in `service_list`, and the others run.",
     )
     toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
-        default_factory=lambda: [t for t in TOOLSETS if t != "admin"],
+        default_factory=lambda: [t for t in TOOLSETS if t not in ("admin", "view")],
         description="Groups of Statehold's own tools to offer. Pinned sessions offer seven tools of these groups unless "
         "this is set.",
     )

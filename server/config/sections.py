@@ -8,8 +8,10 @@ from __future__ import annotations
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic_core import PydanticCustomError
 
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
@@ -217,6 +219,34 @@ class RecoverySettings(Section):
     )
 
 
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _public_url(url: str) -> str:
+    """Return an address without a slash at its end. Raises for one that people cannot open safely."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    is_safe = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
+    has_more = any(character in url for character in "?#@\\") or not url.isprintable() or " " in url
+    if not host or not is_safe or has_more:
+        raise PydanticCustomError(
+            "public_url",
+            "Input should be an https address (on loopback also http) without user, query and fragment",
+        )
+    return url.rstrip("/")
+
+
 class ServerSettings(Section):
     """The server that callers connect to. Host, port, names and tokens matter to `statehold serve` only."""
 
@@ -242,6 +272,12 @@ class ServerSettings(Section):
         default_factory=list[str],
         description="Values of the Host header to accept besides the address itself, such as `mcp.example.org` or "
         "`mcp.example.org:*`.",
+    )
+    public_url: Annotated[str, AfterValidator(_public_url)] | None = Field(
+        default=None,
+        description="Address at which people reach this server behind a proxy, such as `https://statehold.example.org`. "
+        "Agents tell it to their users as the address of the console. The proxy has to keep the Host header, and "
+        "`allowed_hosts` to name it.",
     )
     allowed_origins: Names = Field(
         default_factory=list[str],
@@ -275,13 +311,7 @@ class ServerSettings(Section):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        name = self.host.strip("[]").lower()
-        if name == "localhost":
-            return True
-        try:
-            return ip_address(name).is_loopback
-        except ValueError:
-            return False
+        return _is_loopback(self.host)
 
 
 class LogSettings(Section):

@@ -20,6 +20,7 @@ from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...sessions.store.base import Store
 from ...tools.footprint import bytes_of_files
+from ...tools.own.console_address import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.connection import UpstreamConnection
@@ -92,8 +93,13 @@ class Gateway:
         self.on_resource_changed: list[ResourceChangeCallback] = []
         self._names_being_added: set[str] = set()
         self._added_services = AddedServices()
+        self.console_address = ConsoleAddress(config.server.public_url)
         own_tools = build_own_tools(
-            self.registry, store, config.toolsets, services=self.describe_services
+            self.registry,
+            store,
+            config.toolsets,
+            services=self.describe_services,
+            console=self.console_address,
         )
         self.tools = ToolList(config, settings, own_tools)
         updates = ListUpdates()

@@ -34,7 +34,9 @@ class ConsolePort:
         self._console = console
         self._config = gateway.config
         self._own_ports = gateway.own_ports
-        self._listener = listener
+        self._own_url = None if listener is None else _loopback_url(listener)
+        self._address = gateway.console_address
+        self._address.serve_at(self._own_url)
         self._opened: socket.socket | None = None
         self._opening = anyio.Lock()
         self._tasks: TaskGroup | None = None
@@ -62,13 +64,14 @@ class ConsolePort:
         Raises:
             ServiceUnavailable: it cannot be opened.
         """
-        own = None if self._listener is None else _loopback_url(self._listener)
-        if own is not None:
-            return own
+        if self._own_url is not None:
+            return self._own_url
         async with self._opening:
             if self._opened is None:
                 self._opened = await self._open()
-            return f"http://{LOOPBACK}:{self._opened.getsockname()[1]}"
+            url = f"http://{LOOPBACK}:{self._opened.getsockname()[1]}"
+            self._address.serve_at(url)
+            return url
 
     async def _open(self) -> socket.socket:
         if self._tasks is None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import orjson
 from mcp.server.auth.middleware.auth_context import get_access_token
 
+from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
@@ -22,7 +23,7 @@ from ...tools.catalog import CatalogEntry, Naming
 from ...tools.own.definition import OwnTool, ToolContext
 from ..auth.principals import principal_of
 from ..sdk.access import RequestContext
-from ..sdk.caller import AUTO_SCOPE, PIN_SCOPE, PRINCIPAL_SCOPE, is_modern
+from ..sdk.caller import AUTO_SCOPE, PIN_SCOPE, PRINCIPAL_SCOPE, Caller, is_modern
 from .input_required import STATE
 
 DEPTH: Final = 200
@@ -101,6 +102,20 @@ class OwnCall:
     tool: OwnTool
     context: ToolContext
     arguments: JSON
+
+    @property
+    def session(self) -> str:
+        """The session that it names; empty for none."""
+        return str(self.context.pinned_session or self.arguments.get("session_id") or "")
+
+    def work_key(self, *, has_arguments: bool) -> str:
+        """Return the key of its work, so that only a request for the same work continues it; see InputRequiredCalls."""
+        key = f"tools/call {self.tool.name}"
+        return f"{key} {digest_of('', self.tool.name, self.arguments)}" if has_arguments else key
+
+    def asked_by(self, caller: Caller) -> OwnCall:
+        """Return the call with the caller that it may ask."""
+        return replace(self, context=replace(self.context, caller=caller))
 
 
 @dataclass(frozen=True, slots=True)

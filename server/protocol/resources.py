@@ -32,6 +32,7 @@ from ...sessions.json_codec import JSON, encode
 from ...sessions.records import Principal
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT
+from ...tools.own.view import PAGE_URI, read_page
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
@@ -216,6 +217,8 @@ class Resources:
     ) -> Any:
         # Wait for the probes: a second service would change the form of the addresses.
         await self.gateway.probes.catalog("explicit")
+        if str(params.uri) == PAGE_URI and "view" in self.gateway.config.toolsets:
+            return result_of(ctx, {"contents": [read_page()]})
         state_session = parse_state_uri(str(params.uri))
         if state_session is not None and self.gateway.offers_state:
             return await self._read_state(ctx, state_session)

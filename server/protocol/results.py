@@ -106,7 +106,7 @@ def _is_json(text: str) -> bool:
 
 def own_tool_result(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON) -> JSON:
     """Return the result of one of our own tools: the JSON as structured content, and as compact text without nulls."""
-    content = [text_block(_dump_compact(tool.without_nulls(outcome.content)))]
+    content = [text_block(_dump_compact(tool.without_nulls(outcome.content))), *outcome.blocks]
     result: JSON = {
         "content": content,
         "structuredContent": outcome.content,

@@ -269,7 +269,7 @@ class StateholdServer(Server[dict[str, Any]]):
             refuse_unencodable(params)
             call = await self._prepare(ctx, params, caller)
             if isinstance(call, OwnCall):
-                result = await self._call_own(ctx, call, caller)
+                result = await self._call_own_interactively(ctx, params, call, caller)
             elif modern and (parked_call_state(params) is not None or may_ask(ctx)):
                 result = await self._call_service_interactively(ctx, params, call)
             else:
@@ -369,6 +369,23 @@ class StateholdServer(Server[dict[str, Any]]):
         result = await self._handle_discover(ctx, params)
         result.meta = {**(result.meta or {}), INSTANCE_META: self._gateway.own_tool_calls.instance}
         return result
+
+    async def _call_own_interactively(
+        self, ctx: RequestContext, params: JSON, call: OwnCall, caller: Caller
+    ) -> JSON:
+        """Run a call of one of our own tools, or resume one whose caller was asked for input."""
+        if not call.tool.asks_caller:
+            return await self._call_own(ctx, call, caller)
+        if parked_call_state(params) is None:
+            call.tool.parse_call(call.context, call.arguments)
+
+        async def work(session: str, asked: Caller) -> JSON:
+            return await self._call_own(ctx, call.asked_by(asked), asked)
+
+        # A command repeats no arguments when it answers.
+        work_key = call.work_key(has_arguments=caller.can_return_input_required)
+        principal = call.context.principal
+        return await self.run_or_resume(ctx, params, principal, call.session, work_key, work)
 
     async def _call_own(self, ctx: RequestContext, call: OwnCall, caller: Caller) -> JSON:
         calls = self._gateway.own_tool_calls

@@ -22,7 +22,7 @@ from ...sessions.errors import (
 )
 from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
-from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
+from ...sessions.services import CallContext, PageView, RestoreReport, Snapshot, ToolResult
 from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
@@ -384,6 +384,12 @@ class BrowserConnection:
             InvalidArgument: There is no such resource, or no such method.
         """
         return await self.session.files.answer(method, params)
+
+    async def view(self, *, most_bytes: int) -> PageView:
+        """See Viewable in sessions/services.py."""
+        from .page_view import view_pages
+
+        return await view_pages(self.session, most_bytes=most_bytes)
 
     async def begin_human_control(self) -> None:
         """See Drivable in sessions/services.py."""

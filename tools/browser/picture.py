@@ -35,9 +35,15 @@ class PagePicture:
 
 
 async def take_picture(
-    session: BrowserSession, *, kind: PictureKind = "png", full_page: bool = False
+    session: BrowserSession,
+    *,
+    kind: PictureKind = "png",
+    full_page: bool = False,
+    quality: int = 90,
 ) -> PagePicture:
     """Take a picture of the current page, even during a call. Opens no page and adds no event to the caller's answers.
+
+    `quality` is that of a jpeg, 0 to 100.
 
     Raises:
         ServiceUnavailable: There is no page, a dialog blocks it, no picture could be taken in time, or it is too large.
@@ -54,7 +60,7 @@ async def take_picture(
         raise _unavailable(f"The page waits: {tab.modal_text}.", "Answer it first.")
     try:
         with anyio.fail_after(PICTURE_SECONDS):
-            data = await _take_with_retry(tab, kind, full_page)
+            data = await _take_with_retry(tab, kind, full_page, quality)
             picture = PagePicture(data, tab.page.url, await session.title(tab))
     except TimeoutError:
         raise _unavailable(
@@ -70,22 +76,22 @@ async def take_picture(
 _LATER: Final = "Try again in a moment."
 
 
-async def _take_with_retry(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+async def _take_with_retry(tab: Tab, kind: PictureKind, full_page: bool, quality: int) -> bytes:
     """Take the picture. Try once more if the page navigated meanwhile: the browser then fails, or never answers."""
     from playwright.async_api import Error
 
     with suppress(Error), anyio.move_on_after(FIRST_SECONDS):
-        return await _take(tab, kind, full_page)
+        return await _take(tab, kind, full_page, quality)
     with suppress(Error):
         await tab.page.wait_for_load_state(timeout=FIRST_SECONDS * 1000)
-    return await _take(tab, kind, full_page)
+    return await _take(tab, kind, full_page, quality)
 
 
-async def _take(tab: Tab, kind: PictureKind, full_page: bool) -> bytes:
+async def _take(tab: Tab, kind: PictureKind, full_page: bool, quality: int) -> bytes:
     await fonts_loaded(tab.page, FONT_SECONDS)
     options: dict[str, Any] = {"type": kind, "timeout": PICTURE_SECONDS * 1000, "scale": "css"}
     if kind == "jpeg":
-        options["quality"] = 90
+        options["quality"] = quality
     if full_page:
         options |= {"full_page": True, "clip": await clip_of(tab.page, "css")}
     return await tab.page.screenshot(**options)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
+import anyio
 from pydantic import Field
 
 from ...sessions.calls.notices import take_notices
-from ...sessions.errors import SessionError
+from ...sessions.concurrency import RaceLost, race
+from ...sessions.errors import NotAllowed, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.live.session import LiveSession
 from ...sessions.records import ControlLease, SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.views import describe_control
+from .console_address import CONSOLE_COMMAND, ConsoleAddress
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ControlInfo
 from .sessions import SessionArguments
@@ -24,6 +29,11 @@ from .sessions import SessionArguments
 PROGRESS_SECONDS: Final = 1.0
 """Seconds between two progress messages, and between two looks at a session of another process."""
 LONGEST_WAIT: Final = 600.0
+_REFUSALS: Final = {
+    "decline": "The user declined to take over. Go on alone, or ask the user what to do.",
+    "cancel": "The user put the question off. Tell the user the address; call this again to wait.",
+}
+"""The step after each answer to the offered address that is no yes."""
 
 
 class RequestHumanArguments(SessionArguments):
@@ -44,15 +54,18 @@ class HumanRequest:
     session_id: str
     control: ControlInfo
     address: str
-    """How a person opens the session."""
+    """Where a person opens the session: the console's address of it, or a command. It grants nothing."""
+    commands: list[str]
+    """The commands that open it for the user of this machine."""
     next_step: str
 
 
 class ControlTools:
     """The tools about control of a session, for one registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, console: ConsoleAddress) -> None:
         self._registry = registry
+        self._console = console
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools if `toolsets` includes this toolset, else none."""
@@ -70,23 +83,63 @@ class ControlTools:
                 self._request,
                 toolset="lifecycle",
                 pinned="always",
+                asks_caller=True,
             )
         ]
 
     async def _request(self, context: ToolContext, arguments: RequestHumanArguments) -> Outcome:
         controls, principal = self._registry.controls, context.principal
-        session = await controls.request(principal, arguments.session_id, arguments.reason)
-        lease = await self._wait(context, session.id, arguments.wait_seconds)
+        session = await self._registry.ready(principal, arguments.session_id)
+        is_new = session.record.control.driver is SessionDriver.AGENT
+        session = await controls.request(principal, session.id, arguments.reason)
+        wait_seconds, answer = arguments.wait_seconds, None
+        if is_new and wait_seconds:
+            answer = await self._offer(context, session)
+            if answer in _REFUSALS:
+                wait_seconds = 0.0
+        lease = await self._wait(context, session.id, wait_seconds)
         with suppress(SessionError):
             # A window gave the session up meanwhile, and the same session was claimed anew.
             session = await self._registry.find(principal, session.id)
         content: JSON = {
             "session_id": session.id,
             "control": describe_control(lease),
-            "address": f"statehold sessions open {shlex.quote(session.record.name or session.id)}",
-            "next_step": _next_step(lease),
+            **self._ways_in(session),
+            "next_step": _next_step(lease, answer),
         }
         return self._outcome(session, content, lease)
+
+    def _ways_in(self, session: LiveSession) -> JSON:
+        """Return the address of a session for a person, and the commands that open it on this machine."""
+        ref = shlex.quote(session.record.name or session.id)
+        commands = [f"statehold sessions open {ref}"]
+        if self._console.is_served:
+            commands.insert(0, CONSOLE_COMMAND)
+        address = self._console.of_session(session.id)
+        return {"address": address or commands[0], "commands": commands}
+
+    async def _offer(self, context: ToolContext, session: LiveSession) -> str | None:
+        """Have the client open the address of the request. Return the user's answer, None if the client cannot or may not.
+
+        The answer only says whether the user wants to open it: the lease tells when they are done.
+        """
+        url, caller = self._console.of_session(session.id), context.caller
+        if url is None or caller is None:
+            return None
+        params: JSON = {
+            "mode": "url",
+            "message": f"An agent asks you to take over: {session.record.control.reason}",
+            "url": url,
+        }
+        if not caller.can_return_input_required:
+            # Of 2025-11-25 only.
+            params["elicitationId"] = secrets.token_urlsafe(16)
+        with suppress(NotAllowed, RaceLost), anyio.move_on_after(LONGEST_WAIT):
+            # A process that ends waits for calls with an operation id, but not for the user.
+            ask = partial(caller.ask, "elicitation/create", params)
+            answer = await race(session.ownership_ended.wait, ask)
+            return str(answer.get("action"))
+        return None
 
     async def _wait(self, context: ToolContext, session_id: str, seconds: float) -> ControlLease:
         """Wait until the person has finished, and return the lease as it is then. Progress is reported meanwhile."""
@@ -114,7 +167,9 @@ class ControlTools:
         return Outcome(content, session.summary(), delivery.text, delivery)
 
 
-def _next_step(lease: ControlLease) -> str:
+def _next_step(lease: ControlLease, answer: str | None) -> str:
+    if lease.driver is SessionDriver.REQUESTED and answer in _REFUSALS:
+        return _REFUSALS[answer]
     if lease.driver is SessionDriver.REQUESTED:
         return "Nobody came yet. Tell the user the address; call this again to wait on, or go on alone."
     if lease.driver is SessionDriver.HUMAN:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -46,6 +46,8 @@ class Outcome:
     """Text shown after the result, as in the answer of any call."""
     delivery: Delivery | None = None
     """The delivery of the notice, for Router.return_notice()."""
+    blocks: Sequence[JSON] = ()
+    """Content blocks behind the text, such as a picture."""
 
 
 Handler = Callable[[ToolContext, Any], Awaitable[Outcome]]
@@ -68,6 +70,10 @@ class OwnTool(BuiltinTool):
     pinned: Pinned = field(default="asked", kw_only=True)
     frees_name: bool = field(default=False, kw_only=True)
     """Whether a call may free the name of its session for another session."""
+    asks_caller: bool = field(default=False, kw_only=True)
+    """Whether a call may ask its caller for input."""
+    page_uri: str | None = field(default=None, kw_only=True)
+    """The page with which hosts of MCP Apps show its results."""
 
     def offered(self, naming: Naming, *, asked: bool) -> bool:
         """Whether callers who name the session like this get the tool. `asked`: the configuration names its toolset."""
@@ -86,6 +92,8 @@ class OwnTool(BuiltinTool):
         definition = BuiltinTool.definition(self)
         if self.output_schema is not None:
             definition["outputSchema"] = schema_of(self.output_schema, "serialization")
+        if self.page_uri is not None:
+            definition["_meta"] = {"ui": {"resourceUri": self.page_uri}}
         schema: JSON = definition["inputSchema"]
         properties: JSON = schema.setdefault("properties", {})
         if self.takes_session:

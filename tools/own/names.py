@@ -18,6 +18,7 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         *("session_delete", "session_export", "session_import"),
         *("service_list", "server_stats"),
     ),
+    "view": ("session_view",),
 }
 """The names of the tools of each toolset."""
 

@@ -9,11 +9,13 @@ from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from .admin import AdminTools
 from .branches import BranchTools
+from .console_address import ConsoleAddress
 from .control import ControlTools
 from .definition import OwnTool
 from .history import HistoryTools
 from .sessions import SessionTools
 from .state import StateTools
+from .view import ViewTools
 
 
 def build_own_tools(
@@ -22,16 +24,22 @@ def build_own_tools(
     toolsets: Iterable[str],
     *,
     services: Callable[[], list[JSON]] = list[JSON],
+    console: ConsoleAddress | None = None,
 ) -> dict[str, OwnTool]:
-    """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services."""
+    """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services.
+
+    `console`: the address of the console; without one, results name commands only.
+    """
     chosen = set(toolsets)
+    console = console or ConsoleAddress()
     groups = (
         SessionTools(registry, services),
-        ControlTools(registry),
+        ControlTools(registry, console),
         StateTools(registry),
         HistoryTools(registry),
         BranchTools(registry),
         AdminTools(registry, store, services),
+        ViewTools(registry, console),
     )
     return {tool.name: tool for tools in groups for tool in tools.tools(chosen)}
 
