@@ -1,4 +1,4 @@
-"""An agent asks for a person: the address of the console in its result, and the question to a client that opens addresses."""
+"""An agent asks for a person: the address in its result, and the question to a client that opens addresses."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ async def resume(
         "request_state": question.request_state,
         **changed,
     }
-    result: Any = await client.session.call_tool("session_request_human", arguments, **request)
-    return result
+    session_calls: Any = client.session
+    return await session_calls.call_tool("session_request_human", arguments, **request)
 
 
 async def test_a_state_belongs_to_one_caller_one_request_and_one_answer(

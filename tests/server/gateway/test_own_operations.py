@@ -31,7 +31,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
 
 WAYS = matrix_of(IN_PROCESS)
-ALL = ["core", "lifecycle", "state", "history", "branch", "admin"]
+ALL = ["core", "lifecycle", "state", "history", "branch", "admin", "view"]
 
 CHANGING: dict[str, JSON] = {
     "state_update": {"values": "e", "path": "/log/-"},

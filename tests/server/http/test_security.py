@@ -53,7 +53,7 @@ def settings(tokens: Path) -> JSON:
     return {
         "server": {"tokens": str(tokens)},
         "log": {"level": "debug"},
-        "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin"],
+        "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin", "view"],
         "services": {
             "asking": service("asking", "--api-key", ARG_SECRET, **secret),
             "broken": service("bad", "exit-at-start", prefix="broken_", **secret),
@@ -184,6 +184,7 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("session_close", {"force": True}),
     ("session_fork", {}),
     ("session_request_human", {"reason": "look", "wait_seconds": 0}),
+    ("session_view", {}),
     ("session_merge", {"sources": ["sh_" + "b" * 26]}),
     ("state_get", {}),
     ("state_update", {"values": {"n": 1}}),

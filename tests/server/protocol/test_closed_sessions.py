@@ -39,7 +39,7 @@ ENDS = {"session_close", "session_delete"}
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
-    toolsets = ["core", "lifecycle", "state", "history", "branch", "admin"]
+    toolsets = ["core", "lifecycle", "state", "history", "branch", "admin", "view"]
     return {"toolsets": toolsets, "services": {"quick": service("quick")}}
 
 
