@@ -33,8 +33,10 @@ PARTS = {
     "keeper": "benchmarks.keeper",
     "soak": "benchmarks.soak",
     "chaos": "benchmarks.chaos",
+    "console": "benchmarks.console",
+    "console-soak": "benchmarks.console.left_open",
 }
-ONLY_BY_NAME = {"keeper", "soak", "chaos"}
+ONLY_BY_NAME = {"keeper", "soak", "chaos", "console-soak"}
 """Parts that are tests instead of measurements: the command fails when they do."""
 ON_UVLOOP = {"store", "state", "layer"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""

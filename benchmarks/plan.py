@@ -85,6 +85,11 @@ class Plan:
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
+    listed: int = 10_000
+    """Sessions of the list in the console."""
+    entries: int = 100_000
+    """Entries of the timeline there."""
+    page_reads: int = 40
 
 
 def quick(folder: Path) -> Plan:
@@ -122,6 +127,9 @@ def quick(folder: Path) -> Plan:
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),
+        listed=1000,
+        entries=2000,
+        page_reads=3,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from ..console import painting
 from ..plan import ROOT, python
 from ..processes import stop
 from . import documents, effects
@@ -43,7 +44,7 @@ def served() -> Generator[str]:
 def main() -> None:
     sys.path.insert(0, str(ROOT / "tests" / "site"))
     lab: Any = importlib.import_module("lab")
-    lab.pages.PAGES |= effects.pages() | documents.pages()
+    lab.pages.PAGES |= effects.pages() | documents.pages() | painting.pages()
     lab.main()
 
 

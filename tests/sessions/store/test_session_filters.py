@@ -88,6 +88,40 @@ async def test_a_text_is_sought_in_what_callers_wrote_only(
     assert await listed(store, query="%") == []
 
 
+async def test_a_text_is_found_where_json_escapes_it(store: Store, sessions: Sessions) -> None:
+    await sessions.make("sh_a", metadata={"said": 'He said "Ünder\\over"\n'}, used_at=1.0)
+    await sessions.make("sh_b", metadata={"said": 'He "did"'}, name="Ünder", used_at=2.0)
+    for text in ('"ünder\\OVER"\n', "over", 'd "ü'):
+        assert await listed(store, query=text) == ["sh_a"], text
+    assert await listed(store, query="ünder") == ["sh_b", "sh_a"]
+    for text in ("said", "\\n", '\\"', ':"He'):
+        assert await listed(store, query=text) == (["sh_a"] if text == "said" else []), text
+
+
+async def test_a_text_in_no_session_is_sought_by_few_statements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database sorts all sessions for each statement."""
+    monkeypatch.setattr(session_queries, "CHUNK", 3)
+    ran: list[str] = []
+
+    def note(_c: Connection, _cursor: object, text: str, *_: object) -> None:
+        if "FROM session" in text:
+            ran.append(text)
+
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        sessions = Sessions(store)
+        for number in range(60):
+            await sessions.make(f"sh_{number:02}")
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            assert await listed(store, query="none") == []
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+    assert len(ran) == 3
+
+
 async def test_a_page_looks_at_so_many_sessions_only(
     store: Store, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
