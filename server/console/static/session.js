@@ -123,7 +123,7 @@ class Session extends LitElement {
 
   _renderProblem() {
     const isGone = this.problem.status === 404;
-    return html`<div class="page empty"><h2>${isGone ? "There is no such session" : this.problem.message}</h2>
+    return html`<div class="page empty"><h1>${isGone ? "There is no such session" : this.problem.message}</h1>
       <p>${isGone ? "It may have been deleted, or it is another person's." : this.problem.recovery || "It is tried again."}</p>
       ${this.user.session_id ? nothing : html`<p><a href="#/">All sessions</a></p>`}</div>`;
   }

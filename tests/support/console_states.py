@@ -1,0 +1,104 @@
+"""The states of the page of the console, each reached as a person would reach it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+
+from playwright.async_api import Page
+
+from .agent import Agent
+
+SHOP = """
+document.head.innerHTML = "<style>body{margin:0;font:16px sans-serif;background:#f4f1ea}header,button{background:#274c3a;" +
+  "color:#fff}header{padding:18px 40px}main{padding:24px 40px}h1{font-weight:500}input,button{font:inherit;padding:9px;" +
+  "border:1px solid #999}label{display:block;margin:0 0 20px}</style>";
+document.title = "Checkout";
+document.body.innerHTML = "<header><b>Paper &amp; Ink</b></header><main><h1>Check out</h1><p>2 notebooks, 1 fountain pen</p>" +
+  "<label>E-mail<br><input size=32 value='ada@example.org'></label>" +
+  "<label>Code from your phone<br><input size=12></label><button>Pay 42.50 €</button></main>";
+""".replace("\n", "")
+
+
+async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGenerator[str]:
+    """Bring a page into one state after the other, and name each.
+
+    `address` logs it in, `shop` has a browser, `notes` has none.
+    """
+    base = address.partition("#")[0]
+    await page.goto(base)
+    await page.get_by_label("Token").wait_for()
+    yield "login"
+    await page.goto("about:blank")
+    await page.goto(address)
+    await page.get_by_role("link", name="checkout").wait_for()
+    await page.locator(".veil").first.wait_for(state="hidden")
+    yield "overview"
+    await page.get_by_role("searchbox", name="Search").fill("nothing like this")
+    await page.get_by_text("No session fits.").wait_for()
+    yield "overview-no-match"
+    await page.get_by_role("button", name="Show all").click()
+    await page.get_by_role("link", name="checkout").wait_for()
+    await page.keyboard.press("Escape")
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("/")
+    await page.get_by_role("combobox", name="Name, purpose or id").wait_for()
+    yield "jump"
+    await page.keyboard.press("Escape")
+    await page.get_by_role("link", name="checkout").click()
+    await page.get_by_role("button", name="Take over").wait_for()
+    await page.locator("sh-timeline li").first.wait_for()
+    await page.locator("sh-screen .veil").wait_for(state="hidden")
+    yield "session"
+    for title in ("State", "Log", "Files"):
+        await page.get_by_role("tab", name=title).click()
+        await page.get_by_text("Loading …").wait_for(state="hidden")
+        yield f"session-{title.lower()}"
+    await shop.call("session_request_human", reason="Type the code from your phone", wait_seconds=0)
+    await page.get_by_text("The agent asks:").wait_for()
+    yield "session-asked"
+    await page.get_by_role("button", name="Take over").click()
+    await page.get_by_text("You have control.").wait_for()
+    yield "session-control"
+    await page.get_by_role("button", name="Reply …").click()
+    yield "session-reply"
+    await page.get_by_role("button", name="Done").click()
+    await page.get_by_role("button", name="Take over").wait_for()
+    await page.locator("sh-timeline summary").nth(1).click()
+    yield "session-call"
+    await page.get_by_role("button", name="Share …").click()
+    await page.get_by_role("button", name="Make a link").click()
+    await page.get_by_role("button", name="Copy").wait_for()
+    yield "session-share"
+    await page.keyboard.press("Escape")
+    await page.get_by_text("More", exact=True).click()
+    yield "session-menu"
+    for title in ("Rename", "Fork", "Close"):
+        if title != "Rename":
+            await page.get_by_text("More", exact=True).click()
+        await page.get_by_role("button", name=re.compile(f"^{title} …")).click()
+        await page.get_by_role("dialog").wait_for()
+        yield f"session-{title.lower()}"
+        await page.get_by_role("button", name="Cancel").click()
+    await page.goto(f"{base}#/s/{notes.session}")
+    await page.get_by_role("heading", name="notes").wait_for()
+    yield "session-no-picture"
+    await page.goto(f"{base}#/s/{'s_' + 'a' * 22}")
+    await page.get_by_text("There is no such session").wait_for()
+    yield "session-unknown"
+    await page.goto(f"{base}#/services")
+    await page.get_by_role("heading", name="Usage").wait_for()
+    yield "services"
+
+
+async def fill(shop: Agent, notes: Agent, site: str) -> None:
+    """Let two agents work, so that the pages have something to show."""
+    await shop.said("browser_navigate", url=site)
+    await shop.evaluate(f"{{ {SHOP} }}")
+    await shop.call("browser_click", target="e9999")
+    await shop.said("state_update", values={"cart": {"notebooks": 2, "pen": 1}})
+    await notes.said("state_update", values={"chapter": 3})
+    await notes.call("state_get", path="/nothing", required=True)
+
+
+__all__ = ["fill", "states"]
