@@ -14,7 +14,8 @@ document.head.innerHTML = "<style>body{margin:0;font:16px sans-serif;background:
   "color:#fff}header{padding:18px 40px}main{padding:24px 40px}h1{font-weight:500}input,button{font:inherit;padding:9px;" +
   "border:1px solid #999}label{display:block;margin:0 0 20px}</style>";
 document.title = "Checkout";
-document.body.innerHTML = "<header><b>Paper &amp; Ink</b></header><main><h1>Check out</h1><p>2 notebooks, 1 fountain pen</p>" +
+document.body.innerHTML = "<header><b>Paper &amp; Ink</b></header><main><h1>Check out</h1>" +
+  "<p>2 notebooks, 1 fountain pen</p>" +
   "<label>E-mail<br><input size=32 value='ada@example.org'></label>" +
   "<label>Code from your phone<br><input size=12></label><button>Pay 42.50 €</button></main>";
 """.replace("\n", "")
