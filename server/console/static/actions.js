@@ -8,12 +8,12 @@ import "./share.js";
 const HOURS = { 1: "1 hour", 8: "8 hours", 24: "1 day", 168: "7 days" };
 
 const ACTIONS = {
-  rename: { title: "Rename", button: "Save", about: "Changes its name and the line that says what it is for." },
-  extend: { title: "Extend", button: "Extend", about: "Moves the time at which it is closed." },
-  fork: { title: "Fork", button: "Fork", about: "Makes children that start from a copy of its state, logins and tabs." },
-  export: { title: "Export", button: "Download", about: "Downloads all that is kept of it as one JSON file." },
-  restart: { title: "Restart services", button: "Restart", about: "Replaces connections. Saved logins and tabs come back, memory does not." },
-  close: { title: "Close", button: "Close it", about: "Ends it for good: logins, tabs and state are gone, calls that run are cancelled.", bad: true },
+  rename: { title: "Rename", button: "Save", about: "Changes its name and its purpose." },
+  extend: { title: "Extend", button: "Extend", about: "Moves the time at which it ends." },
+  fork: { title: "Fork", button: "Fork", about: "Makes children from a copy of state, logins and tabs." },
+  export: { title: "Export", button: "Download", about: "Downloads all that is kept of it, as JSON." },
+  restart: { title: "Restart services", button: "Restart", about: "Replaces connections; what was saved comes back." },
+  close: { title: "Close", button: "Close it", about: "Ends it for good, with its logins, tabs and calls.", bad: true },
 };
 
 class Actions extends LitElement {

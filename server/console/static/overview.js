@@ -4,7 +4,7 @@ import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { repeat } from "./vendor/lit/directives/repeat.js";
 import { ago, driverOf, hasPicture, nameOf, purposeOf } from "./format.js";
 import { icon } from "./icons.js";
-import "./picture.js";
+import "./thumbnail.js";
 
 const STATUSES = ["", "active", "idle", "paused", "error", "closed"];
 const ORDERS = { used: "Used last", name: "Name", created: "Newest" };
@@ -118,7 +118,7 @@ export function driverTag(session) {
 }
 
 const tile = session => html`<a class="tile ${driverOf(session).kind}" href="#/s/${session.session_id}">
-  <sh-picture .sessionId=${session.session_id} .fps=${1} alt="Page of ${nameOf(session)}"></sh-picture>
+  <sh-thumbnail .sessionId=${session.session_id} .alt="Page of ${nameOf(session)}"></sh-thumbnail>
   <div class="caption">
     <b class="cut">${nameOf(session)}</b>${statusTag(session)}
     <span class="quiet cut wide">${session.control?.driver === "requested" ? session.control.reason : purposeOf(session) || " "}</span>

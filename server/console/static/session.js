@@ -195,9 +195,9 @@ class Session extends LitElement {
 const isOpen = session => !["closed", "closing"].includes(session.status);
 
 const facts = session => html`<dl class="facts">${[
-  ["Id", html`<span class="mono">${session.session_id}</span>`], ["Owner", session.owner], ["Open in", session.open_in],
+  ["Id", html`<span class="mono">${session.session_id}</span>`, "all"], ["Owner", session.owner], ["Open in", session.open_in, "all"],
   ["Created", ago(session.created_at)], ["Used", ago(session.used_at)], [session.status === "closed" ? "Deleted" : "Ends", session.ends_at ? until(session.ends_at) : "never"],
-].map(([title, value]) => (value ? html`<div><dt>${title}</dt><dd>${value}</dd></div>` : nothing))}</dl>`;
+].map(([title, value, width]) => (value ? html`<div class=${width ?? ""}><dt>${title}</dt><dd>${value}</dd></div>` : nothing))}</dl>`;
 
 const servicesTable = session => html`<div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">Status</th>
   <th scope="col">Process</th><th scope="col">Memory</th><th scope="col">CPU</th></tr></thead><tbody>${(session.services ?? []).map(service => {

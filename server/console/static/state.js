@@ -88,9 +88,9 @@ class State extends LitElement {
     if (!this.after) return html`<p class="quiet" aria-busy="true">Loading …</p>`;
     const { after, before, isWhole } = this;
     const lines = [];
-    if (before) write(lines, difference(before.value, after.value, [...before.unknown, ...after.unknown]), "", 0, isWhole);
+    if (before) write(lines, difference(before.value, after.value, before.unknown, after.unknown), "", 0, isWhole);
     const hasChanges = lines.length > 0;
-    if (!before || !hasChanges) write(lines, difference(after.value, after.value, after.unknown), "", 0, true);
+    if (!before || !hasChanges) write(lines, difference(after.value, after.value, after.unknown, after.unknown), "", 0, true);
     return html`<div class="tools">${this._renderChoice(before, after)}<span class="spacer"></span>
       ${before && hasChanges ? html`<label class="check"><input type="checkbox" .checked=${Boolean(isWhole)}
         @change=${event => { this.isWhole = event.target.checked; }}>All members</label>` : nothing}</div>
@@ -123,31 +123,34 @@ class State extends LitElement {
   _renderEnd() {
     const { earliest } = this.versions;
     const first = this.known.at(-1)[0];
-    if (earliest === 0 || first === 0) return "Known back to the first version.";
+    if (earliest === 0 || first === 0) return "The journal leads back to version 0.";
     return `Nothing is known before version ${first}: only changes made in a run are in the journal.`;
   }
 }
 
-const line = ({ mark, depth, name, text, old }) => html`<div class="member ${mark}" data-depth=${Math.min(depth, 12)}>
+const line = ({ mark, depth, name, text, old, about }) => html`<div class="member ${mark}" data-depth=${Math.min(depth, 12)}>
   <span class="sign" aria-label=${mark === "same" ? "" : mark}>${SIGNS[mark] ?? ""}</span><span class="value">${name === "" ? nothing : html`<b>${name}</b>: `}${old === undefined
-    ? nothing : html`<del>${old}</del> → `}${mark === "removed" ? html`<del>${text}</del>` : mark === "added" ? html`<ins>${text}</ins>` : text}</span></div>`;
+    ? nothing : html`<del>${old}</del> → `}${mark === "removed" ? html`<del>${text}</del>` : mark === "added" ? html`<ins>${text}</ins>` : text}${about
+    ? html` <i>(${about})</i>` : nothing}</span></div>`;
 
 const isTree = value => value !== null && typeof value === "object";
 const escapeName = name => String(name).replaceAll("~", "~0").replaceAll("/", "~1");
 
-// A node has a mark, and either members or a text.
-function difference(before, after, unknown, path = "") {
-  if (unknown.includes(path)) {
-    const known = after === MISSING ? before : after;
-    return { mark: "unknown", text: `${known === MISSING ? "" : `${textOf(known)} `}(one of the two is not known)` };
+// A node has a mark, and either members or a text. `lost` and `lacking` are the places that are not known before and after.
+function difference(before, after, lost, lacking, path = "") {
+  const [isLost, isLacking] = [lost.includes(path), lacking.includes(path)];
+  if (isLost || isLacking) {
+    const known = isLost ? after : before;
+    if ((isLost && isLacking) || known === MISSING) return { mark: "unknown", text: "", about: "not known" };
+    return { mark: "unknown", text: textOf(known), about: isLost ? "before: not known" : "after: not known" };
   }
   if (before === MISSING || after === MISSING) {
     const mark = before === MISSING ? "added" : "removed";
     return { mark, text: textOf(before === MISSING ? after : before) };
   }
   if (isTree(before) && isTree(after) && Array.isArray(before) === Array.isArray(after)) {
-    const names = [...new Set([...Object.keys(after), ...Object.keys(before), ...missing(unknown, path)])];
-    const members = names.map(name => [name, difference(own(before, name), own(after, name), unknown, `${path}/${escapeName(name)}`)]);
+    const names = [...new Set([...Object.keys(after), ...Object.keys(before), ...missing(lost, path), ...missing(lacking, path)])];
+    const members = names.map(name => [name, difference(own(before, name), own(after, name), lost, lacking, `${path}/${escapeName(name)}`)]);
     return { mark: members.every(([, node]) => node.mark === "same") ? "same" : "inside", members, isList: Array.isArray(after) };
   }
   const [old, text] = [textOf(before), textOf(after)];
@@ -163,7 +166,7 @@ const textOf = value => JSON.stringify(value);
 function write(lines, node, name, depth, isWhole) {
   if (node.mark === "same" && !isWhole) return;
   if (!node.members) {
-    lines.push({ mark: node.mark, depth, name, text: node.text, old: node.old });
+    lines.push({ ...node, depth, name });
     return;
   }
   const inner = depth + (name === "" ? 0 : 1);

@@ -147,8 +147,8 @@ class Timeline extends LitElement {
       <summary><time datetime=${entry.at}>${clock(entry.at)}</time>
         ${failed ? html`<span class="bad" aria-label="Failed">${icon("error")}</span>` : nothing}
         <span class="what cut">${titleOf(entry)}</span>
-        ${failed && entry.status ? html`<span class="tag bad">${entry.status.replaceAll("_", " ")}</span>` : nothing}
-        ${entry.duration_ms == null ? nothing : html`<span class="quiet nowrap">${lasted(entry.duration_ms)}</span>`}</summary>
+        ${failed && entry.kind !== "transition" ? html`<span class="tag bad">${entry.status.replaceAll("_", " ")}</span>` : nothing}
+        ${durationOf(entry) === null ? nothing : html`<span class="quiet nowrap">${lasted(durationOf(entry))}</span>`}</summary>
       ${entry.isOpen ? html`${partsOf(entry, LONGEST)}${this._renderPicture(entry)}` : nothing}</details></li>`;
   }
 
@@ -162,7 +162,7 @@ class Timeline extends LitElement {
   }
 
   _renderPicture(entry) {
-    return entry.picture ? html`<a href=${entry.picture} download><img class="after" src=${entry.picture} alt="The page after ${entry.tool}" loading="lazy"></a>` : nothing;
+    return entry.picture ? html`<a href=${entry.picture} download><img class="after" src=${entry.picture} alt="The page after ${entry.tool}" @load=${() => this._place()}></a>` : nothing;
   }
 
   _renderPeek(entry) {
@@ -203,8 +203,12 @@ class Timeline extends LitElement {
     if (!entry) return;
     await this._complete(entry);
     await this.updateComplete;
+    this._place();
+  }
+
+  _place() {
     const card = this.querySelector(".peek");
-    const item = this.querySelector(`li[data-seq="${entry.seq}"]`);
+    const item = this.peeked && this.querySelector(`li[data-seq="${this.peeked.seq}"]`);
     if (card && item) place(card, item.getBoundingClientRect());
   }
 
@@ -232,10 +236,10 @@ class Timeline extends LitElement {
 // Beside the entry if there is room, else below or above it.
 function place(card, entry) {
   const { width, height } = card.getBoundingClientRect();
-  const fitsLeft = entry.left > width + 16;
+  const fitsLeft = entry.left > width + 28;
   const top = fitsLeft ? entry.top : entry.bottom + 4;
   const isBelow = fitsLeft || top + height < innerHeight;
-  card.style.left = `${fitsLeft ? entry.left - width - 8 : Math.max(8, Math.min(entry.left, innerWidth - width - 8))}px`;
+  card.style.left = `${fitsLeft ? entry.left - width - 20 : Math.max(8, Math.min(entry.left, innerWidth - width - 8))}px`;
   card.style.top = `${Math.max(8, Math.min(isBelow ? top : entry.top - height - 4, innerHeight - height - 8))}px`;
 }
 
@@ -247,6 +251,8 @@ function isFailed(entry) {
   if (entry.kind === "run") return entry.status === "error";
   return entry.kind === "call" && !GOOD.has(entry.status);
 }
+
+const durationOf = entry => entry.duration_ms ?? (entry.ended_at ? Date.parse(entry.ended_at) - Date.parse(entry.at) : null);
 
 function titleOf(entry) {
   const request = entry.transition ?? entry.control ?? {};
@@ -283,7 +289,7 @@ function firstArgument(args) {
 function textOf(result) {
   if (!result) return null;
   const content = Array.isArray(result.content) ? result.content : [];
-  return content.map(block => (typeof block === "string" ? block : block?.text ?? `[${block?.type}]`)).join("\n") || null;
+  return content.map(block => (typeof block === "string" ? block : block?.text ?? block?.uri ?? `[${block?.type}]`)).join("\n") || null;
 }
 
 function partsOf(entry, longest) {
