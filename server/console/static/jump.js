@@ -68,7 +68,7 @@ class Jump extends LitElement {
         <li id="jump-${number}" role="option" aria-selected=${number === this.at}
           @click=${() => this._go(session)}>
           <span class="state ${session.status}">${icon(session.status)}</span>
-          <b>${nameOf(session)}</b><span class="quiet cut">${purposeOf(session)}</span></li>`)}
+          <b class="cut">${nameOf(session)}</b><span class="quiet cut">${purposeOf(session)}</span></li>`)}
         ${found.length ? "" : html`<li role="option" aria-selected="false" class="quiet">No session has these letters.</li>`}
       </ul></dialog>`;
   }
@@ -84,6 +84,10 @@ class Jump extends LitElement {
       this.at = Math.max(0, Math.min(found.length - 1, this.at + step));
     } else if (event.key === "Enter" && found[this.at]) {
       this._go(found[this.at]);
+    } else if (event.key === "Escape") {
+      // A search field would take the first one to empty itself.
+      event.preventDefault();
+      this.querySelector("dialog").close();
     }
   }
 

@@ -105,7 +105,7 @@ class Session extends LitElement {
     return html`<div class="page session ${this.problem ? "stale" : ""}">
       <div class="tools head">
         ${this.user.session_id ? nothing : html`<a class="plain back" href="#/" aria-label="All sessions">←</a>`}
-        <div class="title"><h1 class="cut">${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
+        <div class="title"><h1 class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
         ${statusTag(session)}${isOpen(session) ? driverTag(session) : nothing}
         <span class="spacer"></span>
         ${this.user.rights === "view" || this.user.session_id || !isOpen(session) ? nothing : html`<sh-actions .session=${session} .user=${this.user}
@@ -136,9 +136,9 @@ class Session extends LitElement {
       ${owner ? html`<p class="notice" role="status"><span>${owner === "gone"
         ? html`<b>The process that held this session has ended.</b> The session goes on in another one with its next call; what was saved comes back.`
         : html`<b>The process that holds this session does not answer.</b> This page goes on by itself when it does, or when another one takes the session over.`}</span></p>` : nothing}
-      ${session.status === "closed" ? html`<p class="notice" role="status"><span><b>Closed ${ago(session.closed_at)}</b>${session.reason ? `: ${session.reason.replaceAll("_", " ")}` : ""}.
+      ${session.status === "closed" ? html`<p class="notice" role="status"><span><b>Closed ${since(session.closed_at)}</b>${session.reason ? ` (${session.reason.replaceAll("_", " ")})` : ""}.
         Its timeline and its last state stay${session.ends_at ? ` until they are deleted ${until(session.ends_at)}` : ""}.</span></p>` : nothing}
-      ${session.status === "paused" ? html`<p class="notice" role="status"><span><b>Paused ${ago(session.since)}.</b> It is saved, and its next call resumes it.</span></p>` : nothing}
+      ${session.status === "paused" ? html`<p class="notice" role="status"><span><b>Paused ${since(session.since)}.</b> It is saved, and its next call resumes it.</span></p>` : nothing}
       ${note ? html`<p class="notice ${note.bad ? "bad" : ""}" role=${note.bad ? "alert" : "status"}><span>${note.text}
         ${(note.links ?? []).map(child => html` <a href="#/s/${child.session_id}">${nameOf(child)}</a>`)}</span>
         <button class="plain" @click=${() => { this.note = null; }} aria-label="Close this note">✕</button></p>` : nothing}`;
@@ -192,6 +192,7 @@ class Session extends LitElement {
   }
 }
 
+const since = time => ago(time).replace(/^now$/, "just now");
 const isOpen = session => !["closed", "closing"].includes(session.status);
 
 const facts = session => html`<dl class="facts">${[

@@ -81,7 +81,7 @@ export class Sessions extends EventTarget {
       if (order !== this._order) return;
       this.state = "failed";
       this.error = error;
-      if (error.status !== 401) this._later(RETRY_MILLISECONDS);
+      if (this._close && error.status !== 401) this._later(RETRY_MILLISECONDS);
     }
     this._changed();
   }
