@@ -66,6 +66,9 @@ async def test_a_command_leaves_notices_to_the_next_caller() -> None:
         assert (await running.call(session.id)).notice is None
 
 
+LINK = {"event": "created", "by": "eve", "rights": "view", "guest": "link 1"}
+
+
 async def test_the_results_of_operator_tools_have_the_form_of_their_classes() -> None:
     async with engine(Counting("counter")) as running:
         session = await running.create()
@@ -82,6 +85,7 @@ async def test_the_results_of_operator_tools_have_the_form_of_their_classes() ->
                 continue  # these need a browser, and a file
             arguments = {"session_id": session.id} if tool.takes_session else {}
             arguments |= {"holder": "eve"} if name == "operator_take_control" else {}
+            arguments |= LINK if name == "operator_note_link" else {}
             arguments |= {"epoch": 1} if "epoch" in tool.arguments.model_fields else {}
             content = await handler(ControlRequest(tool=name, arguments=arguments))
             result = parse_result(tool.output, tool.without_nulls(content))
