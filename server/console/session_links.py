@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 from starlette.responses import Response
 
-from ...sessions.errors import SessionError
+from ...sessions.errors import SessionError, StoreUnavailable
 from ...sessions.journal.entries import LinkEvent
 from ...sessions.json_codec import JSON
 from ...sessions.records import CredentialRecord, SessionRecord
@@ -53,8 +53,15 @@ class LinkJournal:
         Raises:
             SessionError, Refused: the journal could not be written.
         """
-        members = {"event": event, "by": by[:NAME], "rights": rights, "guest": guest_key(link)}
-        await self._calls.call(record, "operator_note_link", **members)
+        await self._calls.call(
+            record,
+            "operator_note_link",
+            event=event,
+            link=link,
+            by=by[:NAME],
+            rights=rights,
+            guest=guest_key(link),
+        )
 
 
 class LinkHandlers:
@@ -102,7 +109,7 @@ class LinkHandlers:
         logger.info("console: %s revoked a link to %s", call.user.name, record.id)
         try:
             await self._journal.note(record, "revoked", call.user.name, link.rights, link.id)
-        except (SessionError, Refused) as error:
+        except (SessionError, Refused, StoreUnavailable) as error:
             logger.warning("console: the journal of %s has no such entry: %s", record.id, error)
         return json_response({})
 

@@ -39,6 +39,7 @@ class GiveBackArguments(PersonArguments):
 
 class LinkArguments(SessionArguments):
     event: LinkEvent
+    link: str
     by: Annotated[str, Field(min_length=1, max_length=200)]
     rights: str
     guest: str
@@ -136,6 +137,7 @@ class PersonTools:
             context.principal,
             args.session_id,
             args.event,
+            link=args.link,
             by=args.by,
             rights=args.rights,
             guest=args.guest,

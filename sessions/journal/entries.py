@@ -346,6 +346,7 @@ def link_entry(
     *,
     at: float,
     event: LinkEvent,
+    link: str,
     by: str,
     rights: str,
 ) -> JournalRecord:
@@ -358,7 +359,7 @@ def link_entry(
         status=f"link_{event}",
         started_at=at,
         ended_at=at,
-        request={"by": by, "rights": rights},
+        request={"link": link, "by": by, "rights": rights},
     )
 
 

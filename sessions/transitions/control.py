@@ -183,11 +183,13 @@ class Controls:
         ref: str,
         event: LinkEvent,
         *,
+        link: str,
         by: str,
         rights: str,
         guest: str,
     ) -> LiveSession:
-        """Write into the journal that a person made, opened or revoked a link. `guest` is the key of its user.
+        """Write into the journal that a person made, opened or revoked a link. `link` is its id, `guest` the key of
+        its user.
 
         If the guest of a revoked link has control, it ends.
 
@@ -200,6 +202,7 @@ class Controls:
                 *(session.id, session.record.epoch, seq),
                 at=now,
                 event=event,
+                link=link,
                 by=self._redact(by),
                 rights=rights,
             )

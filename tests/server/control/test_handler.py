@@ -66,7 +66,7 @@ async def test_a_command_leaves_notices_to_the_next_caller() -> None:
         assert (await running.call(session.id)).notice is None
 
 
-LINK = {"event": "created", "by": "eve", "rights": "view", "guest": "link 1"}
+LINK = {"event": "created", "link": "1", "by": "eve", "rights": "view", "guest": "link 1"}
 
 
 async def test_the_results_of_operator_tools_have_the_form_of_their_classes() -> None:

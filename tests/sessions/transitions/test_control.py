@@ -198,7 +198,13 @@ async def test_links_are_in_the_journal_and_a_revoked_one_ends_control(build: Bu
 
         async def note(event: LinkEvent, guest: str = "link a") -> None:
             await controls.note_link(
-                LOCAL, session.id, event, by="ada\n", rights="control", guest=guest
+                LOCAL,
+                session.id,
+                event,
+                link=guest.removeprefix("link "),
+                by="ada\n",
+                rights="control",
+                guest=guest,
             )
 
         await note("created")
@@ -213,7 +219,7 @@ async def test_links_are_in_the_journal_and_a_revoked_one_ends_control(build: Bu
         assert [status for status, _ in written] == [
             *("link_created", "human", "link_revoked", "link_revoked", "revoked")
         ]
-        assert written[0][1] == {"by": "ada", "rights": "control"}
+        assert written[0][1] == {"link": "a", "by": "ada", "rights": "control"}
         await engine.registry.pause(LOCAL, session.id)
         await note("opened")
         assert await engine.status(session.id) == "paused"
