@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from anyio.streams.text import TextReceiveStream
+from playwright.async_api import Page, async_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -69,4 +73,96 @@ async def test_forked_browsers_have_the_login_and_bring_back_what_they_found(
 ) -> None:
     output = await said_by("examples/parallel_browsing.py")
     assert output == ["3 browsers, 0 conflicts", "{'tea': 3, 'milk': 1, 'honey': 7}"]
+    await leaks.check()
+
+
+class Lines:
+    """The lines that a running example prints."""
+
+    def __init__(self, output: TextReceiveStream) -> None:
+        self._output = output
+        self._text = ""
+
+    async def find(self, pattern: str) -> str:
+        """Return the first group of a line that comes, or came, and fits."""
+        while True:
+            found = re.search(pattern, self._text, re.M)
+            if found is not None:
+                return found[1]
+            self._text += await self._output.receive()
+
+
+async def places_of_fields(page: Page, address: str) -> list[tuple[float, float]]:
+    """Return the middle of each field and of the button of the bank, in the viewport of the agent's browser."""
+    await page.set_viewport_size({"width": 1280, "height": 720})
+    await page.goto(address)
+    boxes: list[Any] = [
+        await each.bounding_box() for each in await page.locator("input, button").all()
+    ]
+    return [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes]
+
+
+async def tap(page: Page, place: tuple[float, float]) -> None:
+    """Tap in the picture on a place of the page that it shows."""
+    box: Any = await page.locator("sh-screen canvas").bounding_box()
+    scale = min(box["width"] / 1280, box["height"] / 720)
+    left = box["x"] + (box["width"] - 1280 * scale) / 2
+    top = box["y"] + (box["height"] - 720 * scale) / 2
+    await page.touchscreen.tap(left + place[0] * scale, top + place[1] * scale)
+
+
+async def test_a_person_with_a_phone_logs_in_for_the_agent(
+    headless_shell: str, tmp_path: Path, leaks: Any
+) -> None:
+    example, data = "examples/human_login.py", tmp_path / "data"
+    assert f"uv run python {example}" in (ROOT / example).read_text(encoding="utf-8")
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    async with (
+        async_playwright() as playwright,
+        await anyio.open_process(
+            [sys.executable, example, str(data)], cwd=ROOT, env=environment, stderr=subprocess.PIPE
+        ) as process,
+    ):
+        assert process.stdout is not None
+        lines = Lines(TextReceiveStream(process.stdout))
+        browser = await playwright.chromium.launch(executable_path=headless_shell)
+        with anyio.fail_after(100):
+            site = await lines.find(r"^The bank is at (\S+)$")
+            name, password, button = await places_of_fields(await browser.new_page(), site)
+            viewport: Any = {"width": 390, "height": 844}
+            phone = await browser.new_page(
+                viewport=viewport, device_scale_factor=3, has_touch=True, is_mobile=True
+            )
+            await phone.goto(await lines.find(r"^Open, within two minutes: (\S+)$"))
+            await phone.get_by_text("Log in to the bank").wait_for()
+            await phone.get_by_role("button", name="Take over").tap()
+            await phone.get_by_text("You have control.").wait_for()
+            await phone.screenshot(path="/tmp/k4_phone1.png")
+            await tap(phone, name)
+            await phone.keyboard.type("ada")
+            await tap(phone, password)
+            await phone.keyboard.type("correct horse battery")
+            await phone.screenshot(path="/tmp/k4_phone2.png")
+            await tap(phone, button)
+            code = await lines.find(r"phone shows the code (\d{6})$")
+            await phone.screenshot(path="/tmp/k4_phone3.png")
+            # The field for the code is where that for the name was.
+            await tap(phone, name)
+            await phone.keyboard.type(code)
+            await phone.screenshot(path="/tmp/k4_phone4.png")
+            await phone.keyboard.press("Enter")
+            await phone.screenshot(path="/tmp/k4_phone5.png")
+            await phone.get_by_role("button", name="Done").tap()
+            assert await lines.find(r"^The agent goes on; you said: (\w+)$") == "done"
+            assert await lines.find(r"^Balance: (.+)$") == "1,204.50 EUR"
+            assert await process.wait() == 0
+            await phone.screenshot(path="/tmp/k4_phone6.png")
+        await browser.close()
+    contents = [path.read_bytes() for path in data.rglob("*") if path.is_file()]
+    assert contents
+    for content in contents:
+        assert b"correct horse" not in content
+        assert b"correct%20horse" not in content
+        assert b"correct+horse" not in content
+        assert re.search(rb"(?<![\d.])%s(?!\d)" % code.encode(), content) is None
     await leaks.check()
