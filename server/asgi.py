@@ -15,6 +15,12 @@ async def wait_disconnected(receive: Receive) -> None:
         pass
 
 
+async def cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
+    """Cancel a scope when the client has disconnected."""
+    await wait_disconnected(receive)
+    scope.cancel()
+
+
 async def has_disconnected(receive: Receive) -> bool:
     """Return whether the client has disconnected, without waiting. For a request whose body was read."""
     with anyio.CancelScope() as scope:
@@ -34,4 +40,4 @@ def replay_messages(messages: Iterable[Message], receive: Receive) -> Receive:
     return receive_again
 
 
-__all__ = ["has_disconnected", "replay_messages", "wait_disconnected"]
+__all__ = ["cancel_when_left", "has_disconnected", "replay_messages", "wait_disconnected"]

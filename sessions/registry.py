@@ -235,6 +235,10 @@ class Registry:
         """Return a session that this node owns, in any open status; see Directory.find."""
         return await self._directory.find(principal, ref, namespace)
 
+    def find_here(self, principal: Principal, session_id: str) -> LiveSession | None:
+        """Return a session that this node owns, in any status; None when it owns none of that id."""
+        return self._directory.find_here(principal, session_id)
+
     def live(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""
         return self.access.ready_nowait(principal, session_id)

@@ -7,9 +7,12 @@ A node passes on a request as an HTTP request to the owner, with an assertion, s
 | POST /node/requests | an MCP request, see ForwardedRequest | lines of JSON |
 | POST /node/answers/KEY | the answer to a question: `{"result"}` or `{"error"}` | 204 |
 | POST /node/controls | a control request, without its owner | a line of JSON |
+| POST /node/frames | `{"fps", "tab"}`, for the page of the session of the assertion | pictures, see encode_picture() |
 | POST /node/notices/NUMBER | empty; the client did not get the answer that carries the notice | 204 |
 | GET /node | empty; the first request between two machines | 204, with the proof of the owner in a header |
 | any other | the HTTP request of a client | its response |
+
+Pictures end with the page, or with the connection; a line with `{"error"}` comes instead if there are none.
 
 The owner begins a request with `100 Continue`. It answers 421 instead, or later, if nothing ran because it does not own the
 session or ends; and 403 if it cannot serve the other node's clients. The lines of an MCP request are any number of
@@ -22,6 +25,7 @@ connection.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, cast
@@ -41,9 +45,14 @@ REQUESTS: Final = "/node/requests"
 ANSWERS: Final = "/node/answers/"
 NOTICES: Final = "/node/notices/"
 CONTROLS: Final = "/node/controls"
+FRAMES: Final = "/node/frames"
 PROOF_HEADER: Final = b"statehold-proof"
 NOT_OWNER: Final = 421
 REFUSED: Final = 403
+LINES: Final = (b"content-type", b"application/x-ndjson")
+PICTURES: Final = (b"content-type", b"application/octet-stream")
+LENGTH: Final = struct.Struct(">I")
+"""The length of what follows: an unsigned number of four bytes, the most significant first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,21 @@ def decode(line: bytes) -> object:
         return json.loads(line)
 
 
+def encode_picture(about: Mapping[str, Any], jpeg: bytes) -> bytes:
+    """Return the message to a viewer of a page: its length, the length of its description, the description as JSON, and a
+    JPEG or nothing.
+    """
+    description = json.dumps(about).encode()
+    length = LENGTH.size + len(description) + len(jpeg)
+    return b"".join((LENGTH.pack(length), LENGTH.pack(len(description)), description, jpeg))
+
+
+def has_picture(message: bytes) -> bool:
+    """Whether a message of encode_picture() has a JPEG."""
+    (length,) = LENGTH.unpack_from(message, LENGTH.size)
+    return len(message) > 2 * LENGTH.size + length
+
+
 def error_message(error: MCPError) -> JSON:
     """Return a JSON-RPC error as the member of a message."""
     return {"error": error.error.model_dump(mode="json")}
@@ -126,16 +150,22 @@ def raise_error(error: JSON) -> None:
 __all__ = [
     "ANSWERS",
     "CONTROLS",
+    "FRAMES",
     "HELLO",
     "HTTP_VERB",
+    "LENGTH",
+    "LINES",
     "NOTICES",
     "NOT_OWNER",
+    "PICTURES",
     "PROOF_HEADER",
     "REFUSED",
     "REQUESTS",
     "ForwardedRequest",
     "encode",
+    "encode_picture",
     "error_message",
+    "has_picture",
     "parse",
     "raise_error",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Generator, MutableMapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, MutableMapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import anyio
@@ -15,10 +15,11 @@ from starlette.authentication import AuthCredentials
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.cluster.placement import place_here
+from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.registry import Registry
-from ..asgi import has_disconnected, replay_messages, wait_disconnected
+from ..asgi import cancel_when_left, has_disconnected, replay_messages, wait_disconnected
 from ..auth.principals import token_of
 from ..client_streams import LINE_LIMIT
 from .assertion import HEADER, Assertion, AssertionRefused, Assertions
@@ -26,9 +27,12 @@ from .connection import ConnectionEnded
 from .messages import (
     ANSWERS,
     CONTROLS,
+    FRAMES,
     HELLO,
+    LINES,
     NOT_OWNER,
     NOTICES,
+    PICTURES,
     PROOF_HEADER,
     REFUSED,
     REQUESTS,
@@ -40,7 +44,11 @@ from .messages import (
 
 KEEP_SECONDS: Final = 600
 """Seconds that a connection without a request stays open. The other end closes it earlier."""
-_LINES: Final = (b"content-type", b"application/x-ndjson")
+
+RunControl = Callable[[JSON], Awaitable[JSON]]
+"""Returns the answer to a control request with some members."""
+WatchPage = Callable[[Principal, str, JSON], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+"""Yields the pictures of the page of a principal's session; the members say how many. Raises SessionError."""
 
 logger = logging.getLogger("statehold.server")
 
@@ -130,7 +138,8 @@ class Owner:
         self._registry = registry
         self._server = server
         self._clients = clients
-        self._run_control: Callable[[JSON], Awaitable[JSON]] | None = None
+        self._run_control: RunControl | None = None
+        self._watch_page: WatchPage | None = None
         self._questions: MutableMapping[str, _Question] = {}
         self._running = 0
         self._idle = anyio.Event()
@@ -140,13 +149,13 @@ class Owner:
         return _Application(self, assertions)
 
     @contextmanager
-    def serve_controls(self, run: Callable[[JSON], Awaitable[JSON]]) -> Generator[None]:
-        """Answer control requests while the block runs. `run` returns the answer to a request with some members."""
-        self._run_control = run
+    def serve_controls(self, run: RunControl, watch: WatchPage) -> Generator[None]:
+        """Answer control requests, and send pictures of pages, while the block runs."""
+        self._run_control, self._watch_page = run, watch
         try:
             yield
         finally:
-            self._run_control = None
+            self._run_control = self._watch_page = None
 
     async def wait_idle(self, within: float) -> None:
         """Wait until every request that is no stream is answered, or `within` seconds have passed."""
@@ -178,6 +187,8 @@ class Owner:
         if path == CONTROLS:
             is_owner = not assertion.session_id or self._owns(assertion)
             return None if is_owner and self._run_control is not None else NOT_OWNER
+        if path == FRAMES:
+            return None if self._owns(assertion) and self._watch_page is not None else NOT_OWNER
         # Principals of a process with tokens are unknown to one without, and the other way round.
         clients = self._clients
         if clients is None or not clients.is_running:
@@ -216,6 +227,8 @@ class Owner:
                 with place_here():
                     answer = await self._run_control(members)
                 await AnswerLines(send, self._questions).end(answer)
+        elif path == FRAMES and self._watch_page is not None:
+            await self._send_pictures(self._watch_page, assertion, parse(body), receive, send)
         elif path.startswith(ANSWERS):
             question = self._questions.get(path.removeprefix(ANSWERS))
             if question is not None:
@@ -232,6 +245,26 @@ class Owner:
                 whole: Message = {"type": "http.request", "body": body, "more_body": False}
                 receive = replay_messages([whole], receive)
                 await app(_client_scope(scope, user), receive, send)
+
+    async def _send_pictures(
+        self, watch: WatchPage, assertion: Assertion, members: JSON, receive: Receive, send: Send
+    ) -> None:
+        """Send the pictures of a page until it ends, or the other node leaves."""
+        try:
+            async with watch(assertion.principal, assertion.session_id, members) as messages:
+                await send(_head(200, PICTURES))
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
+                    async for message in messages:
+                        await send(
+                            {"type": "http.response.body", "body": message, "more_body": True}
+                        )
+                    tasks.cancel_scope.cancel()
+        except SessionError as error:
+            refusal = {"code": error.code, "message": error.message, "recovery": error.recovery}
+            await AnswerLines(send, self._questions).end({"error": refusal})
+            return
+        await send({"type": "http.response.body", "body": b""})
 
     async def _answer(
         self,
@@ -346,7 +379,7 @@ class AnswerLines:
                 return
             if not self._is_begun:
                 self._is_begun = True
-                await self._send(_head(200, _LINES))
+                await self._send(_head(200, LINES))
             await self._send({"type": "http.response.body", "body": line, "more_body": True})
 
     async def end(self, message: JSON) -> None:
@@ -355,7 +388,7 @@ class AnswerLines:
         self._is_ended = True
         if not self._is_begun:
             self._is_begun = True
-            await self._send(_head(200, (b"content-length", b"%d" % len(line)), _LINES))
+            await self._send(_head(200, (b"content-length", b"%d" % len(line)), LINES))
             await self._send({"type": "http.response.body", "body": line})
             return
         async with self._lock:

@@ -86,7 +86,7 @@ class Console:
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
             **SessionActions(sessions, calls).handlers(),
-            **ScreenHandlers(gateway.registry.controls, sessions, self.logins).handlers(),
+            **ScreenHandlers(gateway, sessions, calls, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins, links).handlers(),
             **ServerDocuments(gateway).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),

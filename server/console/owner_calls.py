@@ -1,8 +1,10 @@
-"""Control requests of the console, run by the node that owns the session."""
+"""The requests of the console to the node that owns a session: control requests, and the pictures of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import anyio
@@ -19,7 +21,9 @@ from ...sessions.records import Principal, SessionRecord
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.connection import ConnectionEnded, NodeConnection
 from ..cluster.dialer import NodeUnreachable
-from ..cluster.messages import CONTROLS, NOT_OWNER, encode, parse
+from ..cluster.messages import CONTROLS, FRAMES, NOT_OWNER, PICTURES, encode, parse
+from ..cluster.picture_relay import NewestPictures
+from ..cluster.pool import Peers
 from ..control.requests import ControlRequest, ControlUnavailable
 from ..gateway.gateway import Gateway
 from ..sockets.request import Refused
@@ -28,7 +32,7 @@ ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.1
 
 
-class _OwnerChanged(Exception):
+class OwnerChanged(Exception):
     """Raised when the other node does not own the session any more; nothing ran."""
 
 
@@ -54,7 +58,7 @@ class OwnerCalls:
         for _ in range(ATTEMPTS):
             try:
                 return await self._call(record, request)
-            except _OwnerChanged:
+            except OwnerChanged:
                 self._gateway.registry.forget_owner(record.id)
             await anyio.sleep(RETRY_SECONDS)
             current = await self._gateway.store.get(record.id)
@@ -70,7 +74,7 @@ class OwnerCalls:
                 assertion = Assertion(epoch=record.epoch)
                 return await self._ask(record.node, request, assertion, record.id)
             except NodeUnreachable as error:
-                if error.is_silent:
+                if error.is_silent or self._gateway.node.lives(record.node):
                     raise _unreachable(record.id) from None
         try:
             return await self._run(request)
@@ -93,23 +97,53 @@ class OwnerCalls:
         try:
             with anyio.fail_after(seconds):
                 return await self._ask(node, request, Assertion(), "")
-        except (NodeUnreachable, OutcomeUnknown, TimeoutError, _OwnerChanged) as error:
+        except (NodeUnreachable, OutcomeUnknown, TimeoutError, OwnerChanged) as error:
             raise ControlUnavailable(str(error) or "the process does not answer") from None
+
+    @asynccontextmanager
+    async def watch(
+        self, record: SessionRecord, query: JSON
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Yield the pictures of the page of a session that another process holds; see NewestPictures.
+
+        Raises:
+            OwnerChanged: the process does not own the session any more.
+            Refused: the session has no page that can be shown.
+            SessionBusy: the process has ended.
+            ServiceUnavailable: the process does not answer.
+        """
+        node = str(record.node)
+        request = NodeRequest("POST", FRAMES, (), encode(query))
+        signed = self._sign(record.owner, record.id, Assertion(epoch=record.epoch))
+        try:
+            async with self._peers().exchange(node, request, signed, is_stream=True) as connection:
+                status, headers = await connection.head()
+                if status == NOT_OWNER:
+                    raise OwnerChanged
+                if PICTURES not in headers:
+                    _content(parse(await _read_all(connection)))
+                pictures = NewestPictures()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(pictures.read_all, connection)
+                    yield pictures
+                    tasks.cancel_scope.cancel()
+        except NodeUnreachable as error:
+            if error.is_silent or self._gateway.node.lives(node):
+                raise _unreachable(record.id) from None
+            raise SessionBusy(
+                "The process that held the session has ended.",
+                session_id=record.id,
+                recovery="Resume it to see its page; a call of its agent does that too.",
+            ) from None
+        except ConnectionEnded:
+            raise OwnerChanged from None
 
     async def _ask(
         self, node: str, request: ControlRequest, assertion: Assertion, session_id: str
     ) -> JSON:
-        peers = self._gateway.peers
-        if peers is None:
-            raise NodeUnreachable
+        peers = self._peers()
         body = encode(request.model_dump(exclude={"owner"}))
-        signed = Assertion(
-            Principal.of_key(request.owner),
-            self._gateway.config.namespace,
-            session_id,
-            assertion.epoch,
-            assertion.adopt,
-        )
+        signed = self._sign(request.owner, session_id, assertion)
         target = NodeRequest("POST", CONTROLS, (), body)
         try:
             with peers.count_request():
@@ -121,8 +155,22 @@ class OwnerCalls:
                 "The process that holds the session ended meanwhile.", session_id=session_id
             ) from None
         if status == NOT_OWNER:
-            raise _OwnerChanged
+            raise OwnerChanged
         return _content(parse(answer))
+
+    def _peers(self) -> Peers:
+        peers = self._gateway.peers
+        if peers is None:
+            raise NodeUnreachable
+        return peers
+
+    def _sign(self, owner: str, session_id: str, assertion: Assertion) -> Assertion:
+        return replace(
+            assertion,
+            principal=Principal.of_key(owner),
+            namespace=self._gateway.config.namespace,
+            session_id=session_id,
+        )
 
 
 def _unreachable(session_id: str) -> ServiceUnavailable:
@@ -151,4 +199,4 @@ def _content(answer: JSON) -> JSON:
     return cast("JSON", answer["content"])
 
 
-__all__ = ["OwnerCalls"]
+__all__ = ["OwnerCalls", "OwnerChanged"]

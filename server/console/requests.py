@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from ..control.pictures import PictureQuery
 from .logins import LINK_SECONDS, Rights
 
 
@@ -105,11 +106,8 @@ class StateQuery(ApiModel):
     ] = None
 
 
-class FramesQuery(ApiModel):
-    fps: Annotated[float, Field(gt=0, le=10, description="Most pictures a second")] = 10.0
-    tab: Annotated[
-        int | None, Field(ge=1, description="The number of a tab. Default: the current one")
-    ] = None
+class FramesQuery(ApiModel, PictureQuery):
+    """The parameters of the live picture."""
 
 
 class InputBody(ApiModel):

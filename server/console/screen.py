@@ -2,162 +2,195 @@
 
 from __future__ import annotations
 
-import json
-import struct
-import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Final
 
 import anyio
-from pydantic import ValidationError
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ...sessions.errors import (
-    InvalidArgument,
-    ServiceNotBound,
     ServiceUnavailable,
     SessionBusy,
+    SessionError,
+    SessionNotFound,
+    StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
-from ...sessions.live.session import LiveSession
-from ...sessions.records import Principal
-from ...sessions.transitions.control import Controls
+from ...sessions.lifecycle import Status
+from ...sessions.records import Principal, SessionDriver, SessionRecord
+from ..cluster.connection import ConnectionEnded
+from ..cluster.messages import encode_picture
+from ..control.pictures import SessionPictures
+from ..gateway.gateway import Gateway
+from ..sockets.request import Refused
 from .calls import ApiCall, Handler
-from .errors import json_response
+from .errors import error_response, json_response
 from .logins import Login, Logins
+from .owner_calls import ATTEMPTS, RETRY_SECONDS, OwnerCalls, OwnerChanged
 from .requests import FramesQuery, InputBody
 from .session_documents import ConsoleSessions
 from .streams import LoginStream, SendPart
 
-if TYPE_CHECKING:
-    from ...tools.browser.connection import BrowserConnection
-    from ...tools.browser.screencast.frames import ScreenUpdate
-
-_LENGTH: Final = struct.Struct(">I")
+MOVED: Final[JSON] = {
+    "state": "moved",
+    "message": "The session moves.",
+    "tab": None,
+    "age_seconds": None,
+    "tabs": list[JSON](),
+    "question": None,
+}
+"""The description of the last message when the session goes on elsewhere, or later: a viewer connects again."""
+_NOT_OPEN: Final = frozenset((SessionBusy.code, ServiceUnavailable.code))
+"""The codes of a session without an open page."""
 
 
 class ScreenHandlers:
-    """The handlers of pictures and input, for sessions whose browser this process holds."""
+    """The handlers of pictures and input, for sessions of this process and of others."""
 
-    def __init__(self, controls: Controls, sessions: ConsoleSessions, logins: Logins) -> None:
-        self._controls = controls
+    def __init__(
+        self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls, logins: Logins
+    ) -> None:
         self._sessions = sessions
+        self._calls = calls
         self._logins = logins
+        self._pages = WatchedPages(gateway, calls)
 
     def handlers(self) -> dict[str, Handler]:
         return {"frames": self._frames, "input": self._input}
-
-    async def _find(self, call: ApiCall) -> tuple[LiveSession, BrowserConnection]:
-        """Return a session with its browser.
-
-        Raises:
-            SessionError: there is no such session, or it has no browser open here.
-        """
-        record = await self._sessions.find(call.user, call.session_id)
-        session = self._sessions.find_here(record.id)
-        if session is None:
-            if record.node is None:
-                raise SessionBusy("The session is paused.", recovery="Resume it to see its page.")
-            raise SessionBusy(
-                "Another process holds the session.", recovery="Open the console of that process."
-            )
-        return session, _browser_of(session)
 
     async def _frames(self, call: ApiCall) -> Response:
         query = call.query
         assert isinstance(query, FramesQuery)
         login = call.require_login()
-        _, connection = await self._find(call)
+        record = await self._sessions.find(call.user, call.session_id)
         seconds = login.expires_at - self._logins.clock()
-        return FrameStream(connection, query, login, seconds)
+        return FrameStream(self._pages, record, query, login, seconds)
 
     async def _input(self, call: ApiCall) -> Response:
-        from ...tools.browser.input.events import InputBatch
-
         body = call.body
         assert isinstance(body, InputBody)
-        session, connection = await self._find(call)
-        try:
-            batch = InputBatch.model_validate(body.model_dump())
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            location = ".".join(map(str, first["loc"]))
-            raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
-        owner = Principal.of_key(session.record.owner)
-        login = call.require_login().id
-        grant = await self._controls.grant(owner, session.id, batch.epoch, login=login)
-        outcome = await connection.human_control.send(batch, grant)
-        return json_response({"copied": outcome.copied, "refusals": list(outcome.refusals)})
+        record = await self._sessions.find(call.user, call.session_id)
+        arguments = {**body.model_dump(), "login": call.require_login().id}
+        return json_response(await self._calls.call(record, "operator_input", **arguments))
+
+
+class WatchedPages:
+    """The pages of the sessions of the store, whichever process holds them. It keeps nothing between viewers."""
+
+    def __init__(self, gateway: Gateway, calls: OwnerCalls) -> None:
+        self._node = gateway.node.id
+        self._registry = gateway.registry
+        self._store = gateway.store
+        self._calls = calls
+        self._here = SessionPictures(gateway.registry)
+
+    @asynccontextmanager
+    async def watch(
+        self, record: SessionRecord, query: FramesQuery
+    ) -> AsyncGenerator[tuple[SessionRecord, AsyncIterator[bytes]]]:
+        """Yield the messages for one viewer, with the record of the session as its owner has it.
+
+        A session that a person drives, and whose process has ended, is opened again: its agent may not do that.
+
+        Raises:
+            SessionError, Refused: the session has no page that can be shown.
+        """
+        async with AsyncExitStack() as stack:
+            for _ in range(ATTEMPTS):
+                try:
+                    messages = await self._open(stack, record, query)
+                    break
+                except OwnerChanged:
+                    self._registry.forget_owner(record.id)
+                    await anyio.sleep(RETRY_SECONDS)
+                except (SessionError, Refused) as error:
+                    if error.code not in _NOT_OPEN or not self._is_driven(record):
+                        raise
+                    await self._calls.call(record, "session_resume")
+                record = await self.read(record.id)
+            else:
+                raise SessionBusy("The session keeps changing.", session_id=record.id)
+            yield record, messages
+
+    async def _open(
+        self, stack: AsyncExitStack, record: SessionRecord, query: FramesQuery
+    ) -> AsyncIterator[bytes]:
+        owner = Principal.of_key(record.owner)
+        if self._registry.find_here(owner, record.id) is not None:
+            return await stack.enter_async_context(self._here.watch(owner, record.id, query))
+        if record.node in (None, self._node):
+            raise SessionBusy(
+                "The session is paused.",
+                session_id=record.id,
+                recovery="Resume it to see its page.",
+            )
+        return await stack.enter_async_context(self._calls.watch(record, query.model_dump()))
+
+    def _is_driven(self, record: SessionRecord) -> bool:
+        """Whether a person drives a session, and not in a window of another process."""
+        control, now = record.control, self._registry.core.clock.now()
+        is_human = control.driver is SessionDriver.HUMAN and control.node is None
+        return is_human and (control.expires_at or 0.0) > now
+
+    async def read(self, session_id: str) -> SessionRecord:
+        """Return the record of a session.
+
+        Raises:
+            SessionNotFound: it is gone.
+        """
+        record = await self._store.get(session_id)
+        if record is None:
+            raise SessionNotFound
+        return record
+
+    async def has_moved(self, record: SessionRecord) -> bool:
+        """Whether a session goes on, and its owner has it no more as in a record."""
+        with suppress(StoreUnavailable):
+            current = await self._store.get(record.id)
+            if current is None or current.status in (Status.CLOSING, Status.CLOSED):
+                return False
+            is_held = (current.node, current.epoch) == (record.node, record.epoch)
+            return not is_held or current.status is Status.PAUSED
+        return False
 
 
 class FrameStream(LoginStream):
-    """The response that sends pictures; it also ends with the browser.
-
-    Each message is its length, the length of its description, the description as JSON, and a JPEG or nothing. Lengths are
-    unsigned numbers of four bytes, the most significant first.
-    """
+    """The response that sends pictures; it also ends with the browser. See encode_picture() for its messages."""
 
     def __init__(
-        self, connection: BrowserConnection, query: FramesQuery, login: Login, seconds: float
+        self,
+        pages: WatchedPages,
+        record: SessionRecord,
+        query: FramesQuery,
+        login: Login,
+        seconds: float,
     ) -> None:
         super().__init__("application/octet-stream", login, seconds)
-        self._connection = connection
+        self._pages = pages
+        self._record = record
         self._query = query
+        self._messages: AsyncIterator[bytes] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._pages.watch(self._record, self._query) as watched:
+                self._record, self._messages = watched
+                await super().__call__(scope, receive, send)
+        except (SessionError, Refused, StoreUnavailable) as error:
+            await error_response(error)(scope, receive, send)
 
     async def send_parts(self, send: SendPart) -> None:
-        pause = 1 / self._query.fps
-        async with self._connection.screencast.watch(self._query.tab) as viewer:
-            async for update in viewer:
-                next_at = anyio.current_time() + pause
-                message = self._message(update)
-                await send(_LENGTH.pack(len(message)) + message)
-                await anyio.sleep_until(next_at)
-
-    def _message(self, update: ScreenUpdate) -> bytes:
-        frame, question = update.frame, update.question
-        session = self._connection.session
-        age = update.age(time.time())
-        about: JSON = {
-            "state": update.condition.value,
-            "tab": update.tab,
-            "age_seconds": None if age is None else round(age, 2),
-            "tabs": [
-                {"index": index, "url": entry.url, "current": index == session.tabs.current_index}
-                for index, entry in enumerate(session.tabs.entries)
-            ],
-            "question": None,
-        }
-        if question is not None:
-            about["question"] = {
-                "kind": question.kind,
-                "message": question.message,
-                "default": question.default,
-            }
-        picture = b""
-        if frame is not None:
-            picture = frame.jpeg
-            about |= {"number": frame.number, "width": frame.width, "height": frame.height}
-        description = json.dumps(about).encode()
-        return _LENGTH.pack(len(description)) + description + picture
-
-
-def _browser_of(session: LiveSession) -> BrowserConnection:
-    """Return the open browser of a session.
-
-    Raises:
-        ServiceNotBound: it uses none.
-        ServiceUnavailable: it has none open.
-    """
-    from ...tools.browser.connection import BrowserConnection
-    from ...tools.browser.service import BrowserService
-
-    bindings = [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
-    if not bindings:
-        raise ServiceNotBound("The session uses no browser.", session_id=session.id)
-    for binding in bindings:
-        live = binding.live
-        if live is not None and live.usable and isinstance(live.connection, BrowserConnection):
-            return live.connection
-    raise ServiceUnavailable("The browser of the session is not open.", session_id=session.id)
+        assert self._messages is not None
+        try:
+            async for message in self._messages:
+                await send(message)
+            has_moved = await self._pages.has_moved(self._record)
+        except ConnectionEnded:
+            has_moved = True
+        if has_moved:
+            await send(encode_picture(MOVED, b""))
 
 
 __all__ = ["FrameStream", "ScreenHandlers"]

@@ -8,7 +8,7 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..asgi import wait_disconnected
+from ..asgi import cancel_when_left
 from .logins import Login
 
 SendPart = Callable[[bytes], Awaitable[None]]
@@ -38,7 +38,7 @@ class LoginStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         with self._login.stream():
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
+                tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
                 tasks.start_soon(self._cancel_when_ended, tasks.cancel_scope)
                 await self.send_parts(send_part)
                 tasks.cancel_scope.cancel()
@@ -48,11 +48,6 @@ class LoginStream(Response):
         with anyio.move_on_after(self._seconds):
             await self._login.ended.wait()
         scope.cancel()
-
-
-async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
-    await wait_disconnected(receive)
-    scope.cancel()
 
 
 __all__ = ["LoginStream", "SendPart"]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from ...sessions.errors import InvalidArgument
 from ...sessions.journal.entries import LinkEvent
 from ...sessions.records import ControlEnd
 from ...sessions.registry import Registry
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import SessionArguments
+from .pictures import open_browser
 
 
 class PersonArguments(SessionArguments):
@@ -53,6 +55,13 @@ class NotedLink:
     session_id: str
 
 
+class InputArguments(PersonArguments):
+    epoch: int
+    tab: int | None = None
+    events: list[dict[str, Any]]
+    """See InputBatch."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlEpoch:
     """The epoch of a person's control of a session."""
@@ -61,10 +70,19 @@ class ControlEpoch:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class InputResult:
+    """The outcome of some input: text that the person copied, and the reasons why events had no effect."""
+
+    copied: str | None
+    refusals: list[str]
+
+
 class PersonTools:
     """The tools over one registry."""
 
     def __init__(self, registry: Registry) -> None:
+        self._registry = registry
         self._controls = registry.controls
 
     def tools(self) -> list[OwnTool]:
@@ -106,6 +124,15 @@ class PersonTools:
                 self._note_link,
                 toolset="operator",
             ),
+            OwnTool(
+                "operator_input",
+                "Use the browser of a session",
+                "Do in the browser of a session what the person who has control of it did.",
+                InputArguments,
+                InputResult,
+                self._input,
+                toolset="operator",
+            ),
         ]
 
     async def _take(self, context: ToolContext, args: TakeArguments) -> Outcome:
@@ -143,6 +170,23 @@ class PersonTools:
             guest=args.guest,
         )
         return Outcome({"session_id": session.id})
+
+    async def _input(self, context: ToolContext, args: InputArguments) -> Outcome:
+        # Imported here: a process that no person uses does not need it.
+        from ...tools.browser.input.events import InputBatch
+
+        try:
+            batch = InputBatch.model_validate(args.model_dump(include={"epoch", "tab", "events"}))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            location = ".".join(map(str, first["loc"]))
+            raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
+        connection = open_browser(self._registry, context.principal, args.session_id)
+        grant = await self._controls.grant(
+            context.principal, args.session_id, batch.epoch, login=args.login
+        )
+        outcome = await connection.human_control.send(batch, grant)
+        return Outcome({"copied": outcome.copied, "refusals": list(outcome.refusals)})
 
 
 __all__ = ["PersonTools"]

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
-from ..asgi import replay_messages, wait_disconnected
+from ..asgi import cancel_when_left, replay_messages
 from ..auth.principals import principal_of
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.connection import ConnectionEnded, NodeConnection
@@ -127,7 +127,7 @@ class ForeignSessions:
         failure: NodeUnreachable | None = None
         with counted:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_cancel_when_left, receive, tasks.cancel_scope)
+                tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
                 try:
                     async with peers.exchange(
                         node, request, assertion, is_stream=is_stream
@@ -251,11 +251,6 @@ def _ended_node() -> Response:
 def _refusal(error: ErrorData, status: int) -> Response:
     body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
     return JSONResponse(body.model_dump(mode="json", by_alias=True), status_code=status)
-
-
-async def _cancel_when_left(receive: Receive, scope: anyio.CancelScope) -> None:
-    await wait_disconnected(receive)
-    scope.cancel()
 
 
 __all__ = ["ForeignSessions", "session_prefix"]

@@ -122,6 +122,7 @@ async def hold_open(
         StoreUnavailable: the data folder or the database cannot be used.
     """
     from ..control.handler import ControlHandler, ControlVerb
+    from ..control.pictures import SessionPictures
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
@@ -143,7 +144,10 @@ async def hold_open(
                 if ledger.keeper is not None and gateway.orphans_resumed is not None:
                     resumed = gateway.orphans_resumed
                     gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
-                with nullcontext() if owner is None else owner.serve_controls(control.answer):
+                watch = SessionPictures(gateway.registry).watch_for_node
+                with (
+                    nullcontext() if owner is None else owner.serve_controls(control.answer, watch)
+                ):
                     yield
         finally:
             with anyio.CancelScope(shield=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 
 from ...sessions.attribution import attribute_text
-from ...sessions.errors import ControlRefused, ServiceUnavailable
+from ...sessions.errors import ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
 from .errors import BrowserToolFailed
 from .secrets.session import IS_SECRET
@@ -70,10 +70,11 @@ class HumanControl:
 
         Raises:
             ControlRefused: No person has control, or another one by now. The events that remained did nothing.
+            ServiceUnavailable: The browser has just been opened, and is not handed over yet.
         """
         grant.require(batch.epoch)
         if self._input is None:
-            raise ControlRefused("The browser of the session has not been handed over.")
+            raise ServiceUnavailable("The browser of the session has not been handed over.")
         return await self._input.send(batch, grant)
 
     async def end(self, shown: Shown | None = None) -> list[str]:

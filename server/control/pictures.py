@@ -1,0 +1,140 @@
+"""The live picture of a session that this process holds, as messages for viewers here and at other nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Self
+
+import anyio
+from pydantic import BaseModel, Field
+
+from ...sessions.errors import InvalidArgument, ServiceNotBound, ServiceUnavailable, SessionBusy
+from ...sessions.json_codec import JSON
+from ...sessions.live.session import LiveSession
+from ...sessions.records import Principal
+from ...sessions.registry import Registry
+from ..cluster.messages import encode_picture
+
+if TYPE_CHECKING:
+    from ...tools.browser.connection import BrowserConnection
+    from ...tools.browser.screencast.frames import ScreenUpdate
+    from ...tools.browser.screencast.screencast import ScreenViewer
+
+
+class PictureQuery(BaseModel):
+    """The pictures that a viewer wants."""
+
+    fps: Annotated[float, Field(gt=0, le=10, description="Most pictures a second")] = 10.0
+    tab: Annotated[
+        int | None, Field(ge=1, description="The number of a tab. Default: the current one")
+    ] = None
+
+
+class SessionPictures:
+    """The pictures of the sessions of one registry. It keeps nothing between viewers."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    @asynccontextmanager
+    async def watch(
+        self, principal: Principal, session_id: str, query: PictureQuery
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Yield the messages for one viewer, which end with the browser. A viewer that asks late skips pictures.
+
+        Raises:
+            SessionBusy: this process does not hold the session.
+            ServiceNotBound, ServiceUnavailable: it has no browser open.
+        """
+        connection = open_browser(self._registry, principal, session_id)
+        async with connection.screencast.watch(query.tab) as viewer:
+            yield _Messages(connection, viewer, 1 / query.fps)
+
+    @asynccontextmanager
+    async def watch_for_node(
+        self, principal: Principal, session_id: str, members: JSON
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Do the same for the viewer of another node, whose query has these members."""
+        try:
+            query = PictureQuery.model_validate(members)
+        except ValueError:
+            raise InvalidArgument("query: it is malformed.") from None
+        async with self.watch(principal, session_id, query) as messages:
+            yield messages
+
+
+class _Messages:
+    """The messages about the updates of one viewer, with a pause after each."""
+
+    def __init__(self, connection: BrowserConnection, viewer: ScreenViewer, pause: float) -> None:
+        self._connection = connection
+        self._viewer = viewer
+        self._pause = pause
+        self._next_at = anyio.current_time()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await anyio.sleep_until(self._next_at)
+        update = await anext(self._viewer)
+        self._next_at = anyio.current_time() + self._pause
+        return self._encode(update)
+
+    def _encode(self, update: ScreenUpdate) -> bytes:
+        frame, question = update.frame, update.question
+        session = self._connection.session
+        age = update.age(time.time())
+        about: JSON = {
+            "state": update.condition.value,
+            "tab": update.tab,
+            "age_seconds": None if age is None else round(age, 2),
+            "tabs": [
+                {"index": index, "url": entry.url, "current": index == session.tabs.current_index}
+                for index, entry in enumerate(session.tabs.entries)
+            ],
+            "question": None,
+        }
+        if question is not None:
+            about["question"] = {
+                "kind": question.kind,
+                "message": question.message,
+                "default": question.default,
+            }
+        if frame is None:
+            return encode_picture(about, b"")
+        about |= {"number": frame.number, "width": frame.width, "height": frame.height}
+        return encode_picture(about, frame.jpeg)
+
+
+def open_browser(registry: Registry, principal: Principal, session_id: str) -> BrowserConnection:
+    """Return the open browser of a session of this process.
+
+    Raises:
+        SessionBusy: this process does not hold the session.
+        ServiceNotBound: the session uses no browser.
+        ServiceUnavailable: it has none open.
+    """
+    session = registry.find_here(principal, session_id)
+    if session is None:
+        raise SessionBusy("The session is not open.", session_id=session_id)
+    return _browser_of(session)
+
+
+def _browser_of(session: LiveSession) -> BrowserConnection:
+    from ...tools.browser.connection import BrowserConnection
+    from ...tools.browser.service import BrowserService
+
+    bindings = [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
+    if not bindings:
+        raise ServiceNotBound("The session uses no browser.", session_id=session.id)
+    for binding in bindings:
+        live = binding.live
+        if live is not None and live.usable and isinstance(live.connection, BrowserConnection):
+            return live.connection
+    raise ServiceUnavailable("The browser of the session is not open.", session_id=session.id)
+
+
+__all__ = ["PictureQuery", "SessionPictures", "open_browser"]
