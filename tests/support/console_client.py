@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import anyio
 import httpx2
@@ -95,6 +97,58 @@ class ConsoleClient:
             assert await events.line() == ": open"
             yield events
 
+    @asynccontextmanager
+    async def frames(self, session_id: str, **query: object) -> AsyncGenerator[ConsoleFrames]:
+        """Watch the page of a session until the block ends."""
+        path = f"{API}/sessions/{session_id}/frames?{urlencode(query)}"
+        headers = self._headers(False, {})
+        async with self._client.stream("GET", path, headers=headers) as response:
+            assert response.status_code == 200, await response.aread()
+            yield ConsoleFrames(response.aiter_raw())
+
+
+class ConsoleFrames:
+    """The open stream of pictures of a client."""
+
+    def __init__(self, parts: AsyncIterator[bytes]) -> None:
+        self._parts = parts
+        self._pending = b""
+
+    async def next(self, *, within: float = 20) -> tuple[JSON, bytes] | None:
+        """Return the next description and its JPEG, which may be empty; None at the end of the stream."""
+        with anyio.fail_after(within):
+            head = await self._read(8)
+            if not head:
+                return None
+            length, described = struct.unpack(">II", head)
+            message = await self._read(length - 4)
+            return json.loads(message[:described]), message[described:]
+
+    async def _read(self, size: int) -> bytes:
+        while len(self._pending) < size:
+            part = await anext(self._parts, None)
+            if part is None:
+                assert not self._pending, "the stream ended within a message"
+                return b""
+            self._pending += part
+        taken, self._pending = self._pending[:size], self._pending[size:]
+        return taken
+
+    async def picture(self, **members: Any) -> tuple[JSON, bytes]:
+        """Return the next picture whose description has these members."""
+        while (message := await self.next()) is not None:
+            about, jpeg = message
+            if jpeg and members.items() <= about.items():
+                return about, jpeg
+        raise AssertionError("the stream ended")
+
+    async def last(self) -> JSON:
+        """Return the last description, after the stream has ended."""
+        about: JSON = {}
+        while (message := await self.next()) is not None:
+            about = message[0]
+        return about
+
 
 class ConsoleEvents:
     """The open stream of events of a client."""
@@ -135,4 +189,11 @@ async def operator(data: Path, url: str = "") -> AsyncGenerator[ConsoleClient]:
         yield client
 
 
-__all__ = ["ConsoleClient", "ConsoleEvents", "console_address", "console_client", "operator"]
+__all__ = [
+    "ConsoleClient",
+    "ConsoleEvents",
+    "ConsoleFrames",
+    "console_address",
+    "console_client",
+    "operator",
+]
