@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import psutil
 import pytest
-from support.agent import Agent, agent
-from support.console_client import ConsoleClient, ConsoleFrames, operator
+from lab import Lab
+from support.agent import agent
+from support.console_client import ConsoleClient, operator
 from support.gateway_process import JSON, Running, Way, kill, serving
 from support.selection import matrix
-from support.taking_over import click, press
+from support.taking_over import press
 from support.waiting import until
-
-FORM = (
-    "data:text/html,<title>Form</title><body style='margin:0;background:rgb(0,128,0)'>"
-    "<input id=name style='position:absolute;left:100px;top:100px;width:200px;height:40px'>"
-)
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +35,20 @@ def way_to(running: Running, config: Path) -> Way:
 
 
 async def type_text(person: ConsoleClient, session: str, epoch: int, text: str) -> JSON:
-    """Click into the field of FORM and type."""
-    events = [*click(150, 120), *(event for letter in text for event in press(letter))]
+    """Type into the first field of a page."""
+    events = [event for key in ("Tab", *text) for event in press(key)]
     return await person.post(f"/sessions/{session}/input", epoch=epoch, events=events)
 
 
 async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
-    server: Running, other: Running, config_file: Path
+    server: Running, other: Running, config_file: Path, lab_site: Lab
 ) -> None:
+    url = f"{lab_site.url}/keys"
     async with agent(way_to(server, config_file)) as ada, operator(server.data, other.url) as eve:
-        await ada.said("browser_navigate", url=FORM)
+        await ada.said("browser_navigate", url=url)
         async with eve.frames(ada.session) as frames:
             about, jpeg = await frames.picture(state="live")
-            assert about["tabs"][0]["url"] == FORM
+            assert about["tabs"][0]["url"] == url
             assert jpeg.startswith(b"\xff\xd8")
             path = f"/sessions/{ada.session}/input"
             refused = await eve.refused("POST", path, {"epoch": 1, "events": []})
@@ -86,3 +80,71 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
 
 def open_sockets(running: Running) -> int:
     return len(psutil.Process(running.process.pid).net_connections("unix"))
+
+
+async def watch_again(person: ConsoleClient, session: str) -> JSON:
+    """Connect until there is a picture, as the page of the console does, and return its description."""
+
+    async def look() -> JSON | None:
+        response = await person.send("GET", f"/sessions/{session}")
+        assert response.json()["control"]["driver"] == "human"
+        try:
+            async with person.frames(session) as frames:
+                about, _ = await frames.picture(state="live")
+                return about
+        except AssertionError:
+            return None
+
+    return await until(look, within=60)
+
+
+async def type_again_and_hand_back(
+    person: ConsoleClient, session: str, epoch: int, way: Way, url: str
+) -> None:
+    """Go on with the control of an epoch, and have the agent go on after that."""
+    about = await watch_again(person, session)
+    assert about["tabs"][0]["url"] == url
+    assert (await person.act(session, "renew", epoch=epoch))["epoch"] == epoch
+    await type_text(person, session, epoch, "Adam")
+    await person.act(session, "give-back", epoch=epoch, reply="moved on")
+    async with agent(way, session) as ada:
+        shown = await ada.said("browser_snapshot")
+        assert "Adam" in shown
+        assert "moved on" in shown
+
+
+@pytest.mark.parametrize("end", matrix("kill", "drain"))
+async def test_a_person_keeps_control_when_the_owner_ends(
+    end: str, config_file: Path, other: Running, server: Running, lab_site: Lab
+) -> None:
+    url = f"{lab_site.url}/keys"
+    with serving(config_file, server.data) as owner:
+        async with agent(way_to(owner, config_file)) as ada:
+            await ada.said("browser_navigate", url=url)
+            async with operator(server.data, other.url) as eve:
+                epoch = (await eve.act(ada.session, "take"))["epoch"]
+                async with eve.frames(ada.session) as frames:
+                    await frames.picture(state="live")
+                    if end == "kill":
+                        kill(owner)
+                    else:
+                        await anyio.to_thread.run_sync(owner.stop)
+                    assert (await frames.last())["state"] == "moved"
+                way = way_to(other, config_file)
+                await type_again_and_hand_back(eve, ada.session, epoch, way, url)
+
+
+@pytest.mark.thorough
+async def test_a_person_keeps_control_when_a_server_is_killed_and_started_again(
+    config_file: Path, tmp_path: Path, lab_site: Lab
+) -> None:
+    url, data = f"{lab_site.url}/keys", tmp_path / "data"
+    with serving(config_file, data) as first:
+        async with agent(way_to(first, config_file)) as ada, operator(data) as eve:
+            await ada.said("browser_navigate", url=url)
+            epoch = (await eve.act(ada.session, "take"))["epoch"]
+            kill(first)
+    with serving(config_file, data) as second:
+        async with operator(data) as eve:
+            way = way_to(second, config_file)
+            await type_again_and_hand_back(eve, ada.session, epoch, way, url)
