@@ -35,7 +35,7 @@ from .streams import LoginStream, SendPart
 
 MOVED: Final[JSON] = {
     "state": "moved",
-    "message": "The session moves.",
+    "message": "The session moves to another process.",
     "tab": None,
     "age_seconds": None,
     "tabs": list[JSON](),

@@ -10,6 +10,11 @@ export class ApiError extends Error {
     this.code = body.code || "";
     this.recovery = body.recovery || "";
   }
+
+  // Whether a person has no control after it. Others pass, such as those while the session moves to another process.
+  get endsControl() {
+    return this.code === "control_refused" || [401, 403, 404].includes(this.status);
+  }
 }
 
 async function request(method, path, body, options = {}) {

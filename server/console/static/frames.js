@@ -3,33 +3,67 @@
 
 import { stream } from "./api.js";
 
-const RETRY_MILLISECONDS = 1500;
+const FIRST_RETRY_MILLISECONDS = 300;
+const LAST_RETRY_MILLISECONDS = 5000;
+const FINAL = new Set([401, 403, 404]);
 
 export class Frames {
+  // `onState` gets every state, also those between two streams: `moved` and `lost` say that another one is tried.
   constructor(sessionId, { fps = 10, tab = null, onFrame, onState }) {
     this._path = `/sessions/${encodeURIComponent(sessionId)}/frames?fps=${fps}${tab === null ? "" : `&tab=${tab}`}`;
     this._onFrame = onFrame;
     this._onState = onState;
     this._abort = new AbortController();
+    this._currentAt = null;
     this._run();
   }
 
   close() {
     this._abort.abort();
+    this._stopWaiting();
   }
 
   async _run() {
-    while (!this._abort.signal.aborted) {
+    const { signal } = this._abort;
+    let delay = FIRST_RETRY_MILLISECONDS;
+    while (!signal.aborted) {
+      this._hasPicture = false;
       try {
         await this._read();
-        this._onState({ state: "ended" });
+        if (signal.aborted) return;
+        if (this._last?.state === "moved") this._wait("moved", this._last.message);
+        else this._wait("ended", "The page was closed.");
       } catch (error) {
-        if (this._abort.signal.aborted) return;
-        this._onState({ state: error.status === 404 ? "gone" : "lost", message: error.message });
-        if (error.status === 404 || error.status === 401 || error.status === 403) return;
+        if (signal.aborted) return;
+        if (FINAL.has(error.status)) {
+          this._stopWaiting();
+          this._onState({ state: error.status === 404 ? "gone" : "lost", message: error.message });
+          return;
+        }
+        this._wait("lost", error.message);
       }
-      await new Promise(resolve => setTimeout(resolve, RETRY_MILLISECONDS));
+      if (this._hasPicture) delay = FIRST_RETRY_MILLISECONDS;
+      // The viewers of a process that has ended do not come all at once.
+      const pause = delay * (0.75 + Math.random() / 2);
+      delay = Math.min(2 * delay, LAST_RETRY_MILLISECONDS);
+      await new Promise(resolve => setTimeout(resolve, pause));
     }
+  }
+
+  // Report each second, until the next message, that there is no stream, and the age of the picture.
+  _wait(state, words) {
+    this._stopWaiting();
+    const report = () => {
+      const age = this._currentAt === null ? null : (Date.now() - this._currentAt) / 1000;
+      const parts = [words ?? "", age === null ? "" : `Picture is ${Math.round(age)} s old.`];
+      this._onState({ state, age_seconds: age, message: parts.filter(Boolean).join(" ") });
+    };
+    report();
+    this._waiting = setInterval(report, 1000);
+  }
+
+  _stopWaiting() {
+    clearInterval(this._waiting);
   }
 
   async _read() {
@@ -54,8 +88,16 @@ export class Frames {
     const length = new DataView(message.buffer, message.byteOffset).getUint32(0);
     const about = JSON.parse(new TextDecoder().decode(message.subarray(4, 4 + length)));
     const picture = message.subarray(4 + length);
-    if (picture.length) this._onFrame(about, new Blob([picture], { type: "image/jpeg" }));
-    else this._onState(about);
+    this._last = about;
+    if (about.state === "moved") return;
+    this._stopWaiting();
+    if (about.age_seconds !== null) this._currentAt = Date.now() - 1000 * about.age_seconds;
+    if (picture.length) {
+      this._hasPicture = true;
+      this._onFrame(about, new Blob([picture], { type: "image/jpeg" }));
+    } else {
+      this._onState(about);
+    }
   }
 }
 

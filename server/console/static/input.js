@@ -54,7 +54,8 @@ export class Input {
       if (answer.copied) await navigator.clipboard?.writeText(answer.copied).catch(() => {});
     } catch (error) {
       this._events.length = 0;
-      this._onError(error);
+      if (error.endsControl) this._onError(error);
+      else this._onRefusal(error.message);
     }
   }
 }

@@ -139,7 +139,7 @@ class Screen extends LitElement {
     try {
       await act(this.sessionId, "renew", { epoch: this.held });
     } catch (error) {
-      if (error.status) this._lose(error);
+      if (error.endsControl) this._lose(error);
     }
   }
 

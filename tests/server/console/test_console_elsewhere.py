@@ -9,8 +9,9 @@ import anyio
 import psutil
 import pytest
 from lab import Lab
+from playwright.async_api import Browser
 from support.agent import agent
-from support.console_client import ConsoleClient, operator
+from support.console_client import ConsoleClient, console_address, operator
 from support.gateway_process import JSON, Running, Way, kill, serving
 from support.selection import matrix
 from support.taking_over import press
@@ -148,3 +149,29 @@ async def test_a_person_keeps_control_when_a_server_is_killed_and_started_again(
         async with operator(data) as eve:
             way = way_to(second, config_file)
             await type_again_and_hand_back(eve, ada.session, epoch, way, url)
+
+
+@pytest.mark.thorough
+async def test_the_page_connects_again_when_the_owner_is_killed(
+    config_file: Path, other: Running, server: Running, lab_site: Lab, browser: Browser
+) -> None:
+    with serving(config_file, server.data) as owner:
+        async with agent(way_to(owner, config_file), name="moving") as ada:
+            await ada.said("browser_navigate", url=f"{lab_site.url}/keys")
+            page = await browser.new_page(viewport={"width": 1440, "height": 900})
+            await page.goto(console_address(server.data, other.url))
+            await page.get_by_role("link", name="moving").click()
+            await page.get_by_role("button", name="Take over").click()
+            await page.get_by_text("You have control.").wait_for()
+            veil = page.locator("sh-screen .veil")
+            await page.locator("sh-screen .picture:not(.stale)").wait_for()
+            kill(owner)
+            await veil.get_by_text("moves to another process. Picture is").wait_for()
+            await veil.wait_for(state="detached")
+            assert await page.get_by_text("You have control.").is_visible()
+            await page.keyboard.press("Tab")
+            await page.keyboard.type("Eve")
+            await page.get_by_role("button", name="Done").click()
+            await page.get_by_role("button", name="Take over").wait_for()
+            async with agent(way_to(other, config_file), ada.session) as bob:
+                assert "Eve" in await bob.said("browser_snapshot")
