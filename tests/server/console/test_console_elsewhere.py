@@ -11,11 +11,11 @@ import pytest
 from lab import Lab
 from playwright.async_api import Browser
 from support.agent import agent
-from support.console_client import ConsoleClient, console_address, operator
-from support.gateway_process import JSON, Running, Way, kill, serving
+from support.console_client import console_address, operator
+from support.gateway_process import JSON, Running, kill, serving
 from support.selection import matrix
-from support.taking_over import press
 from support.waiting import until
+from support.watching import type_again_and_hand_back, type_text, way_to
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +29,6 @@ def other(config_file: Path, server: Running) -> Generator[Running]:
     """A second process on the data folder of the server."""
     with serving(config_file, server.data) as running:
         yield running
-
-
-def way_to(running: Running, config: Path) -> Way:
-    return Way("http", "modern", config, running.data, url=running.url)
-
-
-async def type_text(person: ConsoleClient, session: str, epoch: int, text: str) -> JSON:
-    """Type into the first field of a page."""
-    events = [event for key in ("Tab", *text) for event in press(key)]
-    return await person.post(f"/sessions/{session}/input", epoch=epoch, events=events)
 
 
 async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
@@ -81,37 +71,6 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
 
 def open_sockets(running: Running) -> int:
     return len(psutil.Process(running.process.pid).net_connections("unix"))
-
-
-async def watch_again(person: ConsoleClient, session: str) -> JSON:
-    """Connect until there is a picture, as the page of the console does, and return its description."""
-
-    async def look() -> JSON | None:
-        response = await person.send("GET", f"/sessions/{session}")
-        assert response.json()["control"]["driver"] == "human"
-        try:
-            async with person.frames(session) as frames:
-                about, _ = await frames.picture(state="live")
-                return about
-        except AssertionError:
-            return None
-
-    return await until(look, within=60)
-
-
-async def type_again_and_hand_back(
-    person: ConsoleClient, session: str, epoch: int, way: Way, url: str
-) -> None:
-    """Go on with the control of an epoch, and have the agent go on after that."""
-    about = await watch_again(person, session)
-    assert about["tabs"][0]["url"] == url
-    assert (await person.act(session, "renew", epoch=epoch))["epoch"] == epoch
-    await type_text(person, session, epoch, "Adam")
-    await person.act(session, "give-back", epoch=epoch, reply="moved on")
-    async with agent(way, session) as ada:
-        shown = await ada.said("browser_snapshot")
-        assert "Adam" in shown
-        assert "moved on" in shown
 
 
 @pytest.mark.parametrize("end", matrix("kill", "drain"))
