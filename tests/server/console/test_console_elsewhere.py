@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -64,6 +65,13 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
         await until(lambda: open_sockets(server) < sockets)
         async with eve.frames(ada.session, fps=1) as frames:
             await frames.picture(state="live")
+            await eve.act(ada.session, "pause")
+            assert (await frames.last())["state"] == "moved"
+        refused = await eve.refused("GET", f"/sessions/{ada.session}/frames")
+        assert (refused["status"], refused["message"]) == (409, "The session is paused.")
+        await ada.said("browser_snapshot")
+        async with eve.frames(ada.session, fps=1) as frames:
+            await frames.picture(state="live")
             with anyio.fail_after(1):
                 await eve.post("/logout")
                 await frames.last()
@@ -71,6 +79,27 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
 
 def open_sockets(running: Running) -> int:
     return len(psutil.Process(running.process.pid).net_connections("unix"))
+
+
+@pytest.mark.thorough
+async def test_the_console_of_one_worker_shows_the_sessions_of_all(
+    config_file: Path, tmp_path: Path, lab_site: Lab
+) -> None:
+    data, owners = tmp_path / "data", dict[str, str]()
+    with serving(config_file, data, "--workers", "2") as running:
+        async with operator(data) as eve, AsyncExitStack() as stack:
+            while len(owners) < 2:
+                # A new connection goes to any worker.
+                ada = await stack.enter_async_context(agent(way_to(running, config_file)))
+                await ada.said("browser_navigate", url=f"{lab_site.url}/keys")
+                owners[(await eve.get(f"/sessions/{ada.session}"))["node"]] = ada.session
+            for session in owners.values():
+                epoch = (await eve.act(session, "take"))["epoch"]
+                async with eve.frames(session) as frames:
+                    await frames.picture(state="live")
+                    await type_text(eve, session, epoch, "Eve")
+                await eve.act(session, "give-back", epoch=epoch)
+            assert "Eve" in await ada.said("browser_snapshot")
 
 
 @pytest.mark.parametrize("end", matrix("kill", "drain"))
