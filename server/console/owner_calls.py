@@ -107,9 +107,8 @@ class OwnerCalls:
         """Yield the pictures of the page of a session that another process holds; see NewestPictures.
 
         Raises:
-            OwnerChanged: the process does not own the session any more.
+            OwnerChanged: the process does not own the session any more, or has ended.
             Refused: the session has no page that can be shown.
-            SessionBusy: the process has ended.
             ServiceUnavailable: the process does not answer.
         """
         node = str(record.node)
@@ -130,11 +129,10 @@ class OwnerCalls:
         except NodeUnreachable as error:
             if error.is_silent or self._gateway.node.lives(node):
                 raise _unreachable(record.id) from None
-            raise SessionBusy(
-                "The process that held the session has ended.",
-                session_id=record.id,
-                recovery="Resume it to see its page; a call of its agent does that too.",
-            ) from None
+            await self._gateway.node.recover()
+            if await self._gateway.node.find(node) is not None:
+                raise _unreachable(record.id) from None
+            raise OwnerChanged from None
         except ConnectionEnded:
             raise OwnerChanged from None
 
@@ -175,7 +173,9 @@ class OwnerCalls:
 
 def _unreachable(session_id: str) -> ServiceUnavailable:
     return ServiceUnavailable(
-        "The process that holds the session does not answer.", session_id=session_id
+        "The process that holds the session does not answer.",
+        session_id=session_id,
+        recovery="If it is a command, such as `statehold sessions open`, wait for its end: it never answers others.",
     )
 
 

@@ -11,12 +11,16 @@ import psutil
 import pytest
 from lab import Lab
 from playwright.async_api import Browser
-from support.agent import agent
+from support.agent import Agent, agent
 from support.console_client import console_address, operator
 from support.gateway_process import JSON, Running, kill, serving
 from support.selection import matrix
 from support.waiting import until
 from support.watching import type_again_and_hand_back, type_text, way_to
+
+from statehold.server.config.load import load
+from statehold.server.process.gateway import open_gateway
+from statehold.sessions.records import LOCAL
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +85,20 @@ def open_sockets(running: Running) -> int:
     return len(psutil.Process(running.process.pid).net_connections("unix"))
 
 
+async def test_a_process_that_answers_no_others_shows_its_sessions_to_nobody(
+    config_file: Path, server: Running
+) -> None:
+    config = load(config=config_file, services=None, flags={"data": str(server.data)})
+    async with open_gateway(config, address="a command") as gateway, operator(server.data) as eve:
+        session = await gateway.registry.create(LOCAL)
+        path = f"/sessions/{session.id}"
+        for method, route in (("GET", "frames"), ("POST", "actions/take")):
+            refused = await eve.refused(method, f"{path}/{route}")
+            assert (refused["status"], refused["code"]) == (503, "service_unavailable")
+            assert "does not answer" in refused["message"]
+            assert "If it is a command" in refused["recovery"]
+
+
 @pytest.mark.thorough
 async def test_the_console_of_one_worker_shows_the_sessions_of_all(
     config_file: Path, tmp_path: Path, lab_site: Lab
@@ -88,6 +106,7 @@ async def test_the_console_of_one_worker_shows_the_sessions_of_all(
     data, owners = tmp_path / "data", dict[str, str]()
     with serving(config_file, data, "--workers", "2") as running:
         async with operator(data) as eve, AsyncExitStack() as stack:
+            ada: Agent | None = None
             while len(owners) < 2:
                 # A new connection goes to any worker.
                 ada = await stack.enter_async_context(agent(way_to(running, config_file)))
@@ -99,6 +118,7 @@ async def test_the_console_of_one_worker_shows_the_sessions_of_all(
                     await frames.picture(state="live")
                     await type_text(eve, session, epoch, "Eve")
                 await eve.act(session, "give-back", epoch=epoch)
+            assert ada is not None
             assert "Eve" in await ada.said("browser_snapshot")
 
 
