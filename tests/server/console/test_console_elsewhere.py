@@ -12,7 +12,7 @@ import pytest
 from lab import Lab
 from playwright.async_api import Browser
 from support.agent import Agent, agent
-from support.console_client import console_address, operator
+from support.console_client import console_address, console_client, operator
 from support.gateway_process import JSON, Running, kill, serving
 from support.selection import matrix
 from support.waiting import until
@@ -154,9 +154,11 @@ async def test_a_person_keeps_control_when_a_server_is_killed_and_started_again(
             epoch = (await eve.act(ada.session, "take"))["epoch"]
             kill(first)
     with serving(config_file, data) as second:
-        async with operator(data) as eve:
+        async with console_client(second.url) as again:
+            # Its login is in the store.
+            again.cookie, again.csrf = eve.cookie, eve.csrf
             way = way_to(second, config_file)
-            await type_again_and_hand_back(eve, ada.session, epoch, way, url)
+            await type_again_and_hand_back(again, ada.session, epoch, way, url)
 
 
 @pytest.mark.thorough
