@@ -90,6 +90,11 @@ class Plan:
     entries: int = 100_000
     """Entries of the timeline there."""
     page_reads: int = 40
+    watch_rounds: int = 3
+    watch_seconds: float = 6.0
+    """Seconds for which the processor time of viewers is counted, in each round."""
+    watched_calls: int = 6
+    """Calls of each kind in a turn, of which half are watched."""
 
 
 def quick(folder: Path) -> Plan:
@@ -130,6 +135,9 @@ def quick(folder: Path) -> Plan:
         listed=1000,
         entries=2000,
         page_reads=3,
+        watch_rounds=1,
+        watch_seconds=0.5,
+        watched_calls=1,
     )
 
 

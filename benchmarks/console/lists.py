@@ -193,6 +193,6 @@ def _entry(session_id: str, seq: int) -> JournalRecord:
         ended_at=began + 0.05,
         generation=1,
         request={"target": f"e{seq}", "element": "Add to the cart"},
-        result={"content": ["- button: Add to the cart\n" * 20], "is_error": False},
+        result={"content": ["- button: Add to the cart\n" * 6], "is_error": False},
         error=None if seq % 50 else "The element is not on the page.",
     )
