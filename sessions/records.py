@@ -348,7 +348,7 @@ class CredentialRecord(Record):
     link: str | None = None
     """The id of the link by which a guest logged in."""
     created_by: str | None = None
-    """The person who made a link, in words."""
+    """The person who made a link, in words; of a login with a bearer token, the digest of the token."""
     created_at: float
     expires_at: float
     used_at: float | None = None

@@ -24,6 +24,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from support.fork_server import ForkServer
 from support.gateway_process import Way, serving
+from support.token_file import write_tokens
 
 from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
@@ -239,8 +240,7 @@ async def test_the_seven_settings_of_the_page_are_served(tmp_path: Path) -> None
     assert len(named) == 7
     settings = blocks("docs/configuration.md", "toml")[0]
     tokens = tmp_path / "tokens.txt"
-    tokens.write_text("3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
-    tokens.chmod(0o600)
+    write_tokens(tokens, "3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
     path = tmp_path / "statehold.toml"
     path.write_text(settings)
     config, plain = load(config=path, environ={}), Config()
@@ -270,8 +270,7 @@ def default_of(setting: str) -> str:
 def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> None:
     [settings] = blocks(name, "toml")
     tokens = tmp_path / "tokens.txt"
-    tokens.write_text("3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
-    tokens.chmod(0o600)
+    write_tokens(tokens, "3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
     path = tmp_path / "statehold.toml"
     path.write_text(settings)
     load(config=path, environ={"BROWSER_KEY": "k" * 32, "STORE_PASSWORD": "secret"})

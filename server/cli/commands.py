@@ -111,6 +111,7 @@ def build_commands() -> Group:
             ),
             _services(),
             _nodes(),
+            _tokens(),
             Command(
                 "login",
                 "Log in once in a window, for the session that --session names; it is created if there is none.",
@@ -208,6 +209,44 @@ def _nodes() -> Group:
                 click.Option(
                     ["--force"], is_flag=True, help="also when its lease is valid: it may live"
                 ),
+            ),
+        ],
+    )
+
+
+def _tokens() -> Group:
+    return Group(
+        "tokens",
+        "Make and remove the bearer tokens of callers: digests in the file of server.tokens.",
+        "statehold tokens list --token-file tokens.txt",
+        commands=[
+            Command(
+                "add",
+                "Make a token, print it once, and add its digest to the file. A running server knows it within a second.",
+                "statehold tokens add ada --expires 90d --token-file tokens.txt",
+                click.Argument(["subject"], metavar="SUBJECT", help="the caller"),
+                click.Option(
+                    ["--expires"],
+                    metavar="TIME",
+                    help="90d, 12h, or a date or time in UTC such as 2027-01-31; without, it stays valid",
+                ),
+                click.Option(["--issuer"], metavar="ISSUER", help="the issuer of the subject"),
+                click.Option(["--client-id"], metavar="ID", help="the program of the caller"),
+                click.Option(["--name"], metavar="NAME", help="a note, such as the machine"),
+                JSON_OPTION,
+            ),
+            Command(
+                "list",
+                "List the tokens with the beginning of their digest, subject and expiry.",
+                "statehold tokens list",
+                JSON_OPTION,
+            ),
+            Command(
+                "remove",
+                "Remove a token. A running server refuses it within a second, and ends its streams.",
+                "statehold tokens remove 3f1d0c6e9a7b",
+                click.Argument(["id"], metavar="ID", help="as `statehold tokens list` shows it"),
+                JSON_OPTION,
             ),
         ],
     )

@@ -118,6 +118,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .node_commands import run as run_nodes
 
                 return run_nodes(config, arguments)
+            case "tokens":
+                from .access.tokens import run as run_tokens
+
+                return run_tokens(config, arguments)
             case "backup":
                 from .backup import run as run_backup
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from ..config.cluster import ClusterSettings
 from ..config.model import ConfigError
-from ..config.private_file import read_private
+from ..config.private_file import load_certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Certificates:
         certificate, key, authority = settings.certificate, settings.key, settings.authority
         if certificate is None or key is None or authority is None:
             return None
-        read_private(key, setting="cluster.key", content="key of the node")
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         # Nodes come and go with their addresses: the authority vouches for the cluster, and the proof for the node.
@@ -44,16 +43,14 @@ class Certificates:
 def _load(context: ssl.SSLContext, certificate: Path, key: Path, authority: Path) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    setting, path = "cluster.certificate, cluster.key", certificate
+    load_certificate(context, certificate, key, setting="cluster", content="key of the node")
     try:
-        context.load_cert_chain(certificate, key)
-        setting, path = "cluster.authority", authority
         context.load_verify_locations(authority)
     except ssl.SSLError as error:
-        raise ConfigError(f"{setting}: {path}: not usable ({error.reason})") from None
+        raise ConfigError(f"cluster.authority: {authority}: not usable ({error.reason})") from None
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        raise ConfigError(f"{setting}: {path} cannot be read: {reason}") from None
+        raise ConfigError(f"cluster.authority: {authority} cannot be read: {reason}") from None
 
 
 __all__ = ["Certificates"]

@@ -1,12 +1,25 @@
-"""The bounds of the HTTP server: connections, bodies, unread answers, transport sessions and replay."""
+"""The HTTP server: its certificate, and its bounds of connections, bodies, unread answers, transport sessions and replay."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from .types import Bytes, Count, Section, SomeSeconds
+
+
+class TlsSettings(Section):
+    """The certificate with which `statehold serve` speaks TLS."""
+
+    certificate: Path = Field(
+        description="File with the certificate of the server and those that lead to its authority, PEM. Both files are read "
+        "again when they change; open connections stay.",
+    )
+    key: Path = Field(
+        description="File with the key of `certificate`, PEM. Only this user may be able to read it, or, of root, its group."
+    )
 
 
 class HttpSettings(Section):
@@ -19,8 +32,8 @@ class HttpSettings(Section):
     )
     connections_per_address: Count = Field(
         default=0,
-        description="Client connections of one address at a time. 0: half of `connections`. Raise it behind a proxy, whose "
-        "address all clients share.",
+        description="Client connections of one address at a time. 0: half of `connections`. Those of "
+        "`server.trusted_proxies` count for the client whose request they carry. Raise it behind any other proxy.",
     )
     reserved_files: Count = Field(
         default=512,
@@ -71,4 +84,4 @@ class HttpSettings(Section):
     )
 
 
-__all__ = ["HttpSettings"]
+__all__ = ["HttpSettings", "TlsSettings"]

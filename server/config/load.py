@@ -197,9 +197,15 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
     values = {key: value for key, value in layer.values.items() if key != "services"}
     if isinstance(values.get("data"), str):
         values["data"] = str(layer.path(values["data"]))
-    server = values.get("server")
-    if isinstance(server, dict) and isinstance(tokens := cast(JSON, server).get("tokens"), str):
-        values["server"] = {**server, "tokens": str(layer.path(tokens))}
+    if isinstance(server := values.get("server"), dict):
+        server = values["server"] = dict(cast(JSON, server))
+        if isinstance(tokens := server.get("tokens"), str):
+            server["tokens"] = str(layer.path(tokens))
+        if isinstance(tls := server.get("tls"), dict):
+            server["tls"] = {
+                key: str(layer.path(value)) if isinstance(value, str) else value
+                for key, value in cast(JSON, tls).items()
+            }
     if isinstance(store := values.get("store"), dict):
         store = values["store"] = dict(cast(JSON, store))
         if isinstance(file := store.get("url_file"), str):
@@ -226,9 +232,6 @@ def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
         return (
             f"{at('data')}: {above} is not a folder; give a folder, it is made when it is missing"
         )
-    tokens = config.server.tokens
-    if tokens is not None and not tokens.is_file():
-        return f"{at('server', 'tokens')}: there is no such file; make it, or correct the path"
     # Without `strict`, such a service is unavailable until the path exists.
     for name, service in config.services.items() if config.strict else ():
         problem = None if service.disabled else find_missing_path(service)

@@ -284,14 +284,25 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _check_exposure(self) -> Config:
-        if self.server.loopback or self.server.tokens is not None:
+        if self.server.loopback:
             return self
+        if self.server.tokens is not None:
+            return self._check_encryption()
         problem = f"listening on {self.server.host} without authentication is refused"
         if self.timeouts.lifetime == 0:
             problem += ", all the more with timeouts.lifetime = 0 (sessions without an end)"
         raise wrong(
             ("server", "host"),
             f"{problem}; give server.tokens (--token-file FILE), or listen on 127.0.0.1",
+        )
+
+    def _check_encryption(self) -> Config:
+        if self.server.tls is not None or self.server.trusted_proxies:
+            return self
+        raise wrong(
+            ("server", "host"),
+            f"listening on {self.server.host} without TLS is refused, since tokens could be read on the way; give "
+            "server.tls a certificate and a key, or name the proxy that speaks TLS in server.trusted_proxies",
         )
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
+from .http import TlsSettings
 from .messages import FLAGS
 from .model import Config
 
@@ -39,6 +40,8 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "", top
     for name, model in sections.items():
         yield name, list(_settings(model, f"{name}."))
+        if name == "server":
+            yield "server.tls", list(_settings(TlsSettings, "server.tls."))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.recipe", list(_settings(Recipe, ""))

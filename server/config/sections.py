@@ -5,16 +5,17 @@ Times are seconds.
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
+from .http import TlsSettings
 from .types import Bytes, Count, Name, Names, Seconds, Section, SomeSeconds, not_bool
 
 DEFAULT_PORT: Final = 8931
@@ -253,7 +254,7 @@ class ServerSettings(Section):
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address to listen on. Anything but loopback needs `tokens`.",
+        description="Address to listen on. Anything but loopback needs `tokens`, and `tls` or `trusted_proxies`.",
     )
     port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
@@ -285,8 +286,18 @@ class ServerSettings(Section):
     )
     tokens: Path | None = Field(
         default=None,
-        description="File of static bearer tokens, readable by its owner only, or of root and readable by a group. With it "
-        "every HTTP request needs one.",
+        description="File of the digests of static bearer tokens, readable by its owner only, or of root and readable by a "
+        "group. With it every HTTP request needs a token. Read again when it changes.",
+    )
+    tls: TlsSettings | None = Field(
+        default=None,
+        description="The certificate of this server. Without it, it speaks plain HTTP.",
+    )
+    trusted_proxies: Names = Field(
+        default_factory=list[str],
+        description="Addresses or networks of the proxies in front, such as `10.0.0.5` or `10.0.0.0/24`. Their "
+        "`X-Forwarded-For` and `X-Forwarded-Proto` are believed. Without `tls`, other machines get 403, but for `/livez`, "
+        "`/readyz` and `/health`.",
     )
     session_header: bool = Field(
         default=False,
@@ -307,6 +318,28 @@ class ServerSettings(Section):
         description="Time after which the background server of `statehold --shared` ends, when no client is connected, no "
         "session is live and no console is open.",
     )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, proxies: list[str]) -> list[str]:
+        for proxy in proxies:
+            try:
+                is_any = ip_network(proxy).prefixlen == 0
+            except ValueError:
+                raise PydanticCustomError(
+                    "network", "Input should be addresses or networks such as 10.0.0.0/24"
+                ) from None
+            if is_any:
+                raise PydanticCustomError(
+                    "network",
+                    "Input should be the proxies alone, and {proxy} is every address",
+                    {"proxy": proxy},
+                )
+        return proxies
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"
 
     @property
     def loopback(self) -> bool:

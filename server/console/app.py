@@ -71,7 +71,10 @@ class Console:
         backoff: Backoff | None = None,
     ) -> None:
         machine_user = ConsoleUser(f"{_user_name()} at the console")
-        self.logins = Logins(gateway.store, gateway.registry, machine_user, clock=clock)
+        is_valid = None if tokens is None else tokens.is_valid_digest
+        self.logins = Logins(
+            gateway.store, gateway.registry, machine_user, clock=clock, is_valid=is_valid
+        )
         config = gateway.config
         self._origins = {origin.lower() for origin in config.server.allowed_origins}
         data = None if config.ephemeral else config.data

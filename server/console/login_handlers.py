@@ -12,8 +12,10 @@ from starlette.responses import Response
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.views import timestamp
+from ..auth.principals import describe_principal
+from ..auth.token_file import digest_of
 from ..auth.tokens import StaticTokens
-from ..auth.wrong_tokens import Backoff
+from ..auth.wrong_tokens import WRONG, Backoff
 from .calls import ApiCall, Handler
 from .errors import ApiError, json_response
 from .logins import ConsoleUser, Login, Logins
@@ -53,8 +55,7 @@ class LoginHandlers:
             raise InvalidArgument("body: give either code or token.")
         opened = await self._open(body)
         if opened is None:
-            client = call.request.client
-            await self._backoff.fail(client.host if client else "")
+            await self._backoff.fail(_address_of(call), *self._refusal(body))
             raise ApiError(
                 "login_failed",
                 "The code or token is wrong, or the code was used or is too old.",
@@ -67,7 +68,9 @@ class LoginHandlers:
             with anyio.CancelScope(shield=True):
                 await self._logins.end(login)
             raise
-        logger.info("console: %s logged in", login.user.name)
+        principal = login.user.principal
+        name = login.user.name if principal is None else describe_principal(principal)
+        logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
         response = json_response(self._describe(login))
         response.set_cookie(
             COOKIE,
@@ -83,11 +86,18 @@ class LoginHandlers:
     async def _open(self, body: LoginBody) -> tuple[str, Login] | None:
         if body.code is not None:
             return await self._logins.exchange(body.code)
-        principal = None if self._tokens is None else self._tokens.principal(body.token or "")
+        token = body.token or ""
+        principal = None if self._tokens is None else self._tokens.principal(token)
         if principal is None:
             return None
         user = ConsoleUser(f"{principal.subject} at the console", principal)
-        return await self._logins.open(user)
+        return await self._logins.open(user, digest_of(token).hex())
+
+    def _refusal(self, body: LoginBody) -> tuple[str, str]:
+        if body.token is None or self._tokens is None:
+            return "wrong code" if body.token is None else WRONG, "at the console"
+        kind, detail = self._tokens.refusal(body.token)
+        return kind, f"{detail} at the console".lstrip()
 
     async def _logout(self, call: ApiCall) -> Response:
         body, login = call.body, call.require_login()
@@ -115,6 +125,11 @@ class LoginHandlers:
             "browsers": self._browsers,
             "expires_at": timestamp(login.expires_at),
         }
+
+
+def _address_of(call: ApiCall) -> str:
+    client = call.request.client
+    return client.host if client else ""
 
 
 __all__ = ["COOKIE", "LoginHandlers"]

@@ -95,6 +95,8 @@ class Login:
     """When the store was last seen to have it."""
     seen_at: float
     """When its last request came."""
+    token: str | None = None
+    """The digest of the bearer token that the person gave; None for a code."""
     streams: int = 0
     """Its open streams in this process."""
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -114,7 +116,8 @@ class Logins:
     """The codes, logins and links of a store, as one process uses them.
 
     `machine_user` is the user of codes that `statehold console` shows. `clock` returns seconds since 1970. While logins
-    are in use here, one task looks at the store for all of them.
+    are in use here, one task looks at the store for all of them. A login with a bearer token lasts while `is_valid` is true
+    for the digest of that token.
     """
 
     def __init__(
@@ -124,8 +127,10 @@ class Logins:
         machine_user: ConsoleUser,
         *,
         clock: Callable[[], float] | None = None,
+        is_valid: Callable[[str], bool] | None = None,
     ) -> None:
         self.clock = clock or registry.core.clock.now
+        self._is_valid = is_valid
         self._store = store
         self._registry = registry
         self._machine_user = machine_user
@@ -150,10 +155,10 @@ class Logins:
         )
         return None if login is None else (cookie, self._keep(login, cookie))
 
-    async def open(self, user: ConsoleUser) -> tuple[str, Login]:
-        """Open a login, and return its cookie with it."""
+    async def open(self, user: ConsoleUser, token: str | None = None) -> tuple[str, Login]:
+        """Open a login, and return its cookie with it. `token`: the digest of the bearer token that it depends on."""
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
-        record = self._login_record(cookie, user)
+        record = self._login_record(cookie, user).model_copy(update={"created_by": token})
         await self._store.add_credential(record, most=MOST)
         return cookie, self._keep(record, cookie)
 
@@ -170,7 +175,7 @@ class Logins:
                 return None
             login = self._keep(record, cookie)
             login.checked_at = now
-        if now >= login.expires_at:
+        if now >= login.expires_at or not self._has_token(login):
             self._forget(digest)
             return None
         login.seen_at = now
@@ -245,9 +250,16 @@ class Logins:
             now = self.clock()
             user, csrf = _user_of(record), _csrf_token(cookie)
             login = Login(record.id, user, csrf, record.expires_at, record.digest, now, now)
+            login.token = record.created_by
             self._known[record.digest] = login
             self._watch()
         return login
+
+    def _has_token(self, login: Login) -> bool:
+        """Whether the bearer token of a login, if it has one, is valid."""
+        if login.token is None:
+            return True
+        return self._is_valid is not None and self._is_valid(login.token)
 
     def _forget(self, digest: str) -> None:
         login = self._known.pop(digest, None)
@@ -270,10 +282,10 @@ class Logins:
             self._is_watching = False
 
     async def _look(self) -> None:
-        """End the logins that another process ended, and forget those that are not in use any more."""
+        """End the logins that another process ended, or whose token did, and forget those that are not in use any more."""
         now = self.clock()
         for login in list(self._known.values()):
-            if not _is_in_use(login, now):
+            if not _is_in_use(login, now) or not self._has_token(login):
                 self._forget(login.digest)
         logins = list(self._known.values())
         if not logins:

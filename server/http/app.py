@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
-from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.provider import AccessToken
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from starlette.applications import Starlette
@@ -33,8 +33,8 @@ from .request import WholeBody
 from .sse import Sse
 
 
-class TokenFile(TokenVerifier):
-    """A file of static bearer tokens, as the SDK's TokenVerifier."""
+class TokenFile:
+    """A file of static bearer tokens, as a TokenChecker."""
 
     def __init__(self, tokens: StaticTokens) -> None:
         self._tokens = tokens
@@ -42,6 +42,9 @@ class TokenFile(TokenVerifier):
     async def verify_token(self, token: str) -> AccessToken | None:
         principal = self._tokens.principal(token)
         return None if principal is None else token_of(principal, token=token)
+
+    def refusal(self, token: str) -> tuple[str, str]:
+        return self._tokens.refusal(token)
 
 
 class HttpApplication:

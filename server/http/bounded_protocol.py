@@ -13,14 +13,19 @@ from functools import partial
 from typing import Any, Final, cast
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from ..auth.principals import principal_of
 from .clients import Clients
+from .proxies import TrustedProxies
 
 HOLD_UNSENT: Final = "statehold.hold_unsent"
 """The key of a scope with a function that counts bytes of answers that wait before they are sent."""
+
+REFUSAL: Final = "statehold.refusal"
+"""The key of a scope with the response of a request that the application does not get."""
 
 HEAD_BYTES: Final = 64 * 2**10
 """Approximate limit of bytes outside of bodies; one read of at most 256 KiB may exceed it."""
@@ -61,6 +66,7 @@ class BoundedHttp(HttpToolsProtocol):
     head_seconds = HEAD_SECONDS
     server_clients: Clients | None = None
     """The connections of the server; see bounded_protocol()."""
+    server_proxies: TrustedProxies | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -71,6 +77,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._body_timer: asyncio.TimerHandle | None = None
         self._clients = self.server_clients or Clients()
+        self._proxies = self.server_proxies
+        self._proxy: str | None = None
+        """The address of the other end if it is a trusted proxy."""
         self._in_body = False
         self._is_lingering = False
         self._chunks = 0
@@ -84,7 +93,9 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
-        if self._clients.admit(self):
+        if self._proxies is not None and self._proxies.trusts(self.address):
+            self._proxy = self.address
+        if self._clients.admit(self, is_proxy=self._proxy is not None):
             self._head_timer = self.loop.call_later(self.head_seconds, transport.close)
         else:
             transport.write(_TOO_MANY)
@@ -183,6 +194,7 @@ class BoundedHttp(HttpToolsProtocol):
         self, cycle: RequestResponseCycle, app: ASGIApp, scope: Scope, receive: Receive, send: Send
     ) -> Awaitable[None]:
         is_early = False
+        app = cast("ASGIApp", scope.pop(REFUSAL, app))
         scope[HOLD_UNSENT] = self.hold_unsent
 
         async def answer(message: Message) -> None:
@@ -230,7 +242,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_lingering = True
         if not self.transport.is_closing():
             self.transport.resume_reading()
-            self.transport.write_eof()
+            # Over TLS there is none; the head has announced the close.
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
             self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def on_response_complete(self) -> None:
@@ -238,6 +252,8 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_response_complete()
         if last:
             self._clients.release_bodies(self)
+            if self._proxy is not None:
+                self._clients.move(self, self._proxy, is_proxy=True)
             self._clients.idle(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -259,10 +275,27 @@ class BoundedHttp(HttpToolsProtocol):
         self._has_progress = True
         self._chunks = self._chunked_bytes = 0
         self._compare_hosts()
+        if self._proxies is not None:
+            self._check_proxy(self._proxies)
         super().on_headers_complete()
         # uvicorn would add trailers to the headers of the request, which runs already.
         self.headers = []
         self._in_body = True
+
+    def _check_proxy(self, proxies: TrustedProxies) -> None:
+        """Give the request the client behind the proxy, or the refusal of one that should have come through a proxy."""
+        if self._proxy is None:
+            path = self.url.partition(b"?")[0].decode("latin-1")
+            if proxies.refuses(self.address, path):
+                self._clients.refusals.add("request past server.trusted_proxies", self.address)
+                self.scope[REFUSAL] = PlainTextResponse("Only the proxies may connect", 403)  # type: ignore[typeddict-unknown-key]
+            return
+        address, scheme = proxies.client_of(self._proxy, self.headers)
+        self.scope["client"] = (address, 0)
+        self.scope["scheme"] = scheme or self.scope["scheme"]
+        if not self._clients.move(self, address, is_proxy=address == self._proxy):
+            headers = {"retry-after": "1"}
+            self.scope[REFUSAL] = PlainTextResponse("Too many connections", 503, headers)  # type: ignore[typeddict-unknown-key]
 
     def _compare_hosts(self) -> None:
         """Add the host in the request's target to its headers if they differ: HostCheck refuses a request with two."""
@@ -291,11 +324,12 @@ class BoundedHttp(HttpToolsProtocol):
             self._clients.busy(self)
 
 
-def bounded_protocol(clients: Clients) -> type[BoundedHttp]:
+def bounded_protocol(clients: Clients, proxies: TrustedProxies | None = None) -> type[BoundedHttp]:
     """Return the protocol class of a server whose connections are counted in `clients`."""
 
     class Http(BoundedHttp):
         server_clients = clients
+        server_proxies = proxies
 
     return Http
 

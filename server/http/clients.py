@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ..auth.refusal_log import RefusalLog
 from ..config.http import HttpSettings
 
 UNREAD_SECONDS: Final = 0.05
@@ -81,21 +82,46 @@ class Clients:
         """Bytes of the bodies of requests that are not answered yet."""
         self._timers: dict[ClientConnection, asyncio.TimerHandle] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self.refusals = RefusalLog()
 
-    def admit(self, client: ClientConnection) -> bool:
-        """Count a new connection, closing an idle one at the limit. Returns False when it has to be refused."""
-        same_address = self._open.get(client.address, {})
-        if len(same_address) >= self._per_address:
-            if not self._close_idle(client.address):
-                return False
-        elif self._count >= self._total:
+    def admit(self, client: ClientConnection, *, is_proxy: bool = False) -> bool:
+        """Count a new connection, closing an idle one at the limit. Returns False when it has to be refused.
+
+        `is_proxy`: any number may come from its address.
+        """
+        if not is_proxy and self._is_full(client.address):
+            return False
+        if self._count >= self._total:
             most = max(self._idle, key=lambda address: len(self._open[address]), default=None)
             if most is None or not self._close_idle(most):
+                self.refusals.add("connection beyond http.connections", client.address)
                 return False
         self._open.setdefault(client.address, {})[client] = None
         self._count += 1
         self.idle(client)
         return True
+
+    def move(self, client: ClientConnection, address: str, *, is_proxy: bool) -> bool:
+        """Count the connection of a proxy for another address. Returns False when that has too many."""
+        if client.address == address or client not in self._open.get(client.address, ()):
+            return True
+        if not is_proxy and self._is_full(address):
+            return False
+        is_idle = client in self._idle.get(client.address, ())
+        self._forget_address(client)
+        client.address = address
+        self._open.setdefault(address, {})[client] = None
+        if is_idle:
+            self.idle(client)
+        return True
+
+    def _is_full(self, address: str) -> bool:
+        """Whether an address has too many connections, and none of them could be closed."""
+        is_full = len(self._open.get(address, ())) >= self._per_address
+        if is_full and not self._close_idle(address):
+            self.refusals.add("connection beyond http.connections_per_address", address)
+            return True
+        return False
 
     def _close_idle(self, address: str) -> bool:
         client = next(iter(self._idle.get(address, ())), None)
@@ -112,18 +138,21 @@ class Clients:
 
     def leave(self, client: ClientConnection) -> None:
         """Forget a connection. A second call has no effect."""
-        self.busy(client)
-        same_address = self._open.get(client.address, {})
-        if client in same_address:
-            del same_address[client]
+        if client in self._open.get(client.address, ()):
+            self._forget_address(client)
             self._count -= 1
-            if not same_address:
-                del self._open[client.address]
         self._unread.pop(client, None)
         self.release_bodies(client)
         timer = self._timers.pop(client, None)
         if timer is not None:
             timer.cancel()
+
+    def _forget_address(self, client: ClientConnection) -> None:
+        self.busy(client)
+        same_address = self._open[client.address]
+        del same_address[client]
+        if not same_address:
+            del self._open[client.address]
 
     def idle(self, client: ClientConnection) -> None:
         """Note that a connection waits for a request."""

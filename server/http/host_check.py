@@ -14,7 +14,10 @@ from typing import Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ..auth.refusal_log import RefusalLog
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOGGED_CHARACTERS: Final = 200
 CACHED_HOSTS = 64
 """Allowed hosts that are cached. Clients could send any number of addresses, so the cache is limited."""
 
@@ -24,6 +27,7 @@ _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?
 
 class HostCheck:
     """Answers 400 to several Hosts, 421 to a wrong Host and 403 to a foreign Origin; passes everything else to `app`.
+    The origin of the server itself is never foreign: a browser gives it to pages that this server sent.
 
     A WebSocket is checked in the same way, and closed instead of answered.
     """
@@ -33,6 +37,7 @@ class HostCheck:
         self._hosts = {host.lower() for host in hosts}
         self._origins = {origin.lower() for origin in origins}
         self._allowed_hosts: set[bytes] = set()
+        self._refusals = RefusalLog()
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
@@ -49,15 +54,26 @@ class HostCheck:
         if len(headers) < len(all_headers):
             names = [name for name, _ in all_headers]
             if names.count(b"host") > 1:
+                self._log("several Hosts", b"", scope)
                 return PlainTextResponse("More than one Host header", 400)
             if names.count(b"origin") > 1:
+                self._log("several Origins", b"", scope)
                 return PlainTextResponse("Invalid Origin header", 403)
         host = b"" if host is None else host.strip(b" \t")
         if host not in self._allowed_hosts and not self._check_host(host):
+            self._log("wrong Host", host, scope)
             return PlainTextResponse("Invalid Host header", 421)
-        if origin is not None and not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
+        if origin is None or _is_same_origin(origin, scope, host):
+            return None
+        if not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
+            self._log("foreign Origin", origin, scope)
             return PlainTextResponse("Invalid Origin header", 403)
         return None
+
+    def _log(self, kind: str, value: bytes, scope: Scope) -> None:
+        client = scope.get("client")
+        detail = value.decode("latin-1")[:LOGGED_CHARACTERS]
+        self._refusals.add(kind, client[0] if client else "", detail and repr(detail))
 
     def _check_host(self, host: bytes) -> bool:
         is_allowed = self.host_allowed(host.decode("latin-1"))
@@ -83,6 +99,11 @@ class HostCheck:
         if not separator or scheme not in ("http", "https") or name is None:
             return False
         return name in LOOPBACK or f"{scheme}://{name}:*" in self._origins
+
+
+def _is_same_origin(origin: bytes, scope: Scope, host: bytes) -> bool:
+    """Whether a request comes from a page of this server itself, whose Host is allowed."""
+    return origin.lower() == scope["scheme"].encode() + b"://" + host.lower()
 
 
 def _parse_host(host: str) -> str | None:

@@ -100,14 +100,14 @@ def _check_exposure(listener: socket.socket, config: Config) -> None:
     if config.server.loopback and not ip_address(host).is_loopback:
         raise ConfigError(
             f'systemd listens on {host}, and server.host is {config.server.host}; give server.host = "{host}" with '
-            "server.tokens, or a ListenStream on 127.0.0.1"
+            "server.tokens and server.tls, or a ListenStream on 127.0.0.1"
         )
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str) -> str:
     """Return the URL of a listening socket, without a path."""
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 __all__ = ["BACKLOG", "listen", "listen_together", "url_of"]

@@ -34,7 +34,9 @@ class ConsolePort:
         self._console = console
         self._config = gateway.config
         self._own_ports = gateway.own_ports
-        self._own_url = None if listener is None else _loopback_url(listener)
+        self._own_url = (
+            None if listener is None else _loopback_url(listener, self._config.server.scheme)
+        )
         self._address = gateway.console_address
         self._address.serve_at(self._own_url)
         self._opened: socket.socket | None = None
@@ -121,7 +123,7 @@ def _import_server() -> None:
     from . import http_server  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
-def _loopback_url(listener: socket.socket) -> str | None:
+def _loopback_url(listener: socket.socket, scheme: str) -> str | None:
     """Return the loopback address of a listening socket, None if it has none."""
     host, port = listener.getsockname()[:2]
     address = ip_address(host)
@@ -131,7 +133,7 @@ def _loopback_url(listener: socket.socket) -> str | None:
         return None
     elif address.version == 6:
         host = f"[{host}]"
-    return f"http://{host}:{port}"
+    return f"{scheme}://{host}:{port}"
 
 
 __all__ = ["ConsolePort"]

@@ -13,7 +13,6 @@ from importlib.metadata import version
 import anyio
 import uvicorn
 
-from ..auth.tokens import StaticTokens
 from ..cluster.owner import Owner
 from ..config.model import Config
 from ..console.app import Console
@@ -28,9 +27,10 @@ from ..http.open_streams import OpenStreams
 from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
+from .access_files import AccessFiles
 from .console_port import ConsolePort
 from .gateway import create_gateway, has_uvloop, hold_open
-from .http_server import ACCEPTS, HttpServer, clients_of, http_protocol
+from .http_server import ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
 from .logs import configure
 from .open_files import raise_limit
 from .workers import Worker, Workers
@@ -51,21 +51,22 @@ def run_http(config: Config) -> int:
     """
     configure(config.log, config.secrets)
     raise_limit()
-    tokens = None if config.server.tokens is None else StaticTokens.read(config.server.tokens)
+    files = AccessFiles.read(config)
     if config.server.workers == 1:
-        return _run(config, tokens)
+        return _run(config, files)
     with listen_together(config) as listeners:
-        workers = Workers(listeners, partial(_report_url, url_of(listeners[0])))
+        url = url_of(listeners[0], config.server.scheme)
+        workers = Workers(listeners, partial(_report_url, url))
         outcome = workers.run()
-        return outcome if isinstance(outcome, int) else _run(config, tokens, outcome)
+        return outcome if isinstance(outcome, int) else _run(config, files, outcome)
 
 
-def _run(config: Config, tokens: StaticTokens | None, worker: Worker | None = None) -> int:
+def _run(config: Config, files: AccessFiles, worker: Worker | None = None) -> int:
     options = {"use_uvloop": has_uvloop()}
-    return anyio.run(_serve_http, config, tokens, worker, backend_options=options)
+    return anyio.run(_serve_http, config, files, worker, backend_options=options)
 
 
-async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worker | None) -> int:
+async def _serve_http(config: Config, files: AccessFiles, worker: Worker | None) -> int:
     """Serve until a signal comes, and return the exit code.
 
     Signals are handled before the port opens, since its users may send one at once.
@@ -76,11 +77,12 @@ async def _serve_http(config: Config, tokens: StaticTokens | None, worker: Worke
         tasks.start_soon(cancel_start, shutdown, tasks.cancel_scope)
         if worker is None:
             with listen(config) as (listener, is_held):
-                report = partial(_report_listening, listener)
-                await _serve_on(listener, config, tokens, shutdown, report, is_held=is_held)
+                url = url_of(listener, config.server.scheme)
+                report = partial(_report_listening, url)
+                await _serve_on(listener, config, files, shutdown, report, is_held=is_held)
         else:
             tasks.start_soon(_stop_with_parent, worker, shutdown)
-            await _serve_on(worker.listener, config, tokens, shutdown, worker.report_serving)
+            await _serve_on(worker.listener, config, files, shutdown, worker.report_serving)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 
@@ -90,8 +92,8 @@ async def _stop_with_parent(worker: Worker, shutdown: Shutdown) -> None:
     shutdown.begin()
 
 
-def _report_listening(listener: socket.socket) -> None:
-    _report_url(url_of(listener))
+def _report_listening(url: str) -> None:
+    _report_url(url)
     notify("READY=1")
 
 
@@ -103,14 +105,14 @@ def _report_url(url: str) -> None:
 async def _serve_on(
     listener: socket.socket,
     config: Config,
-    tokens: StaticTokens | None,
+    files: AccessFiles,
     shutdown: Shutdown,
     report_serving: Callable[[], object],
     *,
     is_held: bool = False,
 ) -> None:
     """Serve on a listening socket. `is_held`: systemd holds it open too, and starts the next process on it."""
-    url = url_of(listener)
+    url, tokens = url_of(listener, config.server.scheme), files.tokens
     has_local_callers = config.server.loopback and config.server.tokens is None
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     gateway = await create_gateway(
@@ -127,18 +129,19 @@ async def _serve_on(
     port = ConsolePort(console, gateway, listener)
     verbs = {CONSOLE: ConsoleVerb(console.logins, port.url)}
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
-        clients = clients_of(config.http)
+        clients, proxies = clients_of(config.http), proxies_of(config.server)
+        certificate = files.certificate
         settings = uvicorn.Config(
             application.asgi,
-            http=http_protocol(clients),
+            http=http_protocol(clients, proxies, is_tls=certificate is not None),
             backlog=ACCEPTS,
             log_config=None,
             access_log=False,
             server_header=False,
             ws="none",
             interface="asgi3",
-            # The address of a client matters only to the backoff of wrong tokens.
-            proxy_headers=tokens is not None,
+            # The protocol reads them, from trusted proxies only.
+            proxy_headers=False,
             timeout_keep_alive=75,
             # Running calls have ended by then; an open stream must not keep the process alive.
             timeout_graceful_shutdown=1,
@@ -149,8 +152,16 @@ async def _serve_on(
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
             tasks.start_soon(end, shutdown, is_held)
             tasks.start_soon(_force_exit, server, shutdown)
-            tasks.start_soon(server.serve, [listener])
+            tasks.start_soon(files.watch, application.streams)
+            tasks.start_soon(server.serve, [listener] if certificate is None else [])
             await server.accepts.wait()
+            if certificate is not None:
+                from ..http.tls_listener import TlsListener
+
+                server.tls_listener = TlsListener(
+                    listener, certificate, clients, proxies, server.create_protocol
+                )
+                tasks.start_soon(server.tls_listener.serve, tasks)
             if not shutdown.begin_event.is_set():
                 report_serving()
             await server.ended.wait()

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
-from typing import Final, Literal
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import anyio
 import uvicorn
 
 from ..config.http import HttpSettings
+from ..config.model import ConfigError
+from ..config.sections import ServerSettings
 from ..http.clients import Clients
 from ..http.listener import BACKLOG
+from ..http.proxies import TrustedProxies
 from .open_files import allowed_connections
+
+if TYPE_CHECKING:
+    from ..http.tls_listener import TlsListener
 
 ACCEPTS: Final = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
@@ -31,6 +37,8 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         self.accepts = anyio.Event()
         self.ended = anyio.Event()
+        self.tls_listener: TlsListener | None = None
+        """The listener of connections with TLS, which uvicorn does not accept itself."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -43,6 +51,15 @@ class HttpServer(uvicorn.Server):
         """Refuse new connections. Requests on those that are accepted are still answered."""
         for server in self.servers:
             server.close()
+        if self.tls_listener is not None:
+            self.tls_listener.stop()
+
+    def create_protocol(self) -> asyncio.Protocol:
+        """Return the protocol of one more connection, as uvicorn makes it for those that it accepts."""
+        create = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return create(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
@@ -57,13 +74,34 @@ def clients_of(settings: HttpSettings) -> Clients:
     return Clients(settings, total=total)
 
 
-def http_protocol(clients: Clients) -> type[asyncio.Protocol] | Literal["auto"]:
+def proxies_of(settings: ServerSettings) -> TrustedProxies | None:
+    if not settings.trusted_proxies:
+        return None
+    return TrustedProxies(settings.trusted_proxies, needs_proxy=settings.tls is None)
+
+
+def http_protocol(
+    clients: Clients, proxies: TrustedProxies | None = None, *, is_tls: bool = False
+) -> type[asyncio.Protocol] | Literal["auto"]:
+    """Return the HTTP protocol.
+
+    Raises:
+        ConfigError: the settings need httptools, which this Python does not have.
+    """
     try:
         from ..http.bounded_protocol import bounded_protocol
     except ImportError:
+        if is_tls or proxies is not None:
+            raise ConfigError(
+                "server.tls, server.trusted_proxies: this Python has no httptools; install it"
+            ) from None
         # Without httptools, uvicorn uses h11, which limits heads but not connections.
         return "auto"
-    return bounded_protocol(clients)
+    if not is_tls:
+        return bounded_protocol(clients, proxies)
+    from ..http.tls_listener import tls_protocol
+
+    return tls_protocol(clients, proxies)
 
 
-__all__ = ["ACCEPTS", "HttpServer", "clients_of", "http_protocol"]
+__all__ = ["ACCEPTS", "HttpServer", "clients_of", "http_protocol", "proxies_of"]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.rsa import (
+    RSAPrivateKey,
+    RSAPublicKey,
+    generate_private_key,
+)
 
 
 class Authority:
@@ -36,10 +42,13 @@ class Authority:
             own.add_extension(usage, critical=True).sign(self._key, hashes.SHA256()),
         )
 
-    def sign(self, name: str) -> tuple[Path, Path]:
-        """Write a certificate and its key, and return the files."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def sign(self, name: str, *hosts: str, rsa: bool = False) -> tuple[Path, Path]:
+        """Write a certificate and its key, and return the files. `hosts`: the names and addresses of a server."""
+        key = _rsa_key() if rsa else ec.generate_private_key(ec.SECP256R1())
         certificate = _builder(_name(name), self._name, key.public_key())
+        if hosts:
+            names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+            certificate = certificate.add_extension(names, critical=False)
         files = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         _write(files[0], certificate.sign(self._key, hashes.SHA256()))
         files[1].touch(0o600)
@@ -53,12 +62,23 @@ class Authority:
         return files
 
 
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def _rsa_key() -> RSAPrivateKey:
+    return generate_private_key(public_exponent=65537, key_size=2048)
+
+
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey | RSAPublicKey
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (

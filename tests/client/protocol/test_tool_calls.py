@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import anyio
 import pytest
 from support.gateway_process import JSON, Running, serving, toml
 from support.selection import matrix
+from support.token_file import write_tokens
 
 from statehold.client import Client, connect
 from statehold.client.errors import (
@@ -28,8 +28,7 @@ def guarded(settings: JSON, tmp_path_factory: pytest.TempPathFactory) -> Generat
     """A server that wants a token, the session as a header too, and keeps few results of operations."""
     folder = tmp_path_factory.mktemp("guarded")
     tokens = folder / "tokens"
-    tokens.write_text(f"{TOKEN} alice\n")
-    os.chmod(tokens, 0o600)
+    write_tokens(tokens, f"{TOKEN} alice\n")
     config = folder / "statehold.toml"
     server = {"tokens": str(tokens), "session_header": True}
     config.write_text(toml({**settings, "server": server, "history": {"receipts": 25}}))

@@ -15,6 +15,7 @@ import httpx2
 import pytest
 from mcp_types import jsonrpc_message_adapter
 from support.gateway_process import Running, serving, statehold, toml
+from support.token_file import write_tokens
 
 from statehold.server.auth.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
 from statehold.server.process.logs import ClientMistakes, TextLines
@@ -60,15 +61,14 @@ async def test_wrong_tokens_are_logged_now_and_then(caplog: pytest.LogCaptureFix
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
     assert "192.0.2.1" in lines[0]
-    assert re.search(r"\(5\d wrong tokens", lines[1])
+    assert re.search(r"\(5\d more", lines[1])
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     folder = tmp_path_factory.mktemp("guarded")
     tokens, config = folder / "tokens", folder / "statehold.toml"
-    tokens.touch(0o600)
-    tokens.write_text(f"{ALICE} alice\n")
+    write_tokens(tokens, f"{ALICE} alice\n")
     services = {"browser": {"disabled": True}}
     config.write_text(toml({"server": {"tokens": str(tokens)}, "services": services}))
     with serving(config, folder / "data") as running:

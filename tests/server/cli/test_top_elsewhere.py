@@ -13,6 +13,7 @@ import pytest
 from support.gateway_process import STATEHOLD, Running, kill, service, serving, toml
 from support.selection import matrix
 from support.terminal import ScreenTerminal, program_in_terminal
+from support.token_file import write_tokens
 
 from statehold.server.cli.top.remote import NOTE
 from statehold.server.exit_codes import FAILURE, OK, USAGE
@@ -26,9 +27,8 @@ class RemoteServer:
         self.config, self.token_file = folder / "statehold.toml", folder / "token"
         token = secrets.token_hex(32)
         self.token_file.write_text(token)
-        (folder / "tokens").write_text(f"{token} ada\n")
-        for path in (self.token_file, folder / "tokens"):
-            path.chmod(0o600)
+        self.token_file.chmod(0o600)
+        write_tokens(folder / "tokens", f"{token} ada\n")
         settings = {
             "server": {"tokens": str(folder / "tokens")},
             "services": {"asking": service("asking")},

@@ -51,7 +51,6 @@ from support.settings import SECRET, client_file, refused, toml
             "[server]\nsession = 'a'\nauto_session = true",
             "server.auto_session: a pinned session and",
         ),
-        ("[server]\ntokens = 'none'", "server.tokens: there is no such file"),
         ("[log]\nlevel = 'loud'", "log.level: should be 'debug', 'info'"),
         ("toolsets = ['core', 'adm']", "toolsets.1: should be 'core', 'lifecycle'"),
         ("namespace = 'a/b'", "namespace: should have 1 to 128 characters"),

@@ -10,6 +10,7 @@ from mcp import Client
 from playwright.async_api import Browser, async_playwright
 from support.console_client import ConsoleClient, console_client, operator
 from support.gateway_process import JSON, Running, Way, service
+from support.token_file import write_tokens
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 
@@ -17,8 +18,7 @@ ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
     path = tmp_path_factory.mktemp("tokens") / "tokens"
-    path.touch(0o600)
-    path.write_text(f"{ALICE} alice\n{BEN} ben issuer=home\n")
+    write_tokens(path, f"{ALICE} alice\n{BEN} ben issuer=home\n")
     return {"server": {"tokens": str(path)}, "services": {"quick": service("asking")}}
 
 

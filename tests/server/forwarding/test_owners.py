@@ -29,6 +29,7 @@ from support.gateway_process import (
 from support.machines import cluster
 from support.runs import entries, wait_for_call
 from support.selection import matrix
+from support.token_file import write_tokens
 
 LEASE_SECONDS = 2.0
 FENCED = 75
@@ -310,8 +311,7 @@ ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 
 
 def tokens_config(tokens: Path, log: Path) -> str:
-    tokens.write_text(f"{ALICE} alice\n{BOB} bob\n")
-    tokens.chmod(0o600)
+    write_tokens(tokens, f"{ALICE} alice\n{BOB} bob\n")
     settings: JSON = {
         "server": {"tokens": str(tokens)},
         "services": {"quick": service("quick", "--log", str(log))},

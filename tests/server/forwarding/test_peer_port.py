@@ -32,6 +32,7 @@ from support.gateway_process import (
 from support.machines import KEY, cluster, free_port
 from support.round_robin import connected
 from support.tcp_relay import Relay, relay
+from support.token_file import write_tokens
 
 from statehold.server.cluster import tcp
 from statehold.server.cluster.assertion import HEADER, Assertion, NodeRequest, SignedAssertions
@@ -124,8 +125,7 @@ def machines(
 ) -> Generator[Machines]:
     folder, url, port = tmp_path_factory.mktemp("machines"), postgresql.fresh(), free_port()
     tokens = folder / "tokens"
-    tokens.write_text(f"{ALICE} alice\n{BOB} bob\n")
-    tokens.chmod(0o600)
+    write_tokens(tokens, f"{ALICE} alice\n{BOB} bob\n")
 
     def config(name: str, **settings: Any) -> Path:
         path = folder / f"{name}.toml"

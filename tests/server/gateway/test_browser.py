@@ -37,6 +37,7 @@ from support.gateway_process import (
 )
 from support.process_exit import until_gone
 from support.selection import matrix, matrix_of
+from support.token_file import write_tokens
 from support.waiting import until
 
 PASSWORD = "open sesame"
@@ -266,8 +267,7 @@ async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
     settings: JSON, tmp_path: Path, login_site: str
 ) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("a-token-of-the-tests-0123456789 ada\n")
-    tokens.chmod(0o600)
+    write_tokens(tokens, "a-token-of-the-tests-0123456789 ada\n")
     config = tmp_path / "statehold.toml"
     config.write_text(toml({**settings, "server": {"tokens": str(tokens)}}))
     with serving(config, tmp_path / "data") as running:

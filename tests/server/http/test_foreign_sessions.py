@@ -31,6 +31,7 @@ from support.machines import cluster
 from support.round_robin import connected, http_client
 from support.runs import clear, wait_for_call, wait_for_cancellation
 from support.selection import matrix
+from support.token_file import write_tokens
 from support.waiting import until
 
 WAYS: list[tuple[str, str]] = []
@@ -256,8 +257,7 @@ async def test_a_call_that_outlives_its_connection_is_resumed_through_the_other_
 @pytest.mark.thorough
 async def test_another_caller_gets_the_answer_for_an_unknown_session(tmp_path: Path) -> None:
     tokens, config = tmp_path / "tokens", tmp_path / "statehold.toml"
-    tokens.touch(0o600)
-    tokens.write_text(f"{ALICE} alice\n{BEN} ben\n")
+    write_tokens(tokens, f"{ALICE} alice\n{BEN} ben\n")
     config.write_text(toml({"server": {"tokens": str(tokens)}, "services": {}}))
     folder = tmp_path / "data"
     with serving(config, folder) as one, serving(config, folder) as other:
@@ -280,8 +280,7 @@ async def test_a_process_with_tokens_and_one_without_know_no_sessions_of_each_ot
     tmp_path: Path,
 ) -> None:
     tokens, config, open_config = (tmp_path / name for name in ("tokens", "tokens.toml", "toml"))
-    tokens.touch(0o600)
-    tokens.write_text(f"{ALICE} alice\n")
+    write_tokens(tokens, f"{ALICE} alice\n")
     config.write_text(toml({"server": {"tokens": str(tokens)}, "services": {}}))
     open_config.write_text(toml({"services": {}}))
     alice = {"authorization": f"Bearer {ALICE}"}

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 from mcp import Client
 from support.gateway_process import STATEHOLD, Way, opened_session, service, structured, toml
+from support.token_file import write_tokens
 
 TOKEN = "alice-token-0123456789"
 FILES, STRANGERS, CALLS = 300, 330, 6
@@ -34,8 +35,7 @@ async def test_unfinished_requests_of_strangers_cost_no_call(tmp_path: Path) -> 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert soft >= 2 * STRANGERS, (soft, hard)
     tokens = tmp_path / "tokens"
-    tokens.touch(0o600)
-    tokens.write_text(f"{TOKEN} alice\n")
+    write_tokens(tokens, f"{TOKEN} alice\n")
     config = tmp_path / "statehold.toml"
     settings = {"server": {"tokens": str(tokens)}, "services": {"asking": service("asking")}}
     config.write_text(toml(settings))

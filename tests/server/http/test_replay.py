@@ -14,6 +14,7 @@ from mcp.server.streamable_http import GET_STREAM_KEY, EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 from support.gateway_process import JSON, Running, service, serving, toml
 from support.selection import matrix
+from support.token_file import write_tokens
 
 from statehold.server.config.http import HttpSettings
 from statehold.server.sdk.replay import Replay, SessionEvents
@@ -29,8 +30,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     """A server with few transport sessions."""
     folder = tmp_path_factory.mktemp("small")
     tokens, config = folder / "tokens", folder / "statehold.toml"
-    tokens.touch(0o600)
-    tokens.write_text(f"{ALICE} alice\n{BEN} ben\n{CID} cid\n")
+    write_tokens(tokens, f"{ALICE} alice\n{BEN} ben\n{CID} cid\n")
     settings = {
         "server": {"tokens": str(tokens)},
         "http": {"transport_sessions": 5, "transport_sessions_per_principal": 4},

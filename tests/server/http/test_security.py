@@ -29,6 +29,7 @@ from support.gateway_process import (
     structured,
     text_of,
 )
+from support.token_file import write_tokens
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 BEN_AGAIN = "ben-phone-0123456789abc"
@@ -39,10 +40,10 @@ UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokens") / "tokens"
-    path.touch(0o600)
-    path.write_text(
+    write_tokens(
+        path,
         f"{ALICE} alice\n{BEN} ben client_id=laptop issuer=home\n"
-        f"{BEN_AGAIN} ben client_id=phone issuer=home\n"
+        f"{BEN_AGAIN} ben client_id=phone issuer=home\n",
     )
     return path
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import toml
+from support.token_file import write_tokens
 
 from statehold.server.config.load import load
 from statehold.server.process.gateway import open_gateway
@@ -22,8 +23,7 @@ async def test_one_caller_leaves_streams_to_others(
 ) -> None:
     monkeypatch.setattr(listening, "STREAMS", 8)
     tokens = tmp_path / "tokens"
-    tokens.touch(mode=0o600)
-    tokens.write_text("k3Jq9-0123456789abcdef somebody\n")
+    write_tokens(tokens, "k3Jq9-0123456789abcdef somebody\n")
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {}}))
     flags = {"data": str(tmp_path / "data")}

@@ -15,6 +15,7 @@ import anyio
 import pytest
 from support.gateway_process import service
 from support.holding import holding
+from support.token_file import write_tokens
 
 from statehold.server.cli.main import main
 from statehold.server.exit_codes import FAILURE, OK
@@ -184,7 +185,7 @@ def test_other_checks_run_with_a_wrong_configuration(doctor: Doctor, tmp_path: P
 
 def test_tokens_that_others_can_read_are_found(doctor: Doctor, tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    path.write_text("0123456789abcdef0123 alice\n")
+    write_tokens(path, "0123456789abcdef0123 alice\n")
     path.chmod(0o644)
     code, checks = doctor("--token-file", str(path))
     assert code == FAILURE
