@@ -36,6 +36,11 @@ class Principal(BaseModel):
         # The length prefix separates the issuer from the subject. The 0 is from older keys, which had a client between them.
         return f"{len(self.issuer)}.0:{self.issuer}{self.subject}"
 
+    @property
+    def words(self) -> str:
+        """The principal in the log: its issuer, if it has one, and its subject."""
+        return f"{self.issuer}/{self.subject}" if self.issuer else self.subject
+
     @classmethod
     def of_key(cls, key: str) -> Principal:
         """Return the principal of a stored key."""

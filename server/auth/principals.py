@@ -28,9 +28,4 @@ def token_of(principal: Principal, *, token: str) -> AccessToken:
     )
 
 
-def describe_principal(principal: Principal) -> str:
-    """Return the words for a principal in the log: its issuer, if it has one, and its subject."""
-    return f"{principal.issuer}/{principal.subject}" if principal.issuer else principal.subject
-
-
-__all__ = ["describe_principal", "principal_of", "token_of"]
+__all__ = ["principal_of", "token_of"]

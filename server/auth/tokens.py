@@ -10,7 +10,6 @@ from pathlib import Path
 from ...sessions.records import Principal
 from ..config.model import ConfigError
 from ..config.private_file import Stamp, stamp_of
-from .principals import describe_principal
 from .token_file import StaticToken, digest_of, read_tokens
 from .wrong_tokens import WRONG
 
@@ -85,7 +84,7 @@ class StaticTokens:
         found = self.find(token)
         if found is None:
             return WRONG, ""
-        return "expired token", f"of {describe_principal(found.principal)}"
+        return "expired token", f"of {found.principal.words}"
 
     def is_valid(self, token: str) -> bool:
         """Whether a token would be accepted now."""

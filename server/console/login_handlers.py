@@ -12,7 +12,6 @@ from starlette.responses import Response
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.views import timestamp
-from ..auth.principals import describe_principal
 from ..auth.token_file import digest_of
 from ..auth.tokens import StaticTokens
 from ..auth.wrong_tokens import WRONG, Backoff
@@ -69,7 +68,7 @@ class LoginHandlers:
                 await self._logins.end(login)
             raise
         principal = login.user.principal
-        name = login.user.name if principal is None else describe_principal(principal)
+        name = login.user.name if principal is None else principal.words
         logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
         response = json_response(self._describe(login))
         response.set_cookie(

@@ -17,6 +17,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from ...sessions.live.session import client_address
 from ..auth.principals import principal_of
 from .clients import Clients
 from .proxies import TrustedProxies
@@ -195,6 +196,7 @@ class BoundedHttp(HttpToolsProtocol):
     ) -> Awaitable[None]:
         is_early = False
         app = cast("ASGIApp", scope.pop(REFUSAL, app))
+        client_address.set(scope["client"][0] if scope["client"] else "")
         scope[HOLD_UNSENT] = self.hold_unsent
 
         async def answer(message: Message) -> None:

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +22,10 @@ from ..journal.entries import transition_entry
 from ..journal.redaction import Redactor
 from ..lifecycle import TABLE, Event, Status, Transition
 from ..records import (
+    LOCAL,
     BindingRecord,
     JournalRecord,
+    Principal,
     ReceiptRecord,
     SessionDriver,
     SessionRecord,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from .quota import Quota
 
 logger = logging.getLogger("statehold.sessions")
+
+client_address: Final = ContextVar("client_address", default="")
+"""The network address from which the current request came, for the log; empty for one that came otherwise."""
 
 _QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
 """Events that the journal's entries of calls and of state already show."""
@@ -300,10 +306,14 @@ class LiveSession:
         if verb is None or not logger.isEnabledFor(logging.INFO):
             return
         name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
+        owner = Principal.of_key(self.record.owner)
+        whose = "" if owner.key == LOCAL.key else f" of {json.dumps(owner.words)}"
+        address = client_address.get() if event is Event.OPENED else ""
+        whence = f" from {address}" if address else ""
         reason = (
             "" if cause is None else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
         )
-        logger.info("session %s%s %s%s", self.id, name, verb, reason)
+        logger.info("session %s%s%s %s%s%s", self.id, name, whose, verb, whence, reason)
 
     async def save(
         self,

@@ -29,7 +29,10 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(log: Path) -> JSON:
-    return {"services": {"stepping": service("stepping", "--log", str(log))}}
+    return {
+        "server": {"trusted_proxies": ["127.0.0.1"]},
+        "services": {"stepping": service("stepping", "--log", str(log))},
+    }
 
 
 @pytest.fixture(scope="module")

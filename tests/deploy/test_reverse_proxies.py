@@ -107,6 +107,16 @@ async def test_host_and_origin_are_checked_by_the_node(proxy: str) -> None:
             ({"host": "rebound.example"}, 421),
             ({"origin": "https://foreign.example"}, 403),
             ({"origin": "http://localhost:3000"}, 200),
+            # The proxy tells the scheme, whatever a client says.
+            (
+                {
+                    "host": "192.0.2.7",
+                    "origin": "https://192.0.2.7",
+                    "x-forwarded-proto": "https",
+                },
+                403,
+            ),
+            ({"host": "192.0.2.7", "origin": "http://192.0.2.7"}, 200),
         ):
             sent = {**headers("server/discover"), **changed}
             answer = await http.post("/mcp", content=message, headers=sent)

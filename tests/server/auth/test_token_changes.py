@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from mcp import Client
 from support.console_client import console_client
-from support.gateway_process import Running, Way, serving, statehold, toml
+from support.gateway_process import Running, Way, opened_session, serving, statehold, toml
 from support.waiting import until
 
 from statehold.server.auth.token_file import format_time
@@ -147,6 +147,20 @@ async def test_the_streams_and_logins_of_a_removed_token_end(
             assert max(ended.values()) - removed_at < PROMPT
             assert (await console.refused("GET", "/me"))["status"] == 401
             tasks.cancel_scope.cancel()
+
+
+async def test_the_log_names_the_owner_of_a_new_session_and_its_address(
+    commands: TokenCommands, guarded: Running
+) -> None:
+    token = commands.add("dora", "--issuer", "https://id.example")
+    await wait_status(guarded, token, 400)
+    way = Way("http", "modern", commands.config, guarded.data, url=guarded.url)
+    async with way.connect(headers=bearer(token)) as client:
+        session = await opened_session(client)
+        await client.call_tool("session_close", {"session_id": session})
+    owner = f'session {session} of "https://id.example/dora"'
+    await until(lambda: f"{owner} created from 127.0.0.1" in guarded.log)
+    await until(lambda: f"{owner} closed" in guarded.log)
 
 
 async def test_a_token_that_expires_is_refused_and_named_in_the_log(

@@ -11,6 +11,7 @@ from support.settings import client_file, refused, toml
 from statehold.server.config.load import load
 from statehold.server.config.model import Config, ConfigError
 from statehold.server.config.sections import ServerSettings, TimeoutSettings
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Timeouts
 from statehold.tools.upstream.service import UpstreamService
@@ -191,7 +192,35 @@ def test_address_that_others_can_reach_needs_tokens(host: str, tmp_path: Path) -
     assert "give server.tokens (--token-file FILE), or listen on 127.0.0.1" in message
     tokens = tmp_path / "tokens"
     tokens.touch()
-    load(environ={}, flags={"server": {"host": host, "tokens": str(tokens)}})
+    server: JSON = {"host": host, "tokens": str(tokens)}
+    message = refused(flags={"server": server})
+    assert "server.tls" in message
+    assert "server.trusted_proxies" in message
+    tls = {"certificate": "server.pem", "key": "server.key"}
+    for remedy in ({"tls": tls}, {"trusted_proxies": ["10.0.0.5", "10.1.0.0/16"]}):
+        load(environ={}, flags={"server": {**server, **remedy}})
+
+
+@pytest.mark.parametrize(
+    ("proxies", "found"),
+    [
+        (["0.0.0.0/0"], "is every address"),
+        (["::/0"], "is every address"),
+        (["proxy.example.org"], "addresses or networks"),
+        (["10.0.0.1/8"], "addresses or networks"),
+    ],
+)
+def test_trusted_proxies_are_some_addresses(proxies: list[str], found: str) -> None:
+    assert found in refused(flags={"server": {"trusted_proxies": proxies}})
+
+
+def test_the_files_of_a_certificate_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> None:
+    path = toml(tmp_path, "[server.tls]\ncertificate = 'a.pem'\nkey = '/b.key'\n")
+    tls = load(config=path, environ={}).server.tls
+    assert tls is not None
+    assert (tls.certificate, tls.key) == (tmp_path / "a.pem", Path("/b.key"))
+    message = refused(config=toml(tmp_path, "[server.tls]\ncertificate = 'a.pem'\n"))
+    assert "server.tls.key" in message
 
 
 def test_unlimited_lifetime_is_named_when_callers_are_unauthenticated(tmp_path: Path) -> None:

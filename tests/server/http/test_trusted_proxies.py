@@ -13,10 +13,11 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from statehold.server.http.proxies import TrustedProxies
 from support.gateway_process import JSON, Running, serving, statehold, toml
 from support.token_file import write_tokens
 from support.waiting import until
+
+from statehold.server.http.proxies import TrustedProxies
 
 WAYS: list[tuple[str, str]] = []
 TOKEN = "alice-token-0123456789"
@@ -137,15 +138,16 @@ async def test_headers_of_anybody_else_are_ignored(direct: Running) -> None:
 
 async def test_the_console_works_behind_a_proxy_with_tls(proxied: Running) -> None:
     page = {"x-forwarded-proto": "https", "host": NAME, "origin": f"https://{NAME}"}
-    json_type = {"content-type": "application/json"}
+    page["content-type"] = "application/json"
+    body = json.dumps({"token": TOKEN})
     async with httpx2.AsyncClient(base_url=proxied.url, timeout=60) as raw:
-        login = {"headers": {**page, **json_type}, "content": json.dumps({"token": TOKEN})}
-        answer = await raw.post("/api/v1/login", **login)
+        answer = await raw.post("/api/v1/login", headers=page, content=body)
         assert answer.status_code == 200, answer.text
         assert "secure" in answer.headers["set-cookie"].lower()
-        for wrong in (f"http://{NAME}", "https://evil.example"):
-            login["headers"] = {**page, **json_type, "origin": wrong}
-            assert (await raw.post("/api/v1/login", **login)).status_code == 403
+        for origin in (f"http://{NAME}", "https://evil.example"):
+            foreign = {**page, "origin": origin}
+            answer = await raw.post("/api/v1/login", headers=foreign, content=body)
+            assert answer.status_code == 403
 
 
 async def test_connections_count_for_the_client_whose_request_they_carry(proxied: Running) -> None:
