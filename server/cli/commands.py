@@ -112,6 +112,7 @@ def build_commands() -> Group:
             _services(),
             _nodes(),
             _tokens(),
+            _audit(),
             Command(
                 "login",
                 "Log in once in a window, for the session that --session names; it is created if there is none.",
@@ -258,3 +259,56 @@ def parse_command_line(words: Sequence[str]) -> CommandLine:
 
 
 __all__ = ["SETTINGS", "build_commands", "parse_command_line"]
+
+
+def _audit() -> Group:
+    return Group(
+        "audit",
+        'Read the audit log, which `audit = "on"` begins: who asked for what, what was decided, how it ended.',
+        "statehold audit tail",
+        commands=[
+            Command(
+                "tail",
+                "Show the last entries.",
+                "statehold audit tail --last 20 --follow",
+                click.Option(
+                    ["--last"],
+                    type=click.IntRange(1, 10_000),
+                    default=20,
+                    metavar="N",
+                    help="that many (20)",
+                ),
+                click.Option(["--follow"], is_flag=True, help="go on with new ones until Ctrl-C"),
+                JSON_OPTION,
+            ),
+            Command(
+                "export",
+                "Write the entries, one JSON object a line.",
+                "statehold audit export --format ocsf",
+                click.Option(
+                    ["--format"],
+                    type=click.Choice(["jsonl", "ocsf"]),
+                    default="jsonl",
+                    help="as they are, or as events of the Open Cybersecurity Schema Framework",
+                ),
+                click.Option(
+                    ["--after"],
+                    type=click.IntRange(0),
+                    default=0,
+                    metavar="N",
+                    help="only those after this position",
+                ),
+            ),
+            Command(
+                "verify",
+                "Check that no entry was changed, removed or moved, and print the end of the chain.",
+                "statehold audit verify",
+                click.Option(
+                    ["--head"],
+                    metavar="N:HASH",
+                    help="an end that was printed earlier, and kept elsewhere: it has to be in the chain",
+                ),
+                JSON_OPTION,
+            ),
+        ],
+    )

@@ -114,6 +114,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .services import run as run_services
 
                 return run_services(config, arguments)
+            case "audit":
+                from .audit.run import run as run_audit
+
+                return run_audit(config, arguments)
             case "nodes":
                 from .node_commands import run as run_nodes
 

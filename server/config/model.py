@@ -113,6 +113,14 @@ class Config(Section):
         description="`async`: journal entries are written within 50 ms; `sync`: before the reply; `off`: calls are recorded "
         "only when they carry an operation id.",
     )
+    audit: Literal["off", "on", "required"] = Field(
+        default="off",
+        description="`on`: requests, logins and refusals are recorded in the audit log; `required`: and a request that "
+        "cannot be recorded does not run.",
+    )
+    audit_arguments: bool = Field(
+        default=False, description="Record the arguments of requests, redacted as in the journal."
+    )
     auto_resume: bool = Field(
         default=True,
         description="Resume a paused session when it is called. `false`: the call gets `session_paused`.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hmac
 import json
 import logging
@@ -225,14 +224,6 @@ async def _send_with_headers(send: Send, message: Message) -> None:
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
     await error_response(not_found())(scope, receive, send)
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A container may run under a number without a name.
-        return "the user"
 
 
 __all__ = ["HEADERS", "Console", "SecurityHeaders"]

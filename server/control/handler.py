@@ -17,9 +17,10 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
-from ...tools.own.definition import ToolContext
+from ...tools.own.definition import OwnTool, ToolContext
 from ...tools.own.names import OWN_NAMES
 from ...tools.own.toolsets import build_own_tools
+from ..audit.people import PersonAudit, user_name
 from ..sockets.local_socket import send_content, send_error
 from .inspection_tools import InspectionTools
 from .operator_tools import OperatorTools
@@ -48,8 +49,11 @@ class ControlHandler:
         services: Callable[[], list[JSON]] = list[JSON],
         *,
         data: Path | None = None,
+        audit: PersonAudit | None = None,
     ) -> None:
+        """`audit` records the requests of commands; those of the console are recorded where they arrive."""
         self._registry = registry
+        self._audit = audit
         own_tools = build_own_tools(registry, store, OWN_NAMES, services=services)
         operator_tools = [
             *OperatorTools(registry).tools(),
@@ -69,6 +73,27 @@ class ControlHandler:
         if tool is None:
             raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
         context = ToolContext(Principal.of_key(request.owner), cause=request.cause)
+        if self._audit is None or request.cause != "cli":
+            return await self._run(tool, context, request)
+        session: object = request.arguments.get("session_id")
+        record = await self._audit.admit(
+            f"{user_name()} by a command",
+            request.tool,
+            session if isinstance(session, str) else None,
+            transport="command",
+        )
+        end = "error"
+        try:
+            content = await self._run(tool, context, request)
+            end = "ok"
+            return content
+        except SessionError as error:
+            end = error.code
+            raise
+        finally:
+            record.end(end)
+
+    async def _run(self, tool: OwnTool, context: ToolContext, request: ControlRequest) -> JSON:
         outcome = await tool.run(context, request.arguments)
         if outcome.delivery is not None:
             self._return_notice(outcome.delivery)

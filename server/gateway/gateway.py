@@ -10,6 +10,7 @@ from typing import Self, cast
 
 import anyio
 
+from ...sessions.audit.log import AuditLog
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
@@ -102,6 +103,10 @@ class Gateway:
             console=self.console_address,
         )
         self.tools = ToolList(config, settings, own_tools)
+        required = config.audit == "required"
+        self.audit = (
+            None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
+        )
         updates = ListUpdates()
         self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)
         self._watcher = ListWatcher(

@@ -12,18 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+import mcp_types as types
 import orjson
 from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.shared.exceptions import MCPError
 
+from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
-from ...sessions.errors import InvalidArgument
+from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...tools.catalog import CatalogEntry, Naming
-from ...tools.own.definition import OwnTool, ToolContext
+from ...tools.own.definition import OwnTool, ToolContext, missing_session
 from ..auth.principals import principal_of
-from ..sdk.access import RequestContext
+from ..gateway.gateway import Gateway
+from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import AUTO_SCOPE, PIN_SCOPE, PRINCIPAL_SCOPE, Caller, is_modern
+from .auto_sessions import AutoSessions
 from .input_required import STATE
 
 DEPTH: Final = 200
@@ -174,8 +179,76 @@ class Requester:
         return "auto" if auto else "explicit"
 
 
+class CallParser:
+    """Finds the tool and the session of each call of one gateway."""
+
+    def __init__(self, gateway: Gateway, requester: Requester) -> None:
+        self._gateway = gateway
+        self._requester = requester
+        self._auto_sessions = AutoSessions(gateway)
+
+    async def parse(
+        self, ctx: RequestContext, params: JSON, caller: Caller
+    ) -> OwnCall | ServiceCall:
+        """Find the tool and the session of a call.
+
+        Raises:
+            MCPError: there is no such tool, or the parameters are malformed.
+            SessionError: the call names no session, or the tool may belong to a service that could not be probed.
+        """
+        name, raw_arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(raw_arguments, dict | None):
+            raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
+        requester = self._requester
+        principal, pin, naming = requester.principal(ctx), requester.pin(ctx), requester.naming(ctx)
+        arguments = dict(cast("JSON", raw_arguments or {}))
+        tool = self._gateway.tools.own_tool(name, naming)
+        if tool is not None:
+            is_unnamed = tool.takes_session and not arguments.get("session_id")
+            if is_unnamed and naming == "auto":
+                arguments["session_id"] = await self._auto_sessions.id_of(
+                    connection_of(ctx), principal
+                )
+            pinned_id = (
+                None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
+            )
+            namespace = self._gateway.config.namespace
+            context = ToolContext(principal, namespace, pinned_id, run=caller.run_id, caller=caller)
+            return OwnCall(tool, context, arguments)
+        waiting = WaitProgress(caller)
+        entry = await self._gateway.probes.entry(name, naming, waiting)
+        if entry is None:
+            reason = self._gateway.probes.missing_tool_reason(name)
+            if reason is not None:
+                raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
+        session = await self._take_session(ctx, principal, entry, arguments, pin)
+        return ServiceCall(principal, session, entry, arguments, waiting.highest_progress)
+
+    async def _take_session(
+        self,
+        ctx: RequestContext,
+        principal: Principal,
+        entry: CatalogEntry,
+        arguments: JSON,
+        pin: str | None,
+    ) -> str:
+        """Return the session that a call names, and remove our argument for it from those of the call."""
+        if pin is not None:
+            return await self._gateway.pinned_sessions.id_of(principal, pin)
+        session = arguments.pop(entry.session_argument, None)
+        if isinstance(session, str) and session:
+            return session
+        if session is None and self._requester.naming(ctx) == "auto":
+            return await self._auto_sessions.id_of(connection_of(ctx), principal)
+        if session is not None and session != "":
+            raise InvalidArgument(f"{entry.session_argument}: should be a string.")
+        raise missing_session(entry.session_argument)
+
+
 __all__ = [
     "DEPTH",
+    "CallParser",
     "OwnCall",
     "Requester",
     "ServiceCall",

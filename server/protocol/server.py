@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import mcp_types as types
 from mcp.server.caching import CacheableMethod, CacheHint
@@ -29,24 +29,21 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 
-from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.notices import CallDeferred
 from ...sessions.calls.request import Request
 from ...sessions.errors import (
-    InvalidArgument,
     NodeUnavailable,
     OutcomeUnknown,
     OwnedByAnotherNode,
     RequestRefused,
-    ServiceUnavailable,
     SessionError,
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
-from ...tools.catalog import Catalog, CatalogEntry
-from ...tools.own.definition import ToolContext, missing_session
+from ...tools.catalog import Catalog
 from ...tools.own.sessions import summary
+from ..audit.requests import OpenRequest, RequestAudit, outcome_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of
@@ -61,7 +58,6 @@ from ..sdk.caller import (
     may_ask,
 )
 from . import results
-from .auto_sessions import AutoSessions
 from .completion import Completion
 from .error_translation import as_mcp_error, hide_internal_error, translate_errors
 from .forwarded_requests import ForwardedRequests
@@ -73,6 +69,7 @@ from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
 from .prompts import Prompts
 from .request_checks import (
+    CallParser,
     OwnCall,
     Requester,
     ServiceCall,
@@ -117,9 +114,10 @@ class StateholdServer(Server[dict[str, Any]]):
             pinned_name, auto_session=gateway.config.server.auto_session
         )
         self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
-        self._auto_sessions = AutoSessions(gateway)
+        self._parser = CallParser(gateway, requester)
         self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
+        self._audit = _audit_of(gateway)
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         forwarded_subscriptions = ForwardedSubscriptions(gateway)
         self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
@@ -226,11 +224,28 @@ class StateholdServer(Server[dict[str, Any]]):
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
         try:
-            return await self._forwarder.run(ctx, partial(hide_internal_error, call_next, ctx))
+            record = None if self._audit is None else await self._admit(self._audit, ctx)
+        except StoreUnavailable as error:
+            logger.error("%s", error)
+            raise as_mcp_error(results.store_down()) from None
+        outcome = "error"
+        try:
+            result = await self._forwarder.run(ctx, partial(hide_internal_error, call_next, ctx))
+            outcome = "ok"
+            return result
         except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
             if is_handed_back(ctx, error):
                 raise
+            outcome = error.code
             raise as_mcp_error(error) from None
+        finally:
+            if record is not None:
+                record.end(outcome)
+
+    async def _admit(self, audit: RequestAudit, ctx: RequestContext) -> OpenRequest | None:
+        requester = self._requester
+        session = requester.pin(ctx) or named_session(ctx.params or {})
+        return await audit.admit(ctx, requester.principal(ctx), session)
 
     async def _introduce(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
         if not isinstance(result, dict):
@@ -246,14 +261,26 @@ class StateholdServer(Server[dict[str, Any]]):
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
         try:
+            record = None if self._audit is None else await self._admit(self._audit, ctx)
+        except StoreUnavailable as error:
+            logger.error("%s", error)
+            return await self._error_result(ctx, results.store_down())
+        outcome = "error"
+        try:
             try:
-                return await self._call(ctx)
+                result = await self._call(ctx)
             except OwnedByAnotherNode as owner:
-                return await self._forwarder.forward(ctx, owner, partial(self._call, ctx))
+                result = await self._forwarder.forward(ctx, owner, partial(self._call, ctx))
+            outcome = "ok" if record is None else outcome_of(result)
+            return result
         except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
             if is_handed_back(ctx, error):
                 raise
+            outcome = error.code
             return await self._error_result(ctx, error)
+        finally:
+            if record is not None:
+                record.end(outcome)
 
     async def _call(self, ctx: RequestContext) -> JSON:
         """Answer a tools/call in this process.
@@ -267,7 +294,7 @@ class StateholdServer(Server[dict[str, Any]]):
         caller = Caller(ctx, params)
         try:
             refuse_unencodable(params)
-            call = await self._prepare(ctx, params, caller)
+            call = await self._parser.parse(ctx, params, caller)
             if isinstance(call, OwnCall):
                 result = await self._call_own_interactively(ctx, params, call, caller)
             elif modern and (parked_call_state(params) is not None or may_ask(ctx)):
@@ -324,44 +351,6 @@ class StateholdServer(Server[dict[str, Any]]):
         heading = self._gateway.tools.is_browser_tool(name, naming)
         modern, info = is_modern(ctx), self._server_info
         return results.error_result(error, session, modern=modern, info=info, heading=heading)
-
-    async def _prepare(
-        self, ctx: RequestContext, params: JSON, caller: Caller
-    ) -> OwnCall | ServiceCall:
-        """Find the tool and the session of a call.
-
-        Raises:
-            MCPError: there is no such tool, or the parameters are malformed.
-            SessionError: the call names no session, or the tool may belong to a service that could not be probed.
-        """
-        name, raw_arguments = params.get("name"), params.get("arguments")
-        if not isinstance(name, str) or not isinstance(raw_arguments, dict | None):
-            raise MCPError(code=types.INVALID_PARAMS, message="Invalid request parameters")
-        requester = self._requester
-        principal, pin, naming = requester.principal(ctx), requester.pin(ctx), requester.naming(ctx)
-        arguments = dict(cast("JSON", raw_arguments or {}))
-        tool = self._gateway.tools.own_tool(name, naming)
-        if tool is not None:
-            is_unnamed = tool.takes_session and not arguments.get("session_id")
-            if is_unnamed and naming == "auto":
-                arguments["session_id"] = await self._auto_sessions.id_of(
-                    connection_of(ctx), principal
-                )
-            pinned_id = (
-                None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
-            )
-            namespace = self._gateway.config.namespace
-            context = ToolContext(principal, namespace, pinned_id, run=caller.run_id, caller=caller)
-            return OwnCall(tool, context, arguments)
-        waiting = WaitProgress(caller)
-        entry = await self._gateway.probes.entry(name, naming, waiting)
-        if entry is None:
-            reason = self._gateway.probes.missing_tool_reason(name)
-            if reason is not None:
-                raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
-        session = await self._take_session(ctx, principal, entry, arguments, pin)
-        return ServiceCall(principal, session, entry, arguments, waiting.highest_progress)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -476,25 +465,13 @@ class StateholdServer(Server[dict[str, Any]]):
             call = self.waiting_calls.find(state, owner, work_key)
         return await self.waiting_calls.resume(ctx, params, call)
 
-    async def _take_session(
-        self,
-        ctx: RequestContext,
-        principal: Principal,
-        entry: CatalogEntry,
-        arguments: JSON,
-        pin: str | None,
-    ) -> str:
-        """Return the session that a call names, and remove our argument for it from those of the call."""
-        if pin is not None:
-            return await self._gateway.pinned_sessions.id_of(principal, pin)
-        session = arguments.pop(entry.session_argument, None)
-        if isinstance(session, str) and session:
-            return session
-        if session is None and self._requester.naming(ctx) == "auto":
-            return await self._auto_sessions.id_of(connection_of(ctx), principal)
-        if session is not None and session != "":
-            raise InvalidArgument(f"{entry.session_argument}: should be a string.")
-        raise missing_session(entry.session_argument)
+
+def _audit_of(gateway: Gateway) -> RequestAudit | None:
+    if gateway.audit is None:
+        return None
+    core = gateway.registry.core
+    redactor = core.redactor if gateway.config.audit_arguments else None
+    return RequestAudit(gateway.audit, core.clock, redactor)
 
 
 __all__ = ["StateholdServer"]

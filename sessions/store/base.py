@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
+from ..audit.entry import AuditHead, AuditRow
 from ..cluster.leases import Leases
 from ..journal.entries import CallEntry
 from ..policy import JournalLimits
@@ -221,6 +222,14 @@ class Store(Protocol):
         """Queue the change of end_receipt(), as `append` queues an entry."""
         ...
 
+    async def write_audit(self, document: str) -> None:
+        """Append an entry to the audit log, durable on return. See sessions/audit."""
+        ...
+
+    def append_audit(self, document: str) -> None:
+        """Queue an entry of the audit log, as `append` queues an entry."""
+        ...
+
     async def flush(self) -> None:
         """Return when everything appended before is durable."""
         ...
@@ -267,6 +276,14 @@ class Store(Protocol):
         ...
 
     async def summary(self, session_id: str) -> SummaryRecord | None: ...
+
+    async def audit_page(self, after: int, limit: int) -> Sequence[AuditRow]:
+        """Return the next entries of the audit log after a position, oldest first."""
+        ...
+
+    async def audit_head(self) -> AuditHead:
+        """Return the end of the audit log, as it is kept beside the entries."""
+        ...
 
     # Time.
     async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:

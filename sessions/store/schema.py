@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0103"
+HEAD: Final = "0104"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -247,6 +247,23 @@ credential: Final = Table(
 
 OF_A_SESSION: Final = (binding, state, journal, snapshot, tally, receipt, summary)
 """The tables whose rows are deleted with their session."""
+
+audit: Final = Table(
+    "audit",
+    metadata,
+    _integer("seq", primary=True),
+    _text("document"),
+    _text("hash"),
+)
+
+audit_head: Final = Table(
+    "audit_head",
+    metadata,
+    # One row, which its writers lock.
+    _integer("id", primary=True),
+    _integer("seq"),
+    _text("hash"),
+)
 
 version: Final = Table(
     "alembic_version",

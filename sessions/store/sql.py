@@ -12,6 +12,7 @@ import anyio
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from ..audit.entry import AuditHead, AuditRow
 from ..cluster.leases import Leases
 from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
@@ -30,6 +31,7 @@ from ..records import (
     SummaryRecord,
 )
 from . import (
+    audit_queries,
     credentials,
     journal_queries,
     ownership,
@@ -331,6 +333,18 @@ class SQLStore:
     def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
         self._writer.append(partial(tool_receipts.end, row=row, forget=forget))
+
+    async def write_audit(self, document: str) -> None:
+        await self._submit(partial(audit_queries.append, document=document))
+
+    def append_audit(self, document: str) -> None:
+        self._writer.append(partial(audit_queries.append, document=document))
+
+    async def audit_page(self, after: int, limit: int) -> Sequence[AuditRow]:
+        return await self._read(partial(audit_queries.page, after=after, limit=limit))
+
+    async def audit_head(self) -> AuditHead:
+        return await self._read(audit_queries.head)
 
     async def flush(self) -> None:
         if not self._open or not self._writer.idle:

@@ -1,0 +1,127 @@
+"""Records what people do: requests of the console and of commands, and logins."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+from collections import OrderedDict
+from typing import Final
+
+from ...sessions.audit.entry import AuditEntry, AuditEvent
+from ...sessions.audit.log import AuditLog
+from ...sessions.clock import Clock
+from ...sessions.records import LOCAL, Principal
+from .requests import OpenRequest
+
+LOOK_SECONDS: Final = 300.0
+"""Seconds in which one entry stands for all looks of a person at the same thing: an open page looks again and again."""
+LOOKS: Final = 4096
+
+
+class PersonAudit:
+    """Records the requests of people in the audit log of a process."""
+
+    def __init__(self, log: AuditLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._looks = OrderedDict[tuple[str, ...], float]()
+        """The time of the last entry of each look, the oldest first."""
+
+    async def admit(
+        self,
+        name: str,
+        operation: str,
+        session_id: str | None,
+        *,
+        principal: Principal = LOCAL,
+        transport: str,
+        address: str | None = None,
+    ) -> OpenRequest:
+        """Record a change that a person asks for.
+
+        Raises:
+            StoreUnavailable: the log is required and could not be written; the change must not be made.
+        """
+        entry = AuditEntry(
+            at=self._clock.now(),
+            event=AuditEvent.REQUEST,
+            actor=principal,
+            actor_name=name,
+            operation=operation,
+            session_id=session_id,
+            call=secrets.token_hex(8),
+            transport=transport,
+            address=address,
+        )
+        await self._log.admit(entry)
+        return OpenRequest(self._log, self._clock, entry)
+
+    async def look(
+        self,
+        name: str,
+        operation: str,
+        session_id: str,
+        *,
+        principal: Principal,
+        transport: str,
+        address: str | None,
+    ) -> None:
+        """Record that a person reads of a session, at most once in LOOK_SECONDS.
+
+        Raises:
+            StoreUnavailable: as admit().
+        """
+        now, key = self._clock.now(), (name, principal.key, operation, session_id, address or "")
+        if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
+            return
+        entry = AuditEntry(
+            at=now,
+            event=AuditEvent.REQUEST,
+            actor=principal,
+            actor_name=name,
+            operation=operation,
+            session_id=session_id,
+            transport=transport,
+            address=address,
+        )
+        await self._log.admit(entry)
+        self._looks[key] = now
+        self._looks.move_to_end(key)
+        if len(self._looks) > LOOKS:
+            self._looks.popitem(last=False)
+
+    def note_login(
+        self,
+        name: str | None,
+        operation: str,
+        outcome: str,
+        *,
+        principal: Principal,
+        address: str | None,
+    ) -> None:
+        """Record a login or a logout, or why it failed."""
+        self._log.note(
+            AuditEntry(
+                at=self._clock.now(),
+                event=AuditEvent.LOGIN,
+                actor=principal,
+                actor_name=name,
+                operation=operation,
+                decision="allow" if outcome == "ok" else "deny",
+                outcome=outcome,
+                transport="console",
+                address=address,
+            )
+        )
+
+
+def user_name() -> str:
+    """Return the name of the user of this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a number without a name.
+        return "the user"
+
+
+__all__ = ["PersonAudit", "user_name"]

@@ -1,0 +1,1 @@
+"""`statehold audit`: the audit log of a store."""

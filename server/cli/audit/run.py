@@ -1,0 +1,133 @@
+"""`statehold audit tail`, `export` and `verify`: read the audit log, also while processes write it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Final
+
+import anyio
+
+from ....sessions.audit.entry import AuditHead, AuditRow, ChainCheck
+from ....sessions.store.sql import SQLStore
+from ....sessions.views import timestamp
+from ...audit.export import export_line, members_of, read_rows
+from ...config.model import Config
+from ...exit_codes import FAILURE, OK
+from ...gateway.stores import may_exist, store_of
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..output import complain, say, say_json, table
+
+FOLLOW_SECONDS: Final = 0.5
+_HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
+_COLUMNS: Final = ("#", "WHEN", "WHO", "WHAT", "SESSION", "END", "FROM")
+
+
+def run(config: Config, arguments: CommandLine) -> int:
+    """Run one of the commands, and return the exit code."""
+    if config.ephemeral or not may_exist(config):
+        return complain("there is no audit log: nothing is stored yet", FAILURE)
+    return anyio.run(_run, config, arguments)
+
+
+async def _run(config: Config, arguments: CommandLine) -> int:
+    try:
+        async with store_of(config) as store:
+            match arguments.action:
+                case "tail":
+                    return await _tail(store, arguments)
+                case "export":
+                    return await _export(store, arguments)
+                case _:
+                    return await _verify(store, arguments)
+    except CommandError as error:
+        return complain(str(error), error.exit_code)
+
+
+async def _tail(store: SQLStore, arguments: CommandLine) -> int:
+    head = await store.audit_head()
+    after = max(0, head.seq - int(arguments.last))
+    if not arguments.follow:
+        rows = [row async for page in read_rows(store, after, until=head.seq) for row in page]
+        if arguments.json:
+            say_json({"entries": [members_of(row) for row in rows]})
+        elif rows:
+            say(table(_COLUMNS, [_cells(members_of(row)) for row in rows]))
+        else:
+            say('the audit log is empty; audit = "on" begins one')
+        return OK
+    while True:
+        async for page in read_rows(store, after):
+            for row in page:
+                say(export_line(row, "jsonl") if arguments.json else _line(row))
+            after = page[-1].seq
+        await anyio.sleep(FOLLOW_SECONDS)
+
+
+async def _export(store: SQLStore, arguments: CommandLine) -> int:
+    head = await store.audit_head()
+    async for page in read_rows(store, int(arguments.after), until=head.seq):
+        sys.stdout.writelines(f"{export_line(row, arguments.format)}\n" for row in page)
+    sys.stdout.flush()
+    return OK
+
+
+async def _verify(store: SQLStore, arguments: CommandLine) -> int:
+    expected = _parse_head(arguments.head)
+    head = await store.audit_head()
+    check = ChainCheck()
+    faults: list[str] = []
+    async for page in read_rows(store, until=head.seq):
+        check.read(page)
+        faults += [
+            f"entry {row.seq} has another hash than {expected.hash}"
+            for row in page
+            if expected is not None and row.seq == expected.seq and row.hash != expected.hash
+        ]
+    check.end(head)
+    if expected is not None and head.seq < expected.seq:
+        faults.append(f"the log ends with entry {head.seq}, before {expected.seq}")
+    faults += check.faults
+    if arguments.json:
+        say_json({"entries": head.seq, "head": f"{head.seq}:{head.hash}", "faults": faults})
+    elif faults:
+        for fault in faults:
+            complain(fault, FAILURE)
+    else:
+        say(f"{head.seq:,} entries, none changed, removed or moved")
+        say(f"head {head.seq}:{head.hash}")
+    return FAILURE if faults else OK
+
+
+def _parse_head(text: str | None) -> AuditHead | None:
+    if text is None:
+        return None
+    match = _HEAD.fullmatch(text)
+    if match is None:
+        raise CommandError.usage(
+            "--head: should be POSITION:HASH, as `statehold audit verify` prints it"
+        )
+    return AuditHead(int(match[1]), match[2])
+
+
+def _cells(members: dict[str, Any]) -> tuple[Any, ...]:
+    operation = str(members.get("operation", ""))
+    tool = members.get("tool")
+    end = members.get("outcome") or ("" if members.get("decision") == "allow" else "deny")
+    return (
+        members["seq"],
+        timestamp(float(members.get("at", 0))),
+        members.get("actor_name") or members.get("subject", ""),
+        f"{members.get('event', '')} {tool or operation}",
+        members.get("session_id", ""),
+        end,
+        members.get("address") or members.get("transport", ""),
+    )
+
+
+def _line(row: AuditRow) -> str:
+    return "  ".join(str(cell) for cell in _cells(members_of(row)) if cell != "")
+
+
+__all__ = ["run"]
