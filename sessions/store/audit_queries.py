@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ..audit.entry import AuditHead, AuditRow, chain_hash
 from . import schema
+from .dialect import execute_many
 
 _a = schema.audit.c
 _h = schema.audit_head.c
 
+_INSERT = insert(schema.audit)
 _HEAD = select(_h.seq, _h.hash)
 # The lock makes the writers of all processes append one after the other.
 _LOCKED_HEAD = _HEAD.with_for_update()
 
 
-def append(connection: Connection, document: str) -> AuditHead:
-    """Append an entry and return the end of the log."""
+@dataclass(frozen=True, slots=True)
+class AuditAppend:
+    """A unit of the writer that appends one entry."""
+
+    document: str
+
+
+def append(connection: Connection, entries: Sequence[AuditAppend]) -> None:
+    """Append entries; none of them can be refused alone."""
+    if not entries:
+        return
     last = _lock_head(connection)
-    seq = last.seq + 1
-    new = AuditHead(seq, chain_hash(seq, document, last.hash))
-    row = {"seq": seq, "document": document, "hash": new.hash}
-    connection.execute(insert(schema.audit), row)
-    connection.execute(update(schema.audit_head).values(seq=seq, hash=new.hash))
-    return new
+    seq, previous = last.seq, last.hash
+    rows: list[dict[str, object]] = []
+    for entry in entries:
+        seq, previous = seq + 1, chain_hash(seq + 1, entry.document, previous)
+        rows.append({"seq": seq, "document": entry.document, "hash": previous})
+    execute_many(connection, _INSERT, rows)
+    connection.execute(update(schema.audit_head).values(seq=seq, hash=previous))
 
 
 def _lock_head(connection: Connection) -> AuditHead:

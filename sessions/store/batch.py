@@ -29,7 +29,8 @@ from sqlalchemy.sql.dml import Update
 
 from ..errors import InvalidArgument, NameTaken, SessionFenced
 from ..journal.entries import CallEntry
-from . import creation, schema
+from . import audit_queries, creation, schema
+from .audit_queries import AuditAppend
 from .compaction import Compactor
 from .creation import NewSession
 from .dialect import among, execute_many, fetch, is_database_fault, pack_ids, upsert, violation_of
@@ -38,7 +39,7 @@ from .rows import Change, JournalAppend, Row, to_journal_append
 WriteFunction: TypeAlias = Callable[[Connection], Any]
 """A unit that runs by itself."""
 
-Work: TypeAlias = Change | JournalAppend | CallEntry | NewSession | WriteFunction
+Work: TypeAlias = Change | JournalAppend | CallEntry | NewSession | AuditAppend | WriteFunction
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +60,10 @@ def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compact
     for unit in units:
         if isinstance(unit.work, CallEntry):
             unit.work = _prepare_entry(unit.work)
-    for kind, group in groupby(units, key=_kind):
+    # Together, for one lock of the end of their chain: they do not depend on the other units.
+    audit_queries.append(connection, [u.work for u in units if isinstance(u.work, AuditAppend)])
+    others = [unit for unit in units if not isinstance(unit.work, AuditAppend)]
+    for kind, group in groupby(others, key=_kind):
         items = list(group)
         if kind is Change:
             _change(connection, items, compactor)

@@ -40,6 +40,7 @@ from . import (
     session_queries,
     tool_receipts,
 )
+from .audit_queries import AuditAppend
 from .base import ClaimedSession, JournalLimits, Write
 from .batch import WriteFunction, not_storable
 from .creation import NewSession
@@ -199,7 +200,7 @@ class SQLStore:
             # The cause is dropped: some drivers quote values in their messages.
             raise not_storable() from None
 
-    async def _submit(self, work: Change | NewSession | WriteFunction) -> object:
+    async def _submit(self, work: Change | NewSession | AuditAppend | WriteFunction) -> object:
         if not self._open:
             raise StoreUnavailable("The store is closed.")
         return await self._writer.submit(work)
@@ -335,10 +336,10 @@ class SQLStore:
         self._writer.append(partial(tool_receipts.end, row=row, forget=forget))
 
     async def write_audit(self, document: str) -> None:
-        await self._submit(partial(audit_queries.append, document=document))
+        await self._submit(AuditAppend(document))
 
     def append_audit(self, document: str) -> None:
-        self._writer.append(partial(audit_queries.append, document=document))
+        self._writer.append(AuditAppend(document))
 
     async def audit_page(self, after: int, limit: int) -> Sequence[AuditRow]:
         return await self._read(partial(audit_queries.page, after=after, limit=limit))

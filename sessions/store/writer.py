@@ -18,6 +18,7 @@ from anyio.abc import TaskStatus
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
+from .audit_queries import AuditAppend
 from .base import JournalLimits
 from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
@@ -87,7 +88,7 @@ class Writer:
         """Whether everything that was submitted and appended is on the disk."""
         return not (self._waiting or self._writing or self._connections.unsynced)
 
-    async def submit(self, work: Change | NewSession | WriteFunction) -> Any:
+    async def submit(self, work: Change | NewSession | AuditAppend | WriteFunction) -> Any:
         """Queue a unit, and return its value when it is durable.
 
         Raises the error that refused the unit, or StoreUnavailable.
@@ -99,7 +100,9 @@ class Writer:
         self._wake.set()
         return await future
 
-    def append(self, work: Change | JournalAppend | CallEntry | WriteFunction) -> None:
+    def append(
+        self, work: Change | JournalAppend | CallEntry | AuditAppend | WriteFunction
+    ) -> None:
         """Queue a change to be applied soon. Never blocks; the outcome is not reported."""
         if self._closing:
             self.dropped_entries += 1
