@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 import psutil
 
-from ..browser.latency import LISTED, MEDIUM, SMALL
+from ..browser.latency import MEDIUM, SMALL
 from ..browser.site import served
 from ..plan import Plan
 from ..processes import cpu_seconds, family

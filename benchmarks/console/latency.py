@@ -28,8 +28,12 @@ RATES: Final = (3, 10, 60)
 SETTLE_SECONDS: Final = 1.0
 PAINTED: Final = "() => window.painted"
 SCREENCAST: Final = {
-    **{"format": "jpeg", "quality": 60, "maxWidth": 1920, "maxHeight": 1920},
-    **{"maxFramesInFlight": 1, "sendLastFrame": True},
+    "format": "jpeg",
+    "quality": 60,
+    "maxWidth": 1920,
+    "maxHeight": 1920,
+    "maxFramesInFlight": 1,
+    "sendLastFrame": True,
 }
 DRAW: Final = """async data => {
     const bytes = Uint8Array.from(atob(data), letter => letter.charCodeAt(0));
@@ -99,9 +103,7 @@ def _row(rate: int, way: str, waits: dict[tuple[int, str], list[float]]) -> Row:
 
 
 @asynccontextmanager
-async def _console(
-    plan: Plan, person: Browser
-) -> AsyncGenerator[tuple[Page, str, Go, Ask]]:
+async def _console(plan: Plan, person: Browser) -> AsyncGenerator[tuple[Page, str, Go, Ask]]:
     folder = plan.folder / "console-latency"
     shutil.rmtree(folder, ignore_errors=True)
     async with serving(folder) as server:
@@ -112,9 +114,7 @@ async def _console(
             return await server.agent.call("browser_navigate", {**session, "url": url})
 
         async def ask() -> dict[str, float]:
-            answer = await server.agent.call(
-                "browser_evaluate", {**session, "function": PAINTED}
-            )
+            answer = await server.agent.call("browser_evaluate", {**session, "function": PAINTED})
             return _numbers(answer)
 
         await go("about:blank")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     *(
         "answer",
+        "audit",
         "backup",
         "call",
         "completion",

@@ -115,7 +115,7 @@ def _run_configured(arguments: CommandLine) -> int:
 
                 return run_services(config, arguments)
             case "audit":
-                from .audit.run import run as run_audit
+                from .access.audit import run as run_audit
 
                 return run_audit(config, arguments)
             case "nodes":

@@ -69,7 +69,7 @@ class Console:
         clock: Callable[[], float] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        machine_user = ConsoleUser(f"{_user_name()} at the console")
+        machine_user = ConsoleUser(f"{user_name()} at the console")
         is_valid = None if tokens is None else tokens.is_valid_digest
         self.logins = Logins(
             gateway.store, gateway.registry, machine_user, clock=clock, is_valid=is_valid

@@ -105,7 +105,9 @@ def test_every_example_of_a_command_can_be_parsed() -> None:
         parsed = parse_command_line(words)
         assert [parsed.command, parsed.action] == [*path.split()[1:], None, None][:2] or (
             path
-            in ("statehold sessions", "statehold services", "statehold nodes", "statehold tokens")
+            in [
+                f"statehold {name}" for name in ("sessions", "services", "nodes", "tokens", "audit")
+            ]
         )
 
 

@@ -1,1 +1,0 @@
-"""`statehold audit`: the audit log of a store."""
