@@ -65,7 +65,7 @@ async def test_no_call_ran_unrecorded_when_the_server_was_killed(tmp_path: Path)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_work, way, numbers)
                 enough = before + 3 + round_number % 5
-                await until(lambda enough=enough: len(read_log(log)) >= enough)
+                await until(lambda enough=enough: len(read_log(log)) >= enough, within=60)
                 kill(server)
                 tasks.cancel_scope.cancel()
     entries, faults = read_audit(data)
