@@ -1,4 +1,4 @@
-"""Records what people do: requests of the console and of commands, and logins."""
+"""Records what people do: requests of the console and of commands, logins, and refused requests."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from .requests import OpenRequest
 LOOK_SECONDS: Final = 300.0
 """Seconds in which one entry stands for all looks of a person at the same thing: an open page looks again and again."""
 LOOKS: Final = 4096
+REFUSALS: Final = 10
+"""Refusals in one second that have an entry each: strangers cause them, and must not fill the store."""
 
 
 class PersonAudit:
@@ -26,6 +28,9 @@ class PersonAudit:
         self._clock = clock
         self._looks = OrderedDict[tuple[str, ...], float]()
         """The time of the last entry of each look, the oldest first."""
+        self._refusal_second = 0
+        self._refusal_count = 0
+        self._omitted = 0
 
     async def admit(
         self,
@@ -60,7 +65,7 @@ class PersonAudit:
         self,
         name: str,
         operation: str,
-        session_id: str,
+        session_id: str | None,
         *,
         principal: Principal,
         transport: str,
@@ -71,7 +76,7 @@ class PersonAudit:
         Raises:
             StoreUnavailable: as admit().
         """
-        now, key = self._clock.now(), (name, principal.key, operation, session_id, address or "")
+        now, key = self._clock.now(), (name, operation, session_id or "", address or "")
         if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
             return
         entry = AuditEntry(
@@ -91,15 +96,9 @@ class PersonAudit:
             self._looks.popitem(last=False)
 
     def note_login(
-        self,
-        name: str | None,
-        operation: str,
-        outcome: str,
-        *,
-        principal: Principal,
-        address: str | None,
+        self, operation: str, outcome: str, name: str | None, principal: Principal, address: str
     ) -> None:
-        """Record a login or a logout, or why it failed."""
+        """Record a login or a logout at the console, with `ok` or the code of its error."""
         self._log.note(
             AuditEntry(
                 at=self._clock.now(),
@@ -111,6 +110,39 @@ class PersonAudit:
                 outcome=outcome,
                 transport="console",
                 address=address,
+            )
+        )
+
+    def note_refusal(
+        self,
+        operation: str,
+        outcome: str,
+        *,
+        session_id: str | None = None,
+        transport: str,
+        address: str,
+    ) -> None:
+        """Record a request that was refused before it was read. Of many in one second the first have entries."""
+        second = int(self._clock.now())
+        if second != self._refusal_second:
+            self._refusal_second, self._refusal_count = second, 0
+        self._refusal_count += 1
+        if self._refusal_count > REFUSALS:
+            self._omitted += 1
+            return
+        omitted, self._omitted = self._omitted, 0
+        self._log.note(
+            AuditEntry(
+                at=self._clock.now(),
+                event=AuditEvent.REFUSAL,
+                actor=Principal(subject=""),
+                operation=operation,
+                session_id=session_id,
+                decision="deny",
+                outcome=outcome,
+                transport=transport,
+                address=address,
+                omitted=omitted or None,
             )
         )
 

@@ -17,6 +17,9 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ..audit.console import ConsoleAudit
+from ..audit.people import PersonAudit, user_name
+from ..audit.requests import OpenRequest
 from ..auth.tokens import StaticTokens
 from ..auth.wrong_tokens import Backoff
 from ..control.handler import ControlHandler
@@ -81,9 +84,12 @@ class Console:
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
         links = LinkJournal(sessions, calls)
+        core = gateway.registry.core
+        people = None if gateway.audit is None else PersonAudit(gateway.audit, core.clock)
+        self._audit = audit = ConsoleAudit(people)
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
-                self.logins, tokens, backoff or Backoff(), links, list(config.browsers())
+                *(self.logins, tokens, backoff or Backoff(), links, audit), list(config.browsers())
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
@@ -113,13 +119,33 @@ class Console:
         return served
 
     async def _answer(self, route: ApiRoute, request: Request) -> Response:
+        address = request.client.host if request.client else ""
+        session_id: str | None = request.path_params.get("session_id")
+        record: OpenRequest | None = None
+        outcome, is_admitted = "error", False
         try:
-            return await self._handlers[route.name](await self._check(route, request))
-        except (ApiError, SessionError, Refused, StoreUnavailable) as error:
+            call = await self._check(route, request)
+            record = await self._audit.admit(
+                *(route.name, call.user.name, call.user.principal, session_id, address),
+                is_change=route.method != "GET",
+            )
+            is_admitted = True
+            response = await self._handlers[route.name](call)
+            outcome = "ok"
+            return response
+        except (ApiError, SessionError, Refused) as error:
+            outcome = error.code
+            if not is_admitted:
+                self._audit.note_refusal(route.name, outcome, session_id, address)
+            return error_response(error)
+        except StoreUnavailable as error:
             return error_response(error)
         except Exception:
             logger.exception("a request to the console failed")
             return error_response(ApiError("internal", "It failed.", "See the log of the server."))
+        finally:
+            if record is not None:
+                record.end(outcome)
 
     async def _check(self, route: ApiRoute, request: Request) -> ApiCall:
         """Return a request that may be answered.

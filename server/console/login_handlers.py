@@ -12,6 +12,7 @@ from starlette.responses import Response
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.views import timestamp
+from ..audit.console import ConsoleAudit
 from ..auth.token_file import digest_of
 from ..auth.tokens import StaticTokens
 from ..auth.wrong_tokens import WRONG, Backoff
@@ -36,12 +37,14 @@ class LoginHandlers:
         tokens: StaticTokens | None,
         backoff: Backoff,
         links: LinkJournal,
+        audit: ConsoleAudit,
         browsers: Sequence[str] = (),
     ) -> None:
         self._logins = logins
         self._tokens = tokens
         self._backoff = backoff
         self._links = links
+        self._audit = audit
         self._browsers = list(browsers)
 
     def handlers(self) -> dict[str, Handler]:
@@ -54,6 +57,7 @@ class LoginHandlers:
             raise InvalidArgument("body: give either code or token.")
         opened = await self._open(body)
         if opened is None:
+            self._audit.note_login("login", "login_failed", None, None, _address_of(call))
             await self._backoff.fail(_address_of(call), *self._refusal(body))
             raise ApiError(
                 "login_failed",
@@ -70,6 +74,7 @@ class LoginHandlers:
         principal = login.user.principal
         name = login.user.name if principal is None else principal.words
         logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
+        self._audit.note_login("login", "ok", login.user.name, principal, _address_of(call))
         response = json_response(self._describe(login))
         response.set_cookie(
             COOKIE,
@@ -102,6 +107,8 @@ class LoginHandlers:
         body, login = call.body, call.require_login()
         assert isinstance(body, LogoutBody)
         await self._logins.end(login)
+        user = login.user
+        self._audit.note_login("logout", "ok", user.name, user.principal, _address_of(call))
         if body.everywhere:
             await self._logins.end_all(login.user)
             logger.info("console: %s logged out everywhere", login.user.name)

@@ -62,6 +62,8 @@ class AuditEntry:
     address: str | None = None
     """The address of the client, None where it has none."""
     trace_id: str | None = None
+    omitted: int | None = None
+    """Refusals before this one that have no entry, since there were too many of them."""
     arguments: JSON | None = None
     """The arguments, if the log is to hold them; redacted as in the journal."""
 
@@ -88,6 +90,7 @@ class AuditEntry:
             "transport": self.transport,
             "address": self.address,
             "trace_id": self.trace_id,
+            "omitted": self.omitted,
             "arguments": self.arguments,
         }
         kept = {name: value for name, value in members.items() if value not in (None, "", [])}

@@ -6,10 +6,13 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import to_thread
+from support.console_client import console_client, operator
 from support.gateway_process import JSON, Running, Way, opened_session, service
+from support.token_file import write_tokens
 from support.waiting import until
 
 from statehold.server.cli.main import main
@@ -22,8 +25,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
     path = tmp_path_factory.mktemp("tokens") / "tokens"
-    path.touch(0o600)
-    path.write_text(f"{ALICE} alice\n{BEN} ben issuer=home\n")
+    write_tokens(path, f"{ALICE} alice\n{BEN} ben issuer=home\n")
     return {
         "audit": "on",
         "server": {"tokens": str(path)},
@@ -62,7 +64,7 @@ async def session(server: Running, config_file: Path) -> str:
     way = Way("http", "modern", config_file, server.data, url=server.url)
     async with way.connect(headers={"authorization": f"Bearer {ALICE}"}) as alice:
         session = await opened_session(alice)
-        meta = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        meta: Any = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
         await alice.call_tool("inc", {"session_id": session}, meta=meta)
         await alice.call_tool("inc", {"session_id": session, "by": "secret words"})
     return session
@@ -112,6 +114,40 @@ async def test_commands_are_recorded_with_the_user_of_the_machine(
     entry = (await audit.entries(event="request", session_id=session, transport="command"))[0]
     assert entry["operation"] == "session_pause"
     assert entry["actor_name"].endswith("by a command")
+
+
+async def test_people_at_the_console_are_recorded(
+    server: Running, audit: Audit, session: str
+) -> None:
+    async with console_client(server.url) as guest:
+        await guest.refused("POST", "/login", {"token": "wrong-token-0123456789"})
+        await guest.refused("GET", f"/sessions/{session}")
+        await guest.log_in(token=BEN)
+        assert (await guest.refused("GET", f"/sessions/{session}"))["status"] == 404
+    async with operator(server.data) as root:
+        for _ in range(3):
+            await root.get(f"/sessions/{session}")
+        await root.act(session, "rename", name="audited")
+        await root.post("/logout")
+
+    async def is_written() -> bool:
+        return bool(await audit.entries(event="login", operation="logout"))
+
+    await until(is_written)
+    logins = await audit.entries(event="login", operation="login")
+    assert [(entry["decision"], entry.get("subject")) for entry in logins] == [
+        ("deny", "local"),
+        ("allow", "ben"),
+        ("allow", "local"),
+    ]
+    assert logins[-1]["actor_name"].endswith("at the console")
+    refusals = await audit.entries(event="refusal", session_id=session)
+    assert [entry["outcome"] for entry in refusals] == ["login_required"]
+    looks = await audit.entries(operation="console/session", session_id=session)
+    assert [entry["subject"] for entry in looks if entry["event"] == "request"] == ["ben", "local"]
+    renamed = await audit.entries(operation="console/act_rename", session_id=session)
+    assert [entry["event"] for entry in renamed] == ["request", "result"]
+    assert (await audit.run("export"))[1].count("wrong-token") == 0
 
 
 async def test_the_log_is_shown_and_exported_as_events_of_ocsf(audit: Audit, session: str) -> None:

@@ -1,0 +1,76 @@
+"""Records the requests of the console: changes before and after they run, looks now and then, logins and refusals."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...sessions.records import LOCAL, Principal
+from .people import PersonAudit
+from .requests import OpenRequest
+
+UNRECORDED: Final = frozenset({"login", "logout", "me", "openapi", "events", "input", "act_renew"})
+"""Routes that record themselves, or that an open page uses all the time: taking control and handing it back are recorded."""
+TRANSPORT: Final = "console"
+
+
+class ConsoleAudit:
+    """Records for one console. Without an audit log it does nothing."""
+
+    def __init__(self, people: PersonAudit | None) -> None:
+        self._people = people
+
+    async def admit(
+        self,
+        route: str,
+        name: str,
+        principal: Principal | None,
+        session_id: str | None,
+        address: str,
+        *,
+        is_change: bool,
+    ) -> OpenRequest | None:
+        """Record a request that is about to run; end() the one that is returned.
+
+        Raises:
+            StoreUnavailable: the log is required and could not be written; the request must not run.
+        """
+        if self._people is None or route in UNRECORDED:
+            return None
+        operation, actor = f"console/{route}", principal or LOCAL
+        if is_change:
+            return await self._people.admit(
+                *(name, operation, session_id),
+                principal=actor,
+                transport=TRANSPORT,
+                address=address,
+            )
+        await self._people.look(
+            *(name, operation, session_id), principal=actor, transport=TRANSPORT, address=address
+        )
+        return None
+
+    def note_login(
+        self,
+        route: str,
+        outcome: str,
+        name: str | None,
+        principal: Principal | None,
+        address: str,
+    ) -> None:
+        """Record a login or a logout that ended, well or with an error."""
+        if self._people is not None:
+            self._people.note_login(route, outcome, name, principal or LOCAL, address)
+
+    def note_refusal(self, route: str, code: str, session_id: str | None, address: str) -> None:
+        """Record a request that was not admitted."""
+        if self._people is not None:
+            self._people.note_refusal(
+                f"console/{route}",
+                code,
+                session_id=session_id,
+                transport=TRANSPORT,
+                address=address,
+            )
+
+
+__all__ = ["ConsoleAudit"]
