@@ -32,7 +32,7 @@ COMMANDS = (
         "nodes",
         "serve",
     ),
-    *("services", "sessions", "skill", "status", "stop", "tools", "top"),
+    *("services", "sessions", "skill", "status", "stop", "tokens", "tools", "top"),
 )
 SECONDS = 2.0
 

@@ -21,13 +21,13 @@ _CUT: Final = frozenset({"truncated", "unencodable", "withheld"})
 """Members of arguments that the journal does not have completely."""
 
 
-class _Place(Enum):
+class _Absence(Enum):
     UNKNOWN = "unknown"
     UNTOUCHED = "untouched"
 
 
-_UNKNOWN: Final = _Place.UNKNOWN
-_UNTOUCHED: Final = _Place.UNTOUCHED
+_UNKNOWN: Final = _Absence.UNKNOWN
+_UNTOUCHED: Final = _Absence.UNTOUCHED
 
 
 @dataclass(frozen=True, slots=True)
