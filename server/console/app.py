@@ -42,7 +42,6 @@ from .session_documents import ConsoleSessions
 from .session_links import LinkHandlers, LinkJournal
 from .state_documents import StateDocuments
 
-BODY_BYTES: Final = 1 << 20
 HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": (
@@ -164,7 +163,9 @@ class Console:
             _check_login(route, request, login)
             user = login.user
         query = _parse(route.query, dict(request.query_params))
-        body = NoBody() if route.body is None else _parse(route.body, await _read_json(request))
+        body = (
+            NoBody() if route.body is None else _parse(route.body, await _read_json(request, route))
+        )
         return ApiCall(request, user, login, query, body)
 
     def _check_origin(self, request: Request) -> None:
@@ -191,14 +192,14 @@ def _check_login(route: ApiRoute, request: Request, login: Login) -> None:
         raise not_allowed("This login may look only.")
 
 
-async def _read_json(request: Request) -> object:
+async def _read_json(request: Request, route: ApiRoute) -> object:
     """Return the JSON of a body, an empty object for none.
 
     Raises:
         ApiError: it is too large, or is no JSON.
     """
     body, _ = await read_body(request.receive)
-    if body is None or len(body) > BODY_BYTES:
+    if body is None or len(body) > route.body_bytes:
         raise ApiError("too_large", "The body is too large.", "Send less.")
     if not body:
         return {}

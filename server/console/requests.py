@@ -113,6 +113,9 @@ class FramesQuery(ApiModel, PictureQuery):
 class InputBody(ApiModel):
     epoch: Annotated[int, Field(description="The epoch that `take` returned")]
     tab: Annotated[int | None, Field(description="The number of the tab of the picture")] = None
+    number: Annotated[
+        int | None, Field(description="Rises with each batch; one that is sent again does nothing")
+    ] = None
     events: Annotated[
         list[dict[str, JsonValue]], Field(max_length=200, description="What the person did")
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..http.request import BODY_LIMIT
 from .logins import Rights
 from .requests import (
     ApiModel,
@@ -29,6 +30,8 @@ from .requests import (
 )
 
 PREFIX: Final = "/api/v1"
+BODY_BYTES: Final = 1 << 20
+"""The largest body of a request that carries no files."""
 
 Audience = Literal["anyone", "guest", "member", "operator"]
 """The users that a route is for: anyone, those with a login, those whose login is no link, the user of the machine."""
@@ -48,6 +51,7 @@ class ApiRoute:
     rights: Rights = "view"
     query: type[ApiModel] = NoQuery
     body: type[ApiModel] | None = None
+    body_bytes: int = BODY_BYTES
     answer: Answer = "json"
 
     @property
@@ -144,6 +148,7 @@ ROUTES: Final = (
         *("POST", f"{SESSION}/input", "input", "Use its browser while you have control", "guest"),
         rights="control",
         body=InputBody,
+        body_bytes=BODY_LIMIT,
     ),
     ApiRoute("GET", f"{SESSION}/links", "links", "List its links", rights="control"),
     ApiRoute(

@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.journal.entries import LinkEvent
+from ...sessions.json_codec import JSON
 from ...sessions.records import ControlEnd
 from ...sessions.registry import Registry
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
@@ -58,6 +59,7 @@ class NotedLink:
 class InputArguments(PersonArguments):
     epoch: int
     tab: int | None = None
+    number: int | None = None
     events: list[dict[str, Any]]
     """See InputBatch."""
 
@@ -72,10 +74,11 @@ class ControlEpoch:
 
 @dataclass(frozen=True, slots=True)
 class InputResult:
-    """The outcome of some input: text that the person copied, and the reasons why events had no effect."""
+    """The outcome of some input. See InputOutcome."""
 
     copied: str | None
     refusals: list[str]
+    editing: bool | None
 
 
 class PersonTools:
@@ -175,8 +178,9 @@ class PersonTools:
         # Imported here: a process that no person uses does not need it.
         from ...tools.browser.input.events import InputBatch
 
+        members = {"epoch", "tab", "number", "events"}
         try:
-            batch = InputBatch.model_validate(args.model_dump(include={"epoch", "tab", "events"}))
+            batch = InputBatch.model_validate(args.model_dump(include=members))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             location = ".".join(map(str, first["loc"]))
@@ -186,7 +190,8 @@ class PersonTools:
             context.principal, args.session_id, batch.epoch, login=args.login
         )
         outcome = await connection.human_control.send(batch, grant)
-        return Outcome({"copied": outcome.copied, "refusals": list(outcome.refusals)})
+        content: JSON = {"copied": outcome.copied, "refusals": list(outcome.refusals)}
+        return Outcome({**content, "editing": outcome.editing})
 
 
 __all__ = ["PersonTools"]

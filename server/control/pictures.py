@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import anyio
 from pydantic import BaseModel, Field
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ...tools.browser.connection import BrowserConnection
     from ...tools.browser.screencast.frames import ScreenUpdate
     from ...tools.browser.screencast.screencast import ScreenViewer
+
+
+LONGEST_URL: Final = 2000
+"""Characters of an address that go with each picture; the address of a `data:` page may have millions."""
 
 
 class PictureQuery(BaseModel):
@@ -92,7 +96,11 @@ class _Messages:
             "tab": update.tab,
             "age_seconds": None if age is None else round(age, 2),
             "tabs": [
-                {"index": index, "url": entry.url, "current": index == session.tabs.current_index}
+                {
+                    "index": index,
+                    "url": entry.url[:LONGEST_URL],
+                    "current": index == session.tabs.current_index,
+                }
                 for index, entry in enumerate(session.tabs.entries)
             ],
             "question": None,
@@ -102,6 +110,7 @@ class _Messages:
                 "kind": question.kind,
                 "message": question.message,
                 "default": question.default,
+                "several": question.takes_several_files,
             }
         if frame is None:
             return encode_picture(about, b"")

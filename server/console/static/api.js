@@ -11,9 +11,10 @@ export class ApiError extends Error {
     this.recovery = body.recovery || "";
   }
 
-  // Whether a person has no control after it. Others pass, such as those while the session moves to another process.
+  // Whether a person has no control after it. Others pass, such as those while the session moves to another process, and
+  // control outlives a login.
   get endsControl() {
-    return this.code === "control_refused" || [401, 403, 404].includes(this.status);
+    return this.code === "control_refused" || [403, 404].includes(this.status);
   }
 }
 
@@ -42,7 +43,7 @@ async function request(method, path, body, options = {}) {
 }
 
 export const get = async (path, options) => (await request("GET", path, undefined, options)).json();
-export const post = async (path, body = {}) => (await request("POST", path, body)).json();
+export const post = async (path, body = {}, options = {}) => (await request("POST", path, body, options)).json();
 export const remove = async path => (await request("DELETE", path)).json();
 export const stream = (path, options) => request("GET", path, undefined, options);
 

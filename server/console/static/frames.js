@@ -5,6 +5,8 @@ import { stream } from "./api.js";
 
 const FIRST_RETRY_MILLISECONDS = 300;
 const LAST_RETRY_MILLISECONDS = 5000;
+// A page that answers is heard of every two seconds. A connection that is lost may say nothing for minutes.
+const SILENT_MILLISECONDS = 15000;
 const FINAL = new Set([401, 403, 404]);
 
 export class Frames {
@@ -20,6 +22,7 @@ export class Frames {
 
   close() {
     this._abort.abort();
+    this._connection?.abort();
     this._stopWaiting();
   }
 
@@ -35,6 +38,7 @@ export class Frames {
         else this._wait("ended", "The page was closed.");
       } catch (error) {
         if (signal.aborted) return;
+        if (error.name === "AbortError") continue;
         if (FINAL.has(error.status)) {
           this._stopWaiting();
           this._onState({ state: error.status === 404 ? "gone" : "lost", message: error.message });
@@ -67,12 +71,27 @@ export class Frames {
   }
 
   async _read() {
-    const response = await stream(this._path, { signal: this._abort.signal });
-    const reader = response.body.getReader();
+    const connection = (this._connection = new AbortController());
+    let silence;
+    const noteArrival = () => {
+      clearTimeout(silence);
+      silence = setTimeout(() => connection.abort(), SILENT_MILLISECONDS);
+    };
+    noteArrival();
+    try {
+      const response = await stream(this._path, { signal: connection.signal });
+      await this._readAll(response.body.getReader(), noteArrival);
+    } finally {
+      clearTimeout(silence);
+    }
+  }
+
+  async _readAll(reader, noteArrival) {
     let pending = new Uint8Array(0);
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
+      noteArrival();
       pending = join(pending, value);
       for (;;) {
         if (pending.length < 4) break;

@@ -1,42 +1,63 @@
-// Input of a person: events of the picture become ordered batches for the server, in coordinates of the page.
+// Input of a person: events become ordered batches for the server.
 
 import { post } from "./api.js";
 
 const BATCH_MILLISECONDS = 30;
+const ANSWER_MILLISECONDS = 15000;
+const RETRY_MILLISECONDS = 1000;
 const MOST = 100;
-const MODIFIERS = [["altKey", 1], ["ctrlKey", 2], ["metaKey", 4], ["shiftKey", 8]];
 
 export class Input {
-  // `onRefusal` gets the reason why an event had no effect, and `onError` what ended the control.
-  constructor(sessionId, epoch, { onRefusal, onError }) {
+  // `onOutcome` gets the reasons why events had no effect, `onReach` whether the server is reached, and `onError` any other
+  // answer: the batch had no effect then.
+  constructor(sessionId, epoch, { onOutcome, onReach, onError }) {
     this._path = `/sessions/${encodeURIComponent(sessionId)}/input`;
     this._epoch = epoch;
-    this._onRefusal = onRefusal;
-    this._onError = onError;
+    Object.assign(this, { _onOutcome: onOutcome, _onReach: onReach, _onError: onError });
+    // Batches are counted, so that the server does one only once that is sent again. A page that was loaded again goes on.
+    this._number = Date.now();
     this._events = [];
-    this._sending = null;
+    this._sending = this._timer = null;
+    this.isReached = true;
+    this._isClosed = this._isPaused = false;
   }
 
   // `tab` is the number of the tab in whose picture it happened; without one it is the current tab.
+  // While the server is not reached, only releases are kept for later: nobody sees where anything else would land.
   add(event, tab = null) {
+    if (this._isClosed || this._isPaused || (!this.isReached && !isRelease(event))) return;
     const last = this._events.at(-1);
-    // Only the newest of several moves counts.
-    if (event.action === "move" && last?.event.action === "move" && last.event.type === event.type && last.tab === tab) this._events.pop();
-    this._events.push({ event, tab });
-    this._timer ??= setTimeout(() => { this._timer = null; this._send(); }, event.action === "move" ? BATCH_MILLISECONDS : 0);
+    if (last?.tab === tab && isReplaced(last.event, event)) this._events.pop();
+    if (last?.tab === tab && isSameWheel(last.event, event)) {
+      last.event = { ...event, delta_x: last.event.delta_x + event.delta_x, delta_y: last.event.delta_y + event.delta_y };
+    } else {
+      this._events.push({ event, tab });
+    }
+    if (event.action !== "move") this._send();
+    else this._timer ??= setTimeout(() => this._send(), BATCH_MILLISECONDS);
   }
 
-  // Send what is left, and take nothing more. Resolves when the server has done it.
+  // Send what is left, and take nothing more until resume(). Resolves when the server has done it.
   async finish() {
-    this.add = () => {};
-    clearTimeout(this._timer);
-    await this._sending;
+    this._isPaused = true;
     await this._send();
   }
 
+  resume() {
+    this._isPaused = false;
+  }
+
+  // Drop what is left.
+  close() {
+    this._isClosed = true;
+    this._events.length = 0;
+    clearTimeout(this._timer);
+  }
+
   _send() {
-    if (!this._events.length) return this._sending;
-    this._sending ??= this._sendAll().finally(() => { this._sending = null; });
+    clearTimeout(this._timer);
+    this._timer = null;
+    if (this._events.length) this._sending ??= this._sendAll().finally(() => { this._sending = null; });
     return this._sending;
   }
 
@@ -48,29 +69,41 @@ export class Input {
     const { tab } = this._events[0];
     const count = this._events.findIndex(entry => entry.tab !== tab);
     const events = this._events.splice(0, Math.min(count < 0 ? MOST : count, MOST)).map(entry => entry.event);
-    try {
-      const answer = await post(this._path, { epoch: this._epoch, tab, events });
-      if (answer.refusals.length) this._onRefusal(answer.refusals.join(" "));
-      if (answer.copied) await navigator.clipboard?.writeText(answer.copied).catch(() => {});
-    } catch (error) {
-      this._events.length = 0;
-      if (error.endsControl) this._onError(error);
-      else this._onRefusal(error.message);
+    const batch = { epoch: this._epoch, tab, number: ++this._number, events };
+    while (!this._isClosed) {
+      try {
+        const answer = await post(this._path, batch, { signal: AbortSignal.timeout(ANSWER_MILLISECONDS) });
+        this._reach(true);
+        this._onOutcome(answer);
+        if (answer.copied) await navigator.clipboard?.writeText(answer.copied).catch(() => {});
+        return;
+      } catch (error) {
+        if (!isUnreached(error)) {
+          this._reach(true);
+          this._onError(error);
+          return;
+        }
+        this._reach(false);
+        await new Promise(resolve => setTimeout(resolve, RETRY_MILLISECONDS));
+      }
     }
+  }
+
+  _reach(isReached) {
+    if (this.isReached === isReached) return;
+    this.isReached = isReached;
+    this._onReach(isReached);
   }
 }
 
-export const modifiersOf = event => MODIFIERS.reduce((sum, [key, value]) => sum + (event[key] ? value : 0), 0);
+// A proxy answers for a server that is not there.
+export const isUnreached = error => error.status === 0 || [502, 503, 504].includes(error.status) && !error.code;
 
-// The place of a pointer on the page, from its place on the picture, which keeps its proportions inside the canvas.
-export function placeOf(event, canvas, about) {
-  const box = canvas.getBoundingClientRect();
-  const scale = Math.min(box.width / canvas.width, box.height / canvas.height);
-  const left = box.left + (box.width - canvas.width * scale) / 2;
-  const top = box.top + (box.height - canvas.height * scale) / 2;
-  const x = (event.clientX - left) / scale / canvas.width;
-  const y = (event.clientY - top) / scale / canvas.height;
-  return { x: clamp(x) * about.width, y: clamp(y) * about.height };
-}
+const isRelease = event => ["up", "end", "cancel"].includes(event.action);
 
-const clamp = share => Math.max(0, Math.min(1, share));
+// Only the newest of several moves counts, and of several states of a composition.
+const isReplaced = (last, event) => last.type === event.type
+  && (event.type === "composition" || (event.action === "move" && last.action === "move"));
+
+const isSameWheel = (last, event) => event.action === "wheel" && last.action === "wheel"
+  && last.x === event.x && last.y === event.y && last.modifiers === event.modifiers;

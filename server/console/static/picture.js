@@ -69,7 +69,8 @@ class Picture extends LitElement {
 
   // A message without a picture says that the last one is current, or why it may not be.
   _note(status) {
-    this.status = { ...status, at: Date.now() - 1000 * (status.age_seconds ?? 0) };
+    const at = status.age_seconds == null ? this.status.at : Date.now() - 1000 * status.age_seconds;
+    this.status = { ...status, at };
     this.dispatchEvent(new CustomEvent("frame-state", { detail: status }));
   }
 
@@ -107,7 +108,9 @@ class Picture extends LitElement {
     const age = at ? Date.now() - at : 0;
     const isLive = CURRENT.has(state);
     const isOld = isLive && age > OLD_MILLISECONDS;
-    const words = isOld ? `Picture is ${Math.round(age / 1000)} s old` : isLive ? "" : (message || REASONS[state] || "Loading …");
+    const reason = isLive ? "" : REASONS[state] || "Loading …";
+    const old = age > OLD_MILLISECONDS ? `Picture is ${Math.round(age / 1000)} s old` : "";
+    const words = (!isLive && message) || [reason, old].filter(Boolean).join(" · ");
     return html`<div class="picture ${isLive && !isOld ? "" : "stale"}">
       <canvas width="1280" height="720" role="img" aria-label=${this.alt ?? "Page"}></canvas>
       ${words ? html`<span class="veil">${words}</span>` : nothing}</div>`;

@@ -2,31 +2,77 @@
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { live } from "./vendor/lit/directives/live.js";
-import { act } from "./api.js";
+import { act, get } from "./api.js";
 import { icon } from "./icons.js";
-import { Input, modifiersOf, placeOf } from "./input.js";
+import { Input, isUnreached } from "./input.js";
+import { Keyboard, fill } from "./keyboard.js";
+import { Pointer } from "./pointer.js";
 import "./picture.js";
+import "./question.js";
 
 const RENEW_MILLISECONDS = 15000;
-const BUTTONS = ["left", "middle", "right"];
+const LOOK_MILLISECONDS = 3000;
+// A second click on a button does not hit the one that takes its place.
+const SETTLE_MILLISECONDS = 700;
+const REFUSAL_MILLISECONDS = 4000;
 
 class Screen extends LitElement {
   static properties = {
     sessionId: {}, session: {}, user: {}, held: { state: true }, about: { state: true }, problem: { state: true },
-    busy: { state: true }, asksEnd: { state: true },
+    refusals: { state: true }, busy: { state: true }, asksEnd: { state: true }, isReached: { state: true }, files: { state: true },
   };
+
+  constructor() {
+    super();
+    this.refusals = "";
+    this.files = [];
+    this.isReached = true;
+    this._refusedAt = 0;
+    this._onBlur = () => this._keyboard?.releaseAll();
+    this._onWindowKey = this._onWindowKey.bind(this);
+  }
 
   createRenderRoot() {
     return this;
   }
 
-  disconnectedCallback() {
-    super.disconnectedCallback();
-    clearInterval(this._renewal);
+  connectedCallback() {
+    super.connectedCallback();
+    window.addEventListener("keydown", this._onWindowKey, true);
+    window.addEventListener("blur", this._onBlur);
   }
 
-  get canvas() {
-    return this.querySelector("canvas");
+  // Control stays with the person for as long as the lease, so that they can come back.
+  disconnectedCallback() {
+    super.disconnectedCallback();
+    window.removeEventListener("keydown", this._onWindowKey, true);
+    window.removeEventListener("blur", this._onBlur);
+    clearTimeout(this._settling);
+    this._stop();
+  }
+
+  firstUpdated() {
+    const epoch = Number(sessionStorage.getItem(this._key));
+    if (epoch) this._resume(epoch);
+  }
+
+  updated(changed) {
+    if (!changed.has("about")) return;
+    const { question, tabs } = this.about ?? {};
+    if (this._hadQuestion && !question) this._focus();
+    this._hadQuestion = Boolean(question);
+    // A page that opens a tab shows it, as in a browser. An agent's current tab stays.
+    const count = tabs?.length ?? 0;
+    if (this.held && this._tabs && count > this._tabs && !tabs[count - 1].current) this._select(count - 1);
+    this._tabs = count;
+  }
+
+  _select(index) {
+    this._input.add({ type: "tab", action: "select", index });
+  }
+
+  get _key() {
+    return `statehold-control ${this.sessionId}`;
   }
 
   get control() {
@@ -39,75 +85,85 @@ class Screen extends LitElement {
     return html`<section class="screen ${held ? "held" : ""}" aria-label="Page">
       ${this._renderBanner(control, byOther)}
       ${this.problem ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
+      ${held && about?.question ? html`<sh-question .question=${about.question} .answer=${event => this._input.add(event)}></sh-question>` : nothing}
       ${this._renderTabs(about)}
-      <div class="surface" tabindex=${held ? 0 : -1} data-keys aria-label=${held ? "Page under your control" : "Page"}
-        @pointerdown=${this._onPointer} @pointermove=${this._onPointer} @pointerup=${this._onPointer} @wheel=${this._onWheel}
-        @keydown=${this._onKey} @keyup=${this._onKey} @paste=${this._onPaste} @contextmenu=${event => held && event.preventDefault()}>
+      <div class="surface" data-keys
+        @pointerdown=${this._onPointer} @pointermove=${this._onPointer} @pointerup=${this._onPointer} @pointercancel=${this._onPointer}
+        @wheel=${this._onWheel} @keydown=${this._onKey} @keyup=${this._onKey} @paste=${this._onPaste}
+        @contextmenu=${event => held && event.preventDefault()} @dragstart=${event => held && event.preventDefault()}>
         <sh-picture .sessionId=${this.sessionId} .fps=${10} alt="Page of the session" @frame=${this._onFrame} @frame-state=${this._onState}></sh-picture>
-        ${held ? html`<textarea class="keys" aria-label="Keyboard of the page" autocapitalize="off" autocomplete="off" spellcheck="false"
-          @input=${this._onText} @compositionend=${this._onComposed}></textarea>` : nothing}
+        ${held ? html`<textarea class="keys" aria-label="Keyboard of the page. F6 leaves it." autocapitalize="off" autocomplete="off" autocorrect="off"
+          spellcheck="false" @input=${event => this._keyboard.onInput(event)} @blur=${this._onBlur}
+          @compositionupdate=${event => this._keyboard.onComposition(event)} @compositionend=${event => this._keyboard.onComposition(event)}></textarea>` : nothing}
       </div>
-      ${held && about?.question ? this._renderQuestion(about.question) : nothing}
+      ${this._renderNotes()}
     </section>`;
   }
 
+  // Below the picture, which does not move under the pointer.
+  _renderNotes() {
+    const base = `/api/v1/sessions/${encodeURIComponent(this.sessionId)}/files/`;
+    return html`<div role="status">${this.refusals ? html`<p class="notice">${this.refusals}</p>` : nothing}
+      ${this.files.map(name => html`<p class="notice"><span>Saved <a download href=${base + encodeURIComponent(name)}><bdi>${name}</bdi></a></span></p>`)}</div>`;
+  }
+
   _renderBanner(control, byOther) {
+    const stops = this.busy || this.isSettling;
     if (this.held) {
-      return html`<div class="banner person"><span>${icon("human")}<b>You have control.</b> The agent waits.</span><span class="spacer"></span>
-        ${this.asksEnd ? this._renderEnd() : html`<button class="main" @click=${() => this._give("done")}>Done <kbd>Ctrl</kbd> <kbd>↵</kbd></button>
-        <button @click=${() => { this.asksEnd = true; }}>Reply …</button>
-        <button @click=${() => this._give("could_not")}>Could not</button>`}</div>`;
+      const asks = control.reason ? html` It asks: <bdi>${control.reason}</bdi>` : nothing;
+      const state = this.isReached ? html`The agent waits.${asks}` : "No connection: nothing that you do arrives.";
+      return html`<div class="banner person"><span>${icon("human")}<span><b>You have control.</b> ${state}</span></span><span class="spacer"></span>
+        ${this.asksEnd ? this._renderEnd() : html`
+        <button class="main" ?disabled=${stops} @click=${() => this._give("done")}>Done <kbd>Ctrl</kbd> <kbd>↵</kbd></button>
+        <button ?disabled=${stops} @click=${() => { this.asksEnd = true; }}>Reply …</button>
+        <button ?disabled=${stops} @click=${() => this._give("could_not")}>Could not</button>`}</div>`;
     }
     if (this.user?.rights === "view") return nothing;
     if (byOther) {
-      return html`<div class="banner"><span>${icon("human")}<b>${control.holder || "A person"}</b> has control.</span></div>`;
+      return html`<div class="banner"><span>${icon("human")}<span><b>${control.holder || "A person"}</b> has control.</span></span></div>`;
     }
     const asks = control.driver === "requested";
-    return html`<div class="banner ${asks ? "asks" : ""}"><span>${icon(asks ? "requested" : "agent")}${asks
-      ? html`<b>The agent asks:</b> ${control.reason}` : "The agent has control."}</span><span class="spacer"></span>
-      <button class=${asks ? "main" : ""} ?disabled=${this.busy} @click=${this._take}>${this.busy ? "Waiting for the agent …" : "Take over"}</button></div>`;
+    return html`<div class="banner ${asks ? "asks" : ""}"><span>${icon(asks ? "requested" : "agent")}<span>${asks
+      ? html`<b>The agent asks:</b> <bdi>${control.reason}</bdi>` : "The agent has control."}</span></span><span class="spacer"></span>
+      <button class=${asks ? "main" : ""} ?disabled=${stops} @click=${this._take}>${this.busy ? "Waiting for the agent …" : "Take over"}</button></div>`;
   }
 
   _renderEnd() {
     return html`<form class="reply" @submit=${event => { event.preventDefault(); this._give("done", event.target.elements.reply.value); }}>
       <input name="reply" aria-label="Reply to the agent" placeholder="Reply to the agent" maxlength="500" autofocus>
-      <button class="main">Done</button><button type="button" @click=${() => { this.asksEnd = false; }}>Back</button></form>`;
+      <button class="main" ?disabled=${this.busy}>Done</button><button type="button" @click=${() => { this.asksEnd = false; }}>Back</button></form>`;
   }
 
   _renderTabs(about) {
     const tabs = about?.tabs ?? [];
     const { held } = this;
     const send = event => this._input?.add(event);
+    const go = event => {
+      event.preventDefault();
+      send({ type: "address", address: event.target.elements.url.value });
+      this._focus();
+    };
     return html`<div class="browser">
       ${tabs.length > 1 || held ? html`<div class="tabs" role="group" aria-label="Tabs">${tabs.map(tab => html`
         <span class="tab ${tab.current ? "current" : ""}"><button class="plain cut" ?disabled=${!held} aria-pressed=${Boolean(tab.current)}
-          @click=${() => send({ type: "tab", action: "select", index: tab.index })}>${shortOf(tab.url)}</button>
+          @click=${() => this._select(tab.index)}><bdi>${shortOf(tab.url)}</bdi></button>
           ${held ? html`<button class="plain" aria-label="Close tab ${tab.index + 1}" @click=${() => send({ type: "tab", action: "close", index: tab.index })}>✕</button>` : nothing}</span>`)}
         ${held ? html`<button class="plain" aria-label="New tab" @click=${() => send({ type: "tab", action: "open" })}>+</button>` : nothing}</div>` : nothing}
-      <form class="address" @submit=${event => { event.preventDefault(); send({ type: "address", address: event.target.elements.url.value }); }}>
+      <form class="address" @submit=${go}>
         ${held ? ["back", "forward", "reload"].map(step => html`<button type="button" class="plain" aria-label=${step}
           @click=${() => send({ type: "history", action: step })}>${icon(step)}</button>`) : nothing}
-        <input name="url" aria-label="Address" ?readonly=${!held} .value=${live(tabs.find(tab => tab.current)?.url ?? "")} spellcheck="false"></form></div>`;
+        <input name="url" aria-label="Address" ?readonly=${!held} dir="ltr" autocapitalize="off" autocomplete="off" spellcheck="false" enterkeyhint="go"
+          .value=${live(this._addressOf(tabs))} @input=${event => { this._typed = event.target.value; }} @blur=${() => { this._typed = null; }}></form></div>`;
   }
 
-  _renderQuestion(question) {
-    if (question.kind === "files") return this._renderChooser();
-    const answer = accept => this._input.add({ type: "dialog", accept, text: this.querySelector(".answer input")?.value ?? null });
-    return html`<div class="answer" role="alertdialog" aria-label="Dialog of the page"><p>${question.message || "Leave this page?"}</p>
-      ${question.kind === "prompt" ? html`<input aria-label="Answer" .value=${question.default}>` : nothing}
-      <div class="right">${question.kind === "alert" ? nothing : html`<button @click=${() => answer(false)}>Cancel</button>`}
-        <button class="main" @click=${() => answer(true)}>OK</button></div></div>`;
+  // A frame that arrives does not overwrite the address that the person is typing.
+  _addressOf(tabs) {
+    return this._typed ?? tabs.find(tab => tab.current)?.url ?? "";
   }
 
-  _renderChooser() {
-    const send = uploads => this._input.add({ type: "files", uploads });
-    return html`<div class="answer" role="alertdialog" aria-label="The page asks for a file"><label>File for the page
-      <input type="file" multiple @change=${async event => send(await Promise.all([...event.target.files].map(uploadOf)))}></label>
-      <div class="right"><button @click=${() => send([])}>Cancel</button></div></div>`;
-  }
-
+  // The picture that is shown, with its tab: clicks belong there.
   _onFrame(event) {
-    this.about = event.detail;
+    this.about = this._frame = event.detail;
   }
 
   _onState(event) {
@@ -119,14 +175,7 @@ class Screen extends LitElement {
     this.problem = null;
     try {
       const { epoch } = await act(this.sessionId, "take");
-      this.held = epoch;
-      this._input = new Input(this.sessionId, epoch, {
-        onRefusal: message => { this.problem = { message, recovery: "" }; },
-        onError: error => this._lose(error),
-      });
-      this._renewal = setInterval(() => this._renew(), RENEW_MILLISECONDS);
-      await this.updateComplete;
-      this._focus();
+      await this._begin(epoch);
     } catch (error) {
       this.problem = error;
     } finally {
@@ -135,39 +184,103 @@ class Screen extends LitElement {
     }
   }
 
+  // The page was loaded again, or left, while the person had control.
+  async _resume(epoch) {
+    try {
+      await act(this.sessionId, "renew", { epoch });
+      await this._begin(epoch);
+    } catch (error) {
+      if (error.endsControl) sessionStorage.removeItem(this._key);
+    }
+  }
+
+  async _begin(epoch) {
+    if (!this.isConnected) return;
+    this.held = epoch;
+    sessionStorage.setItem(this._key, epoch);
+    this._input = new Input(this.sessionId, epoch, {
+      onOutcome: answer => this._noteOutcome(answer),
+      onReach: isReached => { this.isReached = isReached; },
+      onError: error => this._fail(error),
+    });
+    const send = (event, tab) => this._input?.add(event, tab);
+    this._keyboard = new Keyboard(send);
+    this._pointer = new Pointer(send);
+    this._renewal = setInterval(() => this._renew(), RENEW_MILLISECONDS);
+    this._settle();
+    this._followFiles();
+    await this.updateComplete;
+    this._focus();
+  }
+
   async _renew() {
     try {
       await act(this.sessionId, "renew", { epoch: this.held });
     } catch (error) {
-      if (error.endsControl) this._lose(error);
+      if (!isUnreached(error)) this._fail(error);
     }
   }
 
   async _give(end, reply = null) {
     const epoch = this.held;
-    await this._input.finish();
-    if (this.held !== epoch) return;
-    this._end();
+    if (this.busy) return;
+    this.busy = true;
     try {
+      this._keyboard.releaseAll();
+      await this._input.finish();
+      if (this.held !== epoch) return;
       await act(this.sessionId, "give-back", { epoch, end, reply: reply || null });
-      this.problem = null;
+      this._end();
     } catch (error) {
-      this.problem = error;
+      this._fail(error);
+      this._input?.resume();
+    } finally {
+      this.busy = false;
+      this._changed();
     }
-    this._changed();
   }
 
-  _lose(error) {
-    this._end();
+  // Show an error. The person keeps control unless the server says that it is over.
+  _fail(error) {
+    if (error.endsControl) this._end();
     this.problem = error;
-    this._changed();
+    if (!this.held) this._changed();
   }
 
   _end() {
-    clearInterval(this._renewal);
-    this.held = null;
-    this._input = null;
+    sessionStorage.removeItem(this._key);
+    this._stop();
+    this.problem = null;
+    this.refusals = "";
     this.asksEnd = false;
+    this.isReached = true;
+    this._settle();
+  }
+
+  _stop() {
+    clearInterval(this._renewal);
+    clearInterval(this._look);
+    this._input?.close();
+    this.held = this._input = this._keyboard = this._pointer = this._typed = null;
+  }
+
+  _settle() {
+    clearTimeout(this._settling);
+    this.isSettling = true;
+    this._settling = setTimeout(() => { this.isSettling = false; this.requestUpdate(); }, SETTLE_MILLISECONDS);
+  }
+
+  // Downloads become files of the session.
+  async _followFiles() {
+    this.files = [];
+    const list = async () => (await get(`/sessions/${encodeURIComponent(this.sessionId)}/files`)).files.map(file => file.name);
+    const before = new Set(await list().catch(() => []));
+    if (!this.held) return;
+    clearInterval(this._look);
+    this._look = setInterval(async () => {
+      const names = await list().catch(() => null);
+      if (names) this.files = names.filter(name => !before.has(name)).slice(-3);
+    }, LOOK_MILLISECONDS);
   }
 
   _changed() {
@@ -175,100 +288,74 @@ class Screen extends LitElement {
   }
 
   _focus() {
-    this.querySelector("textarea.keys")?.focus({ preventScroll: true });
+    const field = this.querySelector("textarea.keys");
+    if (!field) return;
+    fill(field);
+    field.focus({ preventScroll: true });
+  }
+
+  _noteOutcome({ refusals, editing }) {
+    if (refusals.length || Date.now() - this._refusedAt > REFUSAL_MILLISECONDS) this.refusals = refusals.join(" ");
+    if (refusals.length) this._refusedAt = Date.now();
+    // A tap beside all fields of the page leaves no keyboard on the screen.
+    if (editing === false) this.querySelector("textarea.keys")?.blur();
   }
 
   _onPointer(event) {
-    if (!this.held || !this.about?.width || event.target.closest("button")) return;
-    const action = { pointerdown: "down", pointermove: "move", pointerup: "up" }[event.type];
-    if (action === "down") {
+    if (!this.held || !this._frame) return;
+    if (event.type === "pointerdown") {
       event.preventDefault();
       event.currentTarget.setPointerCapture(event.pointerId);
-      this._clicks = this._isNear(event) ? Math.min(3, this._clicks + 1) : 1;
-      this._lastDown = { at: event.timeStamp, x: event.clientX, y: event.clientY };
-      this._focus();
     }
-    const place = placeOf(event, this.canvas, this.about);
-    const modifiers = modifiersOf(event);
-    if (event.pointerType === "touch") {
-      if (action === "move" && !event.buttons) return;
-      const touch = { down: "start", move: "move", up: "end" }[action];
-      const points = action === "up" ? [] : [{ id: 0, ...place }];
-      this._input.add({ type: "touch", action: touch, points, modifiers }, this.about.tab);
-      return;
-    }
-    const pressed = event.buttons & 1 ? "left" : event.buttons & 2 ? "right" : event.buttons & 4 ? "middle" : "none";
-    const button = action === "move" ? pressed : BUTTONS[event.button] ?? "left";
-    const clicks = action === "move" ? 0 : this._clicks ?? 1;
-    this._input.add({ type: "mouse", action, ...place, button, clicks, modifiers }, this.about.tab);
-  }
-
-  _isNear(event) {
-    const last = this._lastDown;
-    return last && event.timeStamp - last.at < 400 && Math.hypot(event.clientX - last.x, event.clientY - last.y) < 6;
+    const canvas = this.querySelector("canvas");
+    if (!this._pointer.handle(event, canvas, this._frame)) return;
+    // The window of an input method opens at the text field.
+    const field = this.querySelector("textarea.keys");
+    const box = canvas.getBoundingClientRect();
+    field.style.left = `${Math.min(event.clientX - box.left, box.width - 2)}px`;
+    field.style.top = `${Math.min(event.clientY - box.top, box.height - 2)}px`;
+    this._focus();
   }
 
   _onWheel(event) {
-    if (!this.held || !this.about?.width) return;
+    if (!this.held || !this._frame || event.ctrlKey) return;
     event.preventDefault();
-    const place = placeOf(event, this.canvas, this.about);
-    this._input.add({
-      type: "mouse", action: "wheel", ...place, delta_x: event.deltaX, delta_y: event.deltaY, modifiers: modifiersOf(event),
-    }, this.about.tab);
+    this._pointer.wheel(event, this.querySelector("canvas"), this._frame);
+  }
+
+  // One key gives back, wherever the focus is, and keys go to the page also when nothing on this page has the focus.
+  _onWindowKey(event) {
+    if (!this.held || event.defaultPrevented) return;
+    if (event.key === "Enter" && event.ctrlKey && !event.target.closest?.(".reply")) {
+      event.preventDefault();
+      event.stopPropagation();
+      if (!event.repeat) this._give("done");
+    } else if (document.activeElement === document.body) {
+      event.stopPropagation();
+      this._focus();
+      this._onKey(event);
+    }
   }
 
   _onKey(event) {
-    if (!this.held || event.isComposing || event.target.matches("input")) return;
+    if (!this.held) return;
     const isDown = event.type === "keydown";
-    if (event.key === "Enter" && event.ctrlKey) {
-      if (isDown) this._give("done");
-      return;
+    if (event.key === "F6") {
+      event.preventDefault();
+      if (isDown) this.querySelector(".banner button")?.focus();
+    } else {
+      this._keyboard.onKey(event);
     }
-    const hasCommand = event.ctrlKey || event.metaKey;
-    const letter = event.key.toLowerCase();
-    // The text field takes letters, as an input method may compose them.
-    const isText = event.key.length === 1 && !hasCommand;
-    if (isText || (hasCommand && letter === "v") || ["Dead", "Process", "Unidentified"].includes(event.key)) return;
-    event.preventDefault();
-    if (hasCommand && letter === "c") {
-      if (isDown) this._input.add({ type: "copy" });
-      return;
-    }
-    this._input.add({
-      type: "key", action: isDown ? "down" : "up", key: event.key, code: event.code, key_code: event.keyCode,
-      location: event.location, modifiers: modifiersOf(event), repeat: event.repeat,
-    });
-  }
-
-  _onText(event) {
-    if (event.isComposing) return;
-    this._insert(event.target);
-  }
-
-  _onComposed(event) {
-    this._insert(event.target);
-  }
-
-  _insert(field) {
-    if (field.value) this._input?.add({ type: "text", text: field.value });
-    field.value = "";
   }
 
   _onPaste(event) {
     const text = event.clipboardData?.getData("text/plain");
-    if (!this.held || !text || event.target.matches("input")) return;
+    if (!this.held || !text) return;
     event.preventDefault();
     this._input.add({ type: "paste", text });
   }
 }
 
 const shortOf = url => (url ? url.replace(/^https?:\/\/(www\.)?/, "").slice(0, 60) : "New tab");
-
-async function uploadOf(file) {
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  let text = "";
-  for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
-  return { name: file.name, media_type: file.type || "application/octet-stream", content: btoa(text) };
-}
 
 customElements.define("sh-screen", Screen);

@@ -146,10 +146,14 @@ AnyInput: TypeAlias = PageInput | AddressInput | HistoryInput | TabInput | Dialo
 
 class InputBatch(_InputModel):
     """Events in their order. `epoch` is that of the control lease; `tab` the number of the tab of the frame, or the current
-    one."""
+    one.
+
+    A viewer may count its batches by `number`. A batch that it sends again, as no answer came, has no effect then.
+    """
 
     epoch: int
     tab: int | None = None
+    number: Annotated[int | None, Field(ge=0)] = None
     events: Annotated[
         Sequence[Annotated[AnyInput, Field(discriminator="type")]], Field(max_length=MOST_EVENTS)
     ]
@@ -175,6 +179,8 @@ class InputOutcome:
     """The text of the last CopyInput."""
     refusals: Sequence[str] = ()
     """The reasons why events had no effect."""
+    editing: bool | None = None
+    """Whether the page takes text after a tap, which is when a phone shows a keyboard. None without a tap."""
 
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -30,7 +31,7 @@ from .events import (
     TouchInput,
 )
 from .page_devices import EVENT_SECONDS, PageDevices
-from .selected_text import selected_text, send_paste_event
+from .selected_text import selected_text, send_paste_event, takes_text
 
 if TYPE_CHECKING:
     from ..session.session import BrowserSession
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 CLOSE_SECONDS: Final = 5.0
+EDITING_SECONDS: Final = 1.0
 _ENDED: Final = "This control of the session has ended."
 
 
@@ -53,6 +55,8 @@ class PersonInput:
         self._turn = anyio.Lock()
         self._devices: dict[Tab, PageDevices] = {}
         self._is_closed = False
+        self._last_number = -1
+        """The largest number of a batch so far."""
 
     async def send(self, batch: InputBatch, grant: InputGrant) -> InputOutcome:
         """Do what a person did, and return what was copied and refused.
@@ -63,7 +67,12 @@ class PersonInput:
         self._require(grant, batch)
         copied: str | None = None
         refusals: list[str] = []
+        editing: bool | None = None
         async with self._turn:
+            if batch.number is not None:
+                if batch.number <= self._last_number:
+                    return InputOutcome()
+                self._last_number = batch.number
             for event in batch.events:
                 self._require(grant, batch)
                 try:
@@ -75,7 +84,9 @@ class PersonInput:
                     refusals.append(str(error))
             if not self._is_closed and (refusal := await self._session.leave_forbidden_pages()):
                 refusals.append(refusal)
-        return InputOutcome(copied, tuple(refusals))
+            if any(isinstance(e, TouchInput) and e.action == "end" for e in batch.events):
+                editing = await self._is_editing(batch)
+        return InputOutcome(copied, tuple(refusals), editing)
 
     def _require(self, grant: InputGrant, batch: InputBatch) -> None:
         grant.require(batch.epoch)
@@ -93,7 +104,8 @@ class PersonInput:
 
     async def _tab(self, batch: InputBatch) -> Tab:
         if batch.tab is None:
-            return await self._session.current()
+            # Not session.current(), which replaces a crashed page: its address would be lost to a reload.
+            return self._session.tabs.current or await self._session.current()
         for tab in self._session.tabs:
             if tab.number == batch.tab:
                 return tab
@@ -155,6 +167,15 @@ class PersonInput:
         except Error as error:
             raise BrowserToolFailed(describe_error(error)) from None
         raise BrowserToolFailed("The page does not answer.")
+
+    async def _is_editing(self, batch: InputBatch) -> bool | None:
+        from playwright.async_api import Error
+
+        with anyio.move_on_after(EDITING_SECONDS), suppress(Error, BrowserToolFailed):
+            tab = await self._tab(batch)
+            if tab.dialog is None and not tab.crashed:
+                return await takes_text(tab.page)
+        return None
 
     async def _devices_of(self, tab: Tab) -> PageDevices:
         self._devices = {each: one for each, one in self._devices.items() if not each.closed}

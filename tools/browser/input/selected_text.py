@@ -1,4 +1,4 @@
-"""The selected text of a page, and text that a person pastes there.
+"""The selected text of a page, text that a person pastes there, and whether it takes any.
 
 The clipboard of the browser is not used: all sessions of a browser share it.
 """
@@ -29,6 +29,15 @@ _PASTE: Final = f"""text => {{ {_FOCUSED}
   return (focused ?? document).dispatchEvent(new ClipboardEvent("paste", options));
 }}"""
 """Returns whether the text is still to be inserted."""
+_TAKES_TEXT: Final = f"""async () => {{
+  // The browser makes a click of a tap after the page has seen its end.
+  for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
+  {_FOCUSED}
+  if (focused?.matches?.("input")) {{
+    return !/^(button|checkbox|color|file|hidden|image|radio|range|reset|submit)$/.test(focused.type) && !focused.readOnly;
+  }}
+  return Boolean(focused?.matches?.("textarea:read-write") || focused?.isContentEditable);
+}}"""
 
 
 async def selected_text(page: Page) -> str:
@@ -49,6 +58,18 @@ async def send_paste_event(page: Page, text: str) -> bool:
     return bool(await (await _focused_frame(page)).evaluate(_PASTE, text))
 
 
+async def takes_text(page: Page) -> bool:
+    """Return whether the focus of a page, after a tap, is in a field that takes text.
+
+    Raises:
+        playwright's Error: The page is gone, or navigates.
+    """
+    if await page.main_frame.evaluate(_TAKES_TEXT):
+        return True
+    frame = await _focused_frame(page)
+    return frame != page.main_frame and bool(await frame.evaluate(_TAKES_TEXT))
+
+
 async def _focused_frame(page: Page) -> Frame:
     frame = page.main_frame
     while True:
@@ -59,4 +80,4 @@ async def _focused_frame(page: Page) -> Frame:
         frame = inner
 
 
-__all__ = ["selected_text", "send_paste_event"]
+__all__ = ["selected_text", "send_paste_event", "takes_text"]
