@@ -96,7 +96,7 @@ async def opened_console(
         page = await context.new_page()
         shown = ConsolePage(page)
         page.on("pageerror", lambda error: shown.errors.append(str(error)))
-        await page.goto(f"{url}/console#code={console.logins.mint_code()}")
+        await page.goto(f"{url}/console#code={await console.logins.mint_code()}")
         await page.get_by_role("button", name="Log out").wait_for()
         if session_id is not None:
             await shown.open_session(session_id)

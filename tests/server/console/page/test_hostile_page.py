@@ -23,7 +23,7 @@ async def test_hostile_texts_stay_text_and_inside_their_place(
 ) -> None:
     await ada.said("browser_navigate", url="data:text/html,<body bgcolor=red>")
     for name, text in TEXTS.items():
-        await ada.said("session_rename", metadata={"purpose": text, "title": text})
+        await ada.said("session_rename", metadata={"purpose": text[:1000]})
         await ada.said(
             "browser_evaluate", function=f"() => {{ document.title = {text!r}; return {text!r} }}"
         )
@@ -37,7 +37,7 @@ async def test_hostile_texts_stay_text_and_inside_their_place(
             await page.locator("sh-overview .tile").wait_for()
             for place in ("#/", f"#/s/{ada.session}"):
                 await page.evaluate("place => { location.hash = place; }", place)
-                await page.locator("sh-picture canvas").first.wait_for()
+                await page.locator("sh-screen canvas" if "/s/" in place else ".tile").wait_for()
                 assert await page.title() == "Statehold"
                 assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
                     name,

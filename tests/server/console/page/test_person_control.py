@@ -63,7 +63,7 @@ async def test_two_viewers_see_the_same_and_a_slow_one_slows_nobody(
         console_client(url) as client,
         opened_console(browser, url, console, bob.session) as second,
     ):
-        await client.log_in(code=console.logins.mint_code())
+        await client.log_in(code=await console.logins.mint_code())
         host, _, port = url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as slow:
             # It asks for pictures, and reads none.
@@ -256,7 +256,9 @@ async def test_control_that_ended_meanwhile_says_so(
 ) -> None:
     await window.take()
     live = next(s for s in gateway.registry.owned_sessions() if s.id == bob.session)
-    await gateway.registry.controls.give_back(LOCAL, bob.session, live.record.control.epoch)
+    await gateway.registry.controls.give_back(
+        LOCAL, bob.session, live.record.control.epoch, by_operator=True
+    )
     await window.page.keyboard.press("a")
     await (
         window.page.get_by_role("alert")
@@ -272,7 +274,7 @@ async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_inpu
     watched = page_of(gateway, bob.session)
     await watched.set_content(COLORED.format("red"))
     async with console_client(url) as client:
-        await client.log_in(code=console.logins.mint_code())
+        await client.log_in(code=await console.logins.mint_code())
         link = await client.post(f"/sessions/{bob.session}/links", rights="view")
         taken = await client.act(bob.session, "take")
         context = await browser.new_context()
