@@ -413,6 +413,8 @@ class SessionFilter(Record):
     """Only those with these values of LABELS."""
     parent: str | None = None
     """Only those that were forked from this session."""
+    driver: SessionDriver | None = None
+    """Only those with this driver; a person, or an agent that asks for one."""
     metadata: dict[str, JsonValue] | None = None
     """Only those whose metadata has these values under these keys."""
     query: str | None = None

@@ -85,6 +85,10 @@ class ListQuery(ApiModel):
         str | None,
         Field(description="Statuses, separated by commas. Default: all but closed", max_length=100),
     ] = None
+    driver: Annotated[
+        Literal["human", "requested"] | None,
+        Field(description="A person, or an agent that asks for one"),
+    ] = None
     sort: Annotated[
         Literal["used", "created", "name"], Field(description="Times: the latest first")
     ] = "used"

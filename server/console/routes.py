@@ -130,9 +130,7 @@ ROUTES: Final = (
         *("GET", f"{SESSION}/state/versions", "state_versions"),
         *("List the versions of its state that the journal leads back to", "guest"),
     ),
-    ApiRoute(
-        "GET", f"{SESSION}/relatives", "relatives", "List its parent, its siblings and its children"
-    ),
+    ApiRoute("GET", f"{SESSION}/forks", "forks", "List its parent, its siblings and its children"),
     ApiRoute("GET", f"{SESSION}/stderr", "stderr", "Read the stderr of its programs", "guest"),
     ApiRoute("GET", f"{SESSION}/files", "files", "List its files", "guest"),
     ApiRoute(

@@ -18,6 +18,7 @@ from ...sessions.records import (
     HistoryFilter,
     JournalKind,
     JournalRecord,
+    SessionDriver,
     SessionFilter,
     SessionOrder,
     SessionRecord,
@@ -44,9 +45,9 @@ MEMBER_BYTES: Final = 1_000
 OTHER_ENTRIES: Final = 1000
 FAILURES: Final = frozenset({Event.CONNECTION_LOST, Event.OPEN_FAILED, Event.RECOVERY_FAILED})
 """The events of a session that the failures of its timeline include."""
-RELATIVES: Final = 50
+FORKS: Final = 50
 """Most siblings and most children that are listed."""
-RELATIVE_MEMBERS: Final = ("session_id", "name", "status", "created_at", "closed_at", "control")
+FORK_MEMBERS: Final = ("session_id", "name", "status", "created_at", "closed_at", "control")
 LAST_ENTRIES: Final = 10
 """Entries of the journal that are shown with a session."""
 
@@ -67,7 +68,7 @@ class ConsoleSessions:
         return {
             "sessions": self._list,
             "session": self._show,
-            "relatives": self._relatives,
+            "forks": self._show_forks,
             "timeline": self._timeline,
             "entry": self._entry,
             "stderr": self._stderr,
@@ -108,6 +109,7 @@ class ConsoleSessions:
                 owner=user.owner,
                 statuses=sorted(stored),
                 query=query.query,
+                driver=None if query.driver is None else SessionDriver(query.driver),
                 order=order,
                 limit=query.limit,
                 cursor=query.cursor,
@@ -130,38 +132,38 @@ class ConsoleSessions:
             processes = []
         return json_response({**document, "node": record.node, "processes": processes})
 
-    async def _relatives(self, call: ApiCall) -> Response:
+    async def _show_forks(self, call: ApiCall) -> Response:
         record = await self.find(call.user, call.session_id)
         parent = (
             None if record.parent is None else await self._store.get(record.parent, record.owner)
         )
-        siblings = [] if record.parent is None else await self._forks(record, record.parent)
-        children = await self._forks(record, record.id)
+        siblings = [] if record.parent is None else await self._find_forks(record, record.parent)
+        children = await self._find_forks(record, record.id)
         records = [each for each in (parent, *siblings, *children) if each is not None]
         documents = {
-            str(document["session_id"]): {name: document[name] for name in RELATIVE_MEMBERS}
+            str(document["session_id"]): {name: document[name] for name in FORK_MEMBERS}
             for document in await self.documents.describe_all(records)
         }
         return json_response(
             {
                 "parent_id": record.parent,
                 "parent": None if parent is None else documents[parent.id],
-                "siblings": [documents[each.id] for each in siblings[:RELATIVES]],
-                "children": [documents[each.id] for each in children[:RELATIVES]],
-                "more": max(len(siblings), len(children)) > RELATIVES,
+                "siblings": [documents[each.id] for each in siblings[:FORKS]],
+                "children": [documents[each.id] for each in children[:FORKS]],
+                "more": max(len(siblings), len(children)) > FORKS,
             }
         )
 
-    async def _forks(self, record: SessionRecord, parent: str) -> list[SessionRecord]:
+    async def _find_forks(self, record: SessionRecord, parent: str) -> list[SessionRecord]:
         """Return the other sessions that were forked from one."""
         forks = SessionFilter(
             owner=record.owner,
             parent=parent,
             order=SessionOrder.CREATED,
-            limit=RELATIVES + 2,
+            limit=FORKS + 2,
         )
         records, _ = await self._store.list_sessions(forks)
-        return [each for each in records if each.id != record.id][: RELATIVES + 1]
+        return [each for each in records if each.id != record.id][: FORKS + 1]
 
     async def _timeline(self, call: ApiCall) -> Response:
         query = call.query

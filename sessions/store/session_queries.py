@@ -112,6 +112,10 @@ def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
         )
     if session_filter.parent is not None:
         statement = statement.where(_s.parent == session_filter.parent)
+    if session_filter.driver is not None:
+        # The text is that of ControlLease, which begins with the driver.
+        beginning = dumps({"driver": session_filter.driver.value}).removesuffix("}")
+        statement = statement.where(_s.control.startswith(beginning, autoescape=True))
     if session_filter.updated_since is not None:
         statement = statement.where(_s.used_at >= session_filter.updated_since)
     for label, value in (session_filter.labels or {}).items():

@@ -87,7 +87,7 @@ class Console extends LitElement {
     const isField = event.composedPath()[0].matches?.("input, textarea, select, [data-keys]");
     if (!this.user || isField || event.ctrlKey || event.metaKey || event.altKey) return;
     // Escape closes what is open first.
-    const isBusy = event.defaultPrevented || this.querySelector("dialog[open], details.menu[open], .peek");
+    const isBusy = event.defaultPrevented || this.querySelector("dialog[open], details.menu[open], .preview");
     if (event.key === "/" || event.key === "k") {
       event.preventDefault();
       this.querySelector("sh-jump")?.open();

@@ -1,16 +1,16 @@
-// One session: picture beside timeline, services, state, log, family, files, and the actions on it.
+// One session: picture beside timeline, services, state, log, forks, files, and the actions on it.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { get } from "./api.js";
 import { ago, bytes, hasPicture, nameOf, ownerOf, purposeOf, until } from "./format.js";
 import { driverTag, statusTag } from "./overview.js";
 import "./actions.js";
-import "./relatives.js";
+import "./forks.js";
 import "./screen.js";
 import "./state.js";
 import "./timeline.js";
 
-const VIEWS = { services: "Services", state: "State", log: "Log", family: "Family", files: "Files" };
+const VIEWS = { services: "Services", state: "State", log: "Log", forks: "Forks", files: "Files" };
 const REFRESH_MILLISECONDS = 3000;
 const SOON_MILLISECONDS = 300;
 
@@ -51,7 +51,7 @@ class Session extends LitElement {
 
   get views() {
     // A link shows one session alone.
-    return Object.entries(VIEWS).filter(([view]) => view !== "family" || !this.user.session_id);
+    return Object.entries(VIEWS).filter(([view]) => view !== "forks" || !this.user.session_id);
   }
 
   _loadSoon() {
@@ -178,7 +178,7 @@ class Session extends LitElement {
   _renderView(session) {
     if (this.view === "services") return html`${servicesTable(session)}${facts(session)}`;
     if (this.view === "state") return html`<sh-state .sessionId=${this.sessionId} .version=${session.state_version}></sh-state>`;
-    if (this.view === "family") return html`<sh-relatives .session=${session}></sh-relatives>`;
+    if (this.view === "forks") return html`<sh-forks .session=${session}></sh-forks>`;
     if (this.detail?.view !== this.view) return html`<p class="quiet" aria-busy="true">Loading …</p>`;
     if (this.view === "log") {
       const tails = Object.entries(this.detail.stderr ?? {}).filter(([, text]) => text);

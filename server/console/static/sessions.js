@@ -71,8 +71,10 @@ export class Sessions extends EventTarget {
     const cursor = this._cursors.at(-1);
     if (cursor) words.set("cursor", cursor);
     try {
-      const page = await get(`/sessions?${words}`);
+      const asking = new URLSearchParams({ driver: "requested", limit: WAITING, ...pick({ query: this.query.query }) });
+      const [page, waiting] = await Promise.all([get(`/sessions?${words}`), cursor ? { sessions: [] } : get(`/sessions?${asking}`)]);
       if (order !== this._order) return;
+      this.waiting = new Map(waiting.sessions.map(session => [session.session_id, session]));
       this.byId = new Map(page.sessions.map(session => [session.session_id, session]));
       this._next = page.next_cursor ?? null;
       this.state = "live";

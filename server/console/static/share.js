@@ -8,7 +8,7 @@ const LONGEST_MINUTES = 15;
 
 class Share extends LitElement {
   static properties = {
-    sessionId: {}, links: { state: true }, made: { state: true }, problem: { state: true }, copied: { state: true }, isOpen: { state: true },
+    sessionId: {}, links: { state: true }, address: { state: true }, problem: { state: true }, isCopied: { state: true }, isOpen: { state: true },
   };
 
   createRenderRoot() {
@@ -25,7 +25,7 @@ class Share extends LitElement {
   }
 
   async open() {
-    this.made = this.problem = this.links = null;
+    this.address = this.problem = this.links = null;
     this.isOpen = true;
     await this.updateComplete;
     this.querySelector("dialog").showModal();
@@ -37,7 +37,7 @@ class Share extends LitElement {
     clearInterval(this._timer);
     // The address is shown once.
     this.isOpen = false;
-    this.made = null;
+    this.address = null;
   }
 
   async _load() {
@@ -60,7 +60,7 @@ class Share extends LitElement {
     return html`<div class="fields">
       <h2 id="share-title">Share this session</h2>
       <p class="quiet">Makes a link for one person. It works once and ends by itself, at most ${LONGEST_MINUTES} minutes from now.</p>
-      ${this.made ? this._renderMade() : this._renderForm()}
+      ${this.address ? this._renderAddress() : this._renderForm()}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
       ${this.links?.length ? html`<h3>Links of this session</h3><ul class="links">${this.links.map(link => html`<li>
         <span><b>${link.rights === "control" ? "Control" : "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
@@ -78,10 +78,10 @@ class Share extends LitElement {
       <button class="main">Make a link</button></form>`;
   }
 
-  _renderMade() {
-    return html`<label>The link, shown this once<input class="mono" readonly .value=${this.made} @focus=${event => event.target.select()}></label>
-      <div class="right"><span role="status" class="good">${this.copied ? "Copied" : ""}</span>
-        <button @click=${() => { this.made = null; }}>Another link</button><button class="main" @click=${this._copy}>Copy</button></div>`;
+  _renderAddress() {
+    return html`<label>The link, shown this once<input class="mono" readonly .value=${this.address} @focus=${event => event.target.select()}></label>
+      <div class="right"><span role="status" class="good">${this.isCopied ? "Copied" : ""}</span>
+        <button @click=${() => { this.address = null; }}>Another link</button><button class="main" @click=${this._copy}>Copy</button></div>`;
   }
 
   async _make(event) {
@@ -89,10 +89,10 @@ class Share extends LitElement {
     const form = event.target.elements;
     const body = { rights: form.rights.value, seconds: 60 * Number(form.minutes.value) };
     this.problem = null;
-    this.copied = false;
+    this.isCopied = false;
     await this._try(async () => {
       const link = await post(this.path, body);
-      this.made = location.origin + link.path;
+      this.address = location.origin + link.path;
       await this._load();
     });
   }
@@ -101,12 +101,12 @@ class Share extends LitElement {
     const field = this.querySelector("input[readonly]");
     field.select();
     try {
-      await navigator.clipboard.writeText(this.made);
+      await navigator.clipboard.writeText(this.address);
     } catch {
       // Without permission the old way may work.
       document.execCommand("copy");
     }
-    this.copied = true;
+    this.isCopied = true;
   }
 
   async _revoke(link) {

@@ -11,15 +11,15 @@ const PAGE = 100;
 // Entries, and so rows, that the page has at once.
 const MOST = 1000;
 const LONGEST = 2000;
-const PEEK_LONGEST = 600;
-const PEEK_MILLISECONDS = 250;
+const PREVIEW_LONGEST = 600;
+const PREVIEW_MILLISECONDS = 250;
 // A picture that was written later than this after its call belongs to another call.
 const PICTURE_MILLISECONDS = 3000;
 const PICTURE = /[^\s/\\()[\]"'`]+\.(?:png|jpe?g|webp)/gi;
 
 class Timeline extends LitElement {
   static properties = {
-    sessionId: {}, entries: { state: true }, problem: { state: true }, failedOnly: { state: true }, peeked: { state: true },
+    sessionId: {}, entries: { state: true }, problem: { state: true }, failedOnly: { state: true }, preview: { state: true },
     isEnd: { state: true }, isNewest: { state: true }, isLoaded: { state: true },
   };
 
@@ -35,7 +35,7 @@ class Timeline extends LitElement {
 
   disconnectedCallback() {
     super.disconnectedCallback();
-    clearTimeout(this._peekTimer);
+    clearTimeout(this._previewTimer);
   }
 
   willUpdate(changed) {
@@ -49,7 +49,7 @@ class Timeline extends LitElement {
     this.entries = [];
     this.isNewest = true;
     this.isEnd = this.isLoaded = false;
-    this.peeked = null;
+    this.preview = null;
   }
 
   get path() {
@@ -119,11 +119,11 @@ class Timeline extends LitElement {
         <label class="check"><input type="checkbox" .checked=${failedOnly}
           @change=${event => { this.failedOnly = event.target.checked; }}>Failures only</label></div>
       ${this.problem && !entries.length ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
-      ${entries.length ? html`<ol @pointerover=${this._onOver} @pointerleave=${() => this._peekLater(null)} @focusin=${this._onFocus}
-        @focusout=${() => this._peekLater(null)} @keydown=${this._onKey}>${repeat(entries, entry => entry.seq, (entry, number) => html`
+      ${entries.length ? html`<ol @pointerover=${this._onOver} @pointerleave=${() => this._previewLater(null)} @focusin=${this._onFocus}
+        @focusout=${() => this._previewLater(null)} @keydown=${this._onKey}>${repeat(entries, entry => entry.seq, (entry, number) => html`
         ${this._renderGap(entries[number - 1], entry)}${this._renderEntry(entry)}`)}</ol>` : this._renderEmpty()}
       ${this.isEnd || !entries.length ? nothing : html`<p class="center"><button @click=${this._loadOlder}>Older</button></p>`}
-      ${this.peeked ? this._renderPeek(this.peeked) : nothing}
+      ${this.preview ? this._renderPreview(this.preview) : nothing}
     </section>`;
   }
 
@@ -155,7 +155,7 @@ class Timeline extends LitElement {
   _onToggle(entry, isOpen) {
     entry.isOpen = isOpen;
     if (isOpen) {
-      this._peekLater(null);
+      this._previewLater(null);
       this._complete(entry);
     }
     this.requestUpdate();
@@ -165,10 +165,10 @@ class Timeline extends LitElement {
     return entry.picture ? html`<a href=${entry.picture} download><img class="after" src=${entry.picture} alt="The page after ${entry.tool}" @load=${() => this._place()}></a>` : nothing;
   }
 
-  _renderPeek(entry) {
-    return html`<div class="peek" role="tooltip" id="peek" @pointerenter=${() => clearTimeout(this._peekTimer)} @pointerleave=${() => this._peekLater(null)}>
+  _renderPreview(entry) {
+    return html`<div class="preview" role="tooltip" id="preview" @pointerenter=${() => clearTimeout(this._previewTimer)} @pointerleave=${() => this._previewLater(null)}>
       <b>${entry.tool}</b> <span class="quiet">${clock(entry.at)}</span>
-      ${partsOf(entry, PEEK_LONGEST)}${this._renderPicture(entry)}</div>`;
+      ${partsOf(entry, PREVIEW_LONGEST)}${this._renderPicture(entry)}</div>`;
   }
 
   _entryAt(target) {
@@ -179,27 +179,27 @@ class Timeline extends LitElement {
   }
 
   _onOver(event) {
-    if (event.pointerType !== "touch") this._peekLater(this._entryAt(event.target));
+    if (event.pointerType !== "touch") this._previewLater(this._entryAt(event.target));
   }
 
   _onFocus(event) {
-    if (event.target.matches(":focus-visible")) this._peekLater(this._entryAt(event.target));
+    if (event.target.matches(":focus-visible")) this._previewLater(this._entryAt(event.target));
   }
 
   _onKey(event) {
-    if (event.key !== "Escape" || !this.peeked) return;
+    if (event.key !== "Escape" || !this.preview) return;
     event.preventDefault();
-    clearTimeout(this._peekTimer);
-    this.peeked = null;
+    clearTimeout(this._previewTimer);
+    this.preview = null;
   }
 
-  _peekLater(entry) {
-    clearTimeout(this._peekTimer);
-    this._peekTimer = setTimeout(() => this._peek(entry), PEEK_MILLISECONDS);
+  _previewLater(entry) {
+    clearTimeout(this._previewTimer);
+    this._previewTimer = setTimeout(() => this._preview(entry), PREVIEW_MILLISECONDS);
   }
 
-  async _peek(entry) {
-    this.peeked = entry;
+  async _preview(entry) {
+    this.preview = entry;
     if (!entry) return;
     await this._complete(entry);
     await this.updateComplete;
@@ -207,8 +207,8 @@ class Timeline extends LitElement {
   }
 
   _place() {
-    const card = this.querySelector(".peek");
-    const item = this.peeked && this.querySelector(`li[data-seq="${this.peeked.seq}"]`);
+    const card = this.querySelector(".preview");
+    const item = this.preview && this.querySelector(`li[data-seq="${this.preview.seq}"]`);
     if (card && item) place(card, item.getBoundingClientRect());
   }
 

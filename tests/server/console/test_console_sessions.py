@@ -73,6 +73,16 @@ async def test_a_list_is_searched_filtered_sorted_and_paged(
         assert (refused["status"], refused["code"]) == (400, "invalid_argument"), query
 
 
+async def test_sessions_whose_agents_ask_for_a_person_are_found(
+    agent: Client, alice: ConsoleClient, session: str
+) -> None:
+    request = {"session_id": session, "reason": "a captcha", "wait_seconds": 0}
+    await agent.call_tool("session_request_human", request)
+    found = (await alice.get("/sessions?driver=requested"))["sessions"]
+    assert [each["session_id"] for each in found] == [session]
+    assert (await alice.get("/sessions?driver=human"))["sessions"] == []
+
+
 async def test_pages_have_a_bounded_size(agent: Client, alice: ConsoleClient) -> None:
     large = {"note": "x" * 1500}
     ids = [await opened_session(agent, name=f"bulk {n:02}", metadata=large) for n in range(40)]
@@ -189,7 +199,7 @@ async def test_earlier_versions_of_a_state_are_derived_from_the_journal(
     assert "not known" in refused["message"]
 
 
-async def test_a_fork_knows_its_first_state_and_its_relatives(
+async def test_a_fork_knows_its_first_state_and_its_parent_and_siblings(
     agent: Client, alice: ConsoleClient, ben: ConsoleClient
 ) -> None:
     parent = await opened_session(agent, name="family", state={"n": 1, "user": "ada"})
@@ -197,11 +207,11 @@ async def test_a_fork_knows_its_first_state_and_its_relatives(
     left, right = (child["session_id"] for child in forked["children"])
     await change_state(agent, left, values={"n": 2, "user": None})
     assert (await alice.get(f"/sessions/{left}/state?version=0"))["value"]["user"] == "ada"
-    family = await alice.get(f"/sessions/{left}/relatives")
+    family = await alice.get(f"/sessions/{left}/forks")
     assert (family["parent"]["name"], family["parent"]["status"]) == ("family", "idle")
     assert [each["name"] for each in family["siblings"]] == ["right"]
     assert family["children"] == []
-    family = await alice.get(f"/sessions/{parent}/relatives")
+    family = await alice.get(f"/sessions/{parent}/forks")
     assert {each["session_id"] for each in family["children"]} == {left, right}
     assert (family["parent_id"], family["siblings"], family["more"]) == (None, [], False)
 

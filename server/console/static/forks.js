@@ -5,8 +5,8 @@ import { get } from "./api.js";
 import { nameOf } from "./format.js";
 import { statusTag } from "./overview.js";
 
-class Relatives extends LitElement {
-  static properties = { session: {}, family: { state: true }, problem: { state: true } };
+class Forks extends LitElement {
+  static properties = { session: {}, forks: { state: true }, problem: { state: true } };
 
   createRenderRoot() {
     return this;
@@ -18,7 +18,7 @@ class Relatives extends LitElement {
 
   async _load(id) {
     try {
-      this.family = await get(`/sessions/${encodeURIComponent(id)}/relatives`);
+      this.forks = await get(`/sessions/${encodeURIComponent(id)}/forks`);
       this.problem = null;
     } catch (error) {
       this.problem = error;
@@ -27,21 +27,21 @@ class Relatives extends LitElement {
 
   render() {
     if (this.problem) return html`<p class="problem" role="alert">${this.problem.message}</p>`;
-    const { family, session } = this;
-    if (!family) return html`<p class="quiet" aria-busy="true">Loading …</p>`;
-    if (!family.parent_id && !family.children.length) {
+    const { forks, session } = this;
+    if (!forks) return html`<p class="quiet" aria-busy="true">Loading …</p>`;
+    if (!forks.parent_id && !forks.children.length) {
       return html`<p class="quiet">It was not forked, and has no children. Fork it with More, Fork.</p>`;
     }
     const own = html`<li><span class="leaf self" aria-current="true"><b class="cut">${nameOf(session)}</b>${statusTag(session)}<span class="quiet">this one</span></span>
-      ${family.children.length ? html`<ul>${family.children.map(leaf)}</ul>` : nothing}</li>`;
-    const generation = html`<ul>${own}${family.siblings.map(leaf)}</ul>`;
-    return html`<div class="tree">${family.parent_id ? html`<ul><li>${family.parent ? link(family.parent)
-      : html`<span class="leaf quiet"><span class="mono cut">${family.parent_id}</span> deleted</span>`}${generation}</li></ul>` : generation}
-      ${family.more ? html`<p class="quiet">There are more than are shown.</p>` : nothing}</div>`;
+      ${forks.children.length ? html`<ul>${forks.children.map(leaf)}</ul>` : nothing}</li>`;
+    const generation = html`<ul>${own}${forks.siblings.map(leaf)}</ul>`;
+    return html`<div class="tree">${forks.parent_id ? html`<ul><li>${forks.parent ? link(forks.parent)
+      : html`<span class="leaf quiet"><span class="mono cut">${forks.parent_id}</span> deleted</span>`}${generation}</li></ul>` : generation}
+      ${forks.more ? html`<p class="quiet">There are more than are shown.</p>` : nothing}</div>`;
   }
 }
 
 const link = session => html`<a class="leaf" href="#/s/${session.session_id}"><span class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</span>${statusTag(session)}</a>`;
 const leaf = session => html`<li>${link(session)}</li>`;
 
-customElements.define("sh-relatives", Relatives);
+customElements.define("sh-forks", Forks);
