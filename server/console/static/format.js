@@ -47,8 +47,11 @@ export function purposeOf(session) {
 const LIVE = new Set(["idle", "active", "error"]);
 
 // Whether a session has a browser that may have a live picture; `browsers` are the names of such services.
-export const hasPicture = (session, browsers) => LIVE.has(session.status)
+// A session that a person drives is paused only while it moves to another process, and its control must not go with the picture.
+export const hasPicture = (session, browsers) => (LIVE.has(session.status) || isDriven(session))
   && (session.services ?? []).some(service => browsers.includes(service.service ?? service));
+
+const isDriven = session => session.status === "paused" && session.control?.driver === "human";
 
 export function driverOf(session) {
   const control = session.control;
