@@ -10,7 +10,7 @@ import anyio
 import psutil
 import pytest
 from lab import Lab
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Route
 from support.agent import Agent, agent
 from support.console_client import console_address, console_client, operator
 from support.gateway_process import JSON, Running, kill, serving
@@ -161,6 +161,12 @@ async def test_a_person_keeps_control_when_a_server_is_killed_and_started_again(
             await type_again_and_hand_back(again, ada.session, epoch, way, url)
 
 
+async def answer_paused(route: Route) -> None:
+    """Answer as the server does, but for the status of the session."""
+    response = await route.fetch()
+    await route.fulfill(response=response, json={**await response.json(), "status": "paused"})
+
+
 @pytest.mark.thorough
 async def test_the_page_connects_again_when_the_owner_is_killed(
     config_file: Path, other: Running, server: Running, lab_site: Lab, browser: Browser
@@ -175,6 +181,11 @@ async def test_the_page_connects_again_when_the_owner_is_killed(
             await page.get_by_text("You have control.").wait_for()
             veil = page.locator("sh-screen .veil")
             await page.locator("sh-screen .picture:not(.stale)").wait_for()
+            # The session is stored as paused until it has come up again.
+            await page.route(f"**/api/v1/sessions/{ada.session}", answer_paused)
+            await page.get_by_role("button", name="Resume").wait_for()
+            assert await page.get_by_text("You have control.").is_visible()
+            await page.unroute_all(behavior="wait")
             kill(owner)
             await veil.get_by_text("moves to another process. Picture is").wait_for()
             await veil.wait_for(state="detached")
