@@ -54,6 +54,7 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
             assert await type_text(eve, ada.session, epoch, "Eve") == {
                 "copied": None,
                 "refusals": [],
+                "editing": None,
             }
             newer, _ = await frames.picture(state="live")
             assert newer["number"] > before
