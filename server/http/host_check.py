@@ -103,7 +103,8 @@ class HostCheck:
 
 def _is_same_origin(origin: bytes, scope: Scope, host: bytes) -> bool:
     """Whether a request comes from a page of this server itself, whose Host is allowed."""
-    return origin.lower() == scope["scheme"].encode() + b"://" + host.lower()
+    scheme: str = scope.get("scheme", "http")
+    return origin.lower() == scheme.encode() + b"://" + host.lower()
 
 
 def _parse_host(host: str) -> str | None:

@@ -90,11 +90,12 @@ class TlsListener:
         self._listener.setblocking(False)
         with self._accepting:
             await accept_sockets(self._listener, tasks, self._secure)
+        # The event loop watches it no more.
+        self._listener.close()
 
     def stop(self) -> None:
         """Refuse new connections, and keep those that are accepted."""
         self._accepting.cancel()
-        self._listener.close()
 
     async def _secure(self, connection: socket.socket) -> None:
         handshake = TlsHandshake(self._clients, _address_of(connection))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -13,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 from support.gateway_process import Running, serving, statehold, toml
 from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.http.host_check import HostCheck
 
@@ -132,6 +134,12 @@ async def test_a_websocket_is_checked_as_a_request_is() -> None:
     assert await sent(ours) == "websocket.accept"
     assert await sent((b"host", b"evil.com")) == "websocket.close"
     assert await sent(ours, (b"origin", b"http://evil.com")) == "websocket.close"
+
+
+async def test_a_refusal_is_logged_with_the_address(plain: Running) -> None:
+    assert await status(plain, "/health", "log.example\x1b[1m") == 400
+    assert await status(plain, "/health", "log.example") == 421
+    await until(lambda: re.search(r"wrong Host '.*' from 127.0.0.1\b", plain.log))
 
 
 async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
