@@ -197,9 +197,10 @@ async def test_control_outlives_a_reload_the_way_back_and_a_lost_network(
     await page.keyboard.type("lost")
     await page.context.set_offline(False)
     await page.get_by_text("The agent waits.").wait_for()
-    # The letter of before arrives once, and the others never.
+    # The letter of that moment arrives at most once, and those that the page refused never.
     await page.keyboard.type("e")
-    await watched.wait_for_function("field.value === 'abcde'")
+    await watched.wait_for_function("field.value.endsWith('e')")
+    assert await watched.evaluate("field.value") in ("abcde", "abce")
     assert "person" in await refusal_of(bob)
     await window.give_back()
     assert "handed it back: done" in await bob.said("browser_snapshot")
