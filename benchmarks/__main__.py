@@ -58,7 +58,9 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--databases", help="store: only these, of sqlite,postgresql,mariadb")
     arguments.add_argument("--tasks", help="agent: only these, by their names in the table")
     arguments.add_argument("--kills", type=int, help="keeper: how often the server is killed")
-    arguments.add_argument("--minutes", type=float, help="soak, chaos: how long it takes")
+    arguments.add_argument(
+        "--minutes", type=float, help="soak, chaos, console-soak: how long it takes"
+    )
     arguments.add_argument(
         "--seed", type=int, help="keeper, soak, chaos: draws other calls and faults"
     )

@@ -67,7 +67,7 @@ class Plan:
     tasks: tuple[str, ...] = ()
     """Names of the agent's tasks; none for all."""
     minutes: float = 18.0
-    """Duration of the soak, and of the chaos, in minutes."""
+    """Duration of the soak, of the chaos and of that of the console, in minutes."""
     seed: int = 1
     """The random seed of the soak's calls and faults."""
     workers_sessions: int = 16

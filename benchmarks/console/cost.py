@@ -21,7 +21,9 @@ from .serving import Serving, serving
 from .viewers import viewers
 
 CORES, TEN, SLOWER = 0.25, 1.3, 1.1
-COUNTS: Final = (0, 1, 10)
+NOBODY, ONE, ALL, TILE = (0, 10), (1, 10), (10, 10), (1, 1)
+"""Numbers of viewers, and the pictures a second that each asks for; the overview asks for one."""
+WATCHED: Final = (NOBODY, ONE, ALL, TILE)
 RATES: Final = (0, 10, 60)
 """Paints of the page in a second."""
 SETTLE_SECONDS: Final = 1.0
@@ -41,7 +43,8 @@ class Use:
         return self.server + self.browsers
 
 
-Uses = dict[tuple[int, int], list[Use]]
+Viewers = tuple[int, int]
+Uses = dict[tuple[int, Viewers], list[Use]]
 """By paints a second, and by viewers."""
 
 
@@ -56,14 +59,14 @@ async def measure(plan: Plan) -> tuple[list[Row], list[Row], list[Target]]:
             for _ in range(plan.watch_rounds):
                 for rate in RATES:
                     await _open(server, session_id, f"{site}{PATH}?hz={rate}")
-                    for count in COUNTS:
-                        use = await _use(server, session_id, count, plan.watch_seconds)
-                        uses.setdefault((rate, count), []).append(use)
+                    for watched in WATCHED:
+                        use = await _use(server, session_id, watched, plan.watch_seconds)
+                        uses.setdefault((rate, watched), []).append(use)
             for turn in range(plan.watch_rounds * 4):
                 count = turn % 2
                 async with viewers(server, session_id, count):
                     await _calls(server, session_id, site, plan, calls, is_watched=bool(count))
-    rows = [_row(rate, count, uses) for rate, count in uses]
+    rows = [_row(rate, watched, uses) for rate, watched in uses]
     call_rows, targets = _compare(calls)
     return rows, call_rows, [*_targets(uses), *targets]
 
@@ -73,8 +76,9 @@ async def _open(server: Serving, session_id: str, url: str) -> None:
     await anyio.sleep(SETTLE_SECONDS)
 
 
-async def _use(server: Serving, session_id: str, count: int, seconds: float) -> Use:
-    async with viewers(server, session_id, count) as pictures:
+async def _use(server: Serving, session_id: str, watched: Viewers, seconds: float) -> Use:
+    count, fps = watched
+    async with viewers(server, session_id, count, fps=fps) as pictures:
         await anyio.sleep(SETTLE_SECONDS)
         processes = family(server.pid, server.data)
         others = [process.pid for process in processes if process.pid != server.pid]
@@ -97,29 +101,31 @@ def _middle(uses: list[Use]) -> Use:
     return sorted(uses, key=lambda use: use.all)[len(uses) // 2]
 
 
-def _extra(uses: Uses, rate: int, count: int) -> float:
+def _extra(uses: Uses, rate: int, watched: Viewers) -> float:
     """Return the cores that viewers take more than the page without one: the median of the differences in each round."""
-    pairs = zip(uses[rate, count], uses[rate, 0], strict=True)
+    pairs = zip(uses[rate, watched], uses[rate, NOBODY], strict=True)
     return median([use.all - alone.all for use, alone in pairs])
 
 
-def _row(rate: int, count: int, uses: Uses) -> Row:
-    use = _middle(uses[rate, count])
+def _row(rate: int, watched: Viewers, uses: Uses) -> Row:
+    use = _middle(uses[rate, watched])
+    count, fps = watched
     return {
         "paints/s": rate,
         "viewers": count,
+        "fps": fps if count else None,
         "server": use.server,
         "browser": use.browsers,
-        "more than without": _extra(uses, rate, count) if count else None,
+        "more than without": _extra(uses, rate, watched) if count else None,
         "pictures/s": use.pictures if count else None,
         "KB": use.kilobytes if count else None,
-        "rounds": len(uses[rate, count]),
+        "rounds": len(uses[rate, watched]),
     }
 
 
 def _targets(uses: Uses) -> Generator[Target]:
     for rate in RATES[1:]:
-        one, ten = _extra(uses, rate, 1), _extra(uses, rate, 10)
+        one, ten = _extra(uses, rate, ONE), _extra(uses, rate, ALL)
         page = f"a page of {rate} paints/s"
         yield Target(f"console: one viewer of {page}", one, CORES, "cores")
         yield Target(f"console: ten viewers of {page} against one", ten / one, TEN, "x")

@@ -14,6 +14,8 @@ from typing import Any, Final
 import anyio
 from playwright.async_api import Browser, Page, async_playwright
 
+from statehold.tools.browser.devtools.world import send_command
+
 from ..browser.bare import shell
 from ..browser.site import served
 from ..plan import Plan
@@ -27,7 +29,7 @@ RATES: Final = (3, 10, 60)
 """Paints of the watched page in a second."""
 SETTLE_SECONDS: Final = 1.0
 PAINTED: Final = "() => window.painted"
-SCREENCAST: Final = {
+SCREENCAST: Final[dict[str, Any]] = {
     "format": "jpeg",
     "quality": 60,
     "maxWidth": 1920,
@@ -133,12 +135,12 @@ async def _bare(plan: Plan, person: Browser) -> AsyncGenerator[tuple[Page, str, 
         devtools = await page.context.new_cdp_session(page)
         send, receive = anyio.create_memory_object_stream[dict[str, Any]](10)
         devtools.on("Page.screencastFrame", send.send_nowait)
-        await devtools.send("Page.startScreencast", SCREENCAST)
+        await send_command(devtools, "Page.startScreencast", SCREENCAST)
 
         async def show() -> None:
             async for frame in receive:
                 acknowledged = {"sessionId": frame["sessionId"]}
-                await devtools.send("Page.screencastFrameAck", acknowledged)
+                await send_command(devtools, "Page.screencastFrameAck", acknowledged)
                 await viewer.evaluate(DRAW, frame["data"])
 
         async def ask() -> dict[str, float]:

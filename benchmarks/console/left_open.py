@@ -15,6 +15,8 @@ import httpx2
 import psutil
 from playwright.async_api import CDPSession, Page
 
+from statehold.tools.browser.devtools.world import send_command
+
 from ..asking import Asking
 from ..browser.site import served
 from ..plan import Plan
@@ -90,15 +92,15 @@ class Gauge:
     @classmethod
     async def attach(cls, page: Page) -> Gauge:
         devtools = await page.context.new_cdp_session(page)
-        await devtools.send("HeapProfiler.enable")
+        await send_command(devtools, "HeapProfiler.enable")
         return cls(devtools)
 
     async def read(self) -> dict[str, float]:
         # Twice: the first collection runs finalizers, which free more.
         for _ in range(2):
-            await self._devtools.send("HeapProfiler.collectGarbage")
-        heap = await self._devtools.send("Runtime.getHeapUsage")
-        counters = await self._devtools.send("Memory.getDOMCounters")
+            await send_command(self._devtools, "HeapProfiler.collectGarbage")
+        heap = await send_command(self._devtools, "Runtime.getHeapUsage")
+        counters = await send_command(self._devtools, "Memory.getDOMCounters")
         return {
             "JS heap, MiB": heap["usedSize"] / MIB,
             "DOM nodes": float(counters["nodes"]),

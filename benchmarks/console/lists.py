@@ -24,7 +24,7 @@ from statehold.sessions.store import JournalLimits, Write
 from statehold.sessions.store.sql import SQLStore
 
 from ..plan import Plan
-from ..report import Row, Target
+from ..report import Cell, Row, Target
 from ..samples import median, quantile, undisturbed
 from .serving import ConsoleClient, operator, serving
 
@@ -114,13 +114,16 @@ async def _read(client: ConsoleClient, where: str, question: Question, times: in
 
 
 def _targets(rows: list[Row]) -> Generator[Target]:
-    for row in rows:
-        name = f"{row['of']}, {row['page']}"
-        p95, size = row["p95"], row["KB"]
-        assert isinstance(p95, float)
-        assert isinstance(size, float)
-        yield Target(f"console: {name}, p95", p95, BOUND_MS, "ms")
-        yield Target(f"console: {name}, size", size, BOUND_KB, "KB")
+    for where in dict.fromkeys(str(row["of"]) for row in rows):
+        pages = [row for row in rows if row["of"] == where]
+        slowest, largest = (max(_number(row[name]) for row in pages) for name in ("p95", "KB"))
+        yield Target(f"console: {where}, the slowest page, p95", slowest, BOUND_MS, "ms")
+        yield Target(f"console: {where}, the largest page", largest, BOUND_KB, "KB")
+
+
+def _number(cell: Cell) -> float:
+    assert isinstance(cell, float)
+    return cell
 
 
 async def _fill(data: Path, count: int, entries: int) -> str:

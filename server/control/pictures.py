@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 
 LONGEST_URL: Final = 2000
 """Characters of an address that go with each picture; the address of a `data:` page may have millions."""
+MOST_FPS: Final = 10.0
+"""The pictures a second of a capture, at most."""
 
 
 class PictureQuery(BaseModel):
     """The pictures that a viewer wants."""
 
-    fps: Annotated[float, Field(gt=0, le=10, description="Most pictures a second")] = 10.0
+    fps: Annotated[float, Field(gt=0, le=MOST_FPS, description="Most pictures a second")] = MOST_FPS
     tab: Annotated[
         int | None, Field(ge=1, description="The number of a tab. Default: the current one")
     ] = None
@@ -54,7 +56,9 @@ class SessionPictures:
         """
         connection = open_browser(self._registry, principal, session_id)
         async with connection.screencast.watch(query.tab) as viewer:
-            yield _Messages(connection, viewer, 1 / query.fps)
+            # Two pauses of the same length would add up to twice the age of a picture.
+            pause = 1 / query.fps if query.fps < MOST_FPS else 0.0
+            yield _Messages(connection, viewer, pause)
 
     @asynccontextmanager
     async def watch_for_node(
