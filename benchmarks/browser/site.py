@@ -13,10 +13,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ..console import painting
 from ..plan import ROOT, python
 from ..processes import stop
-from . import documents, effects
+from . import documents, effects, painting
 
 MODULE: Final = "benchmarks.browser.site"
 """The name of this module, in the command line of the process that serves the site."""

@@ -15,7 +15,7 @@ async def measure(plan: Plan) -> Table:
         table.notes.append("left out: chromium-headless-shell is not installed")
         return table
     pictures = Table("console: the picture of a session from paint to paint, in ms")
-    pictures.rows, more_targets = await latency.measure(plan)
+    pictures.rows, more_targets, pictures.notes = await latency.measure(plan)
     uses = Table("console: cores of the server and of the browser that it drives, by viewers")
     calls = Table("console: calls of an agent over HTTP, and the same while one viewer watches")
     uses.rows, calls.rows, cost_targets = await cost.measure(plan)

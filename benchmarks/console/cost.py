@@ -11,12 +11,12 @@ import anyio
 import psutil
 
 from ..browser.latency import MEDIUM, SMALL
+from ..browser.painting import PATH
 from ..browser.site import served
 from ..plan import Plan
 from ..processes import cpu_seconds, family
 from ..report import Row, Target
 from ..samples import median, quantile, ratio, undisturbed
-from .painting import PATH
 from .serving import Serving, serving
 from .viewers import viewers
 

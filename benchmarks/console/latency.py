@@ -8,23 +8,28 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
+import psutil
 from playwright.async_api import Browser, Page, async_playwright
 
 from statehold.tools.browser.devtools.world import send_command
 
 from ..browser.bare import shell
+from ..browser.painting import PATH, SAMPLE
 from ..browser.site import served
 from ..plan import Plan
+from ..processes import cpu_seconds, family
 from ..report import Row, Target
 from ..samples import median, quantile
-from .painting import PATH, SAMPLE
+from .peer import PICTURE, dashboard, installed
 from .serving import person_browser, serving
 
 BOUND_MS: Final = 150.0
+CONSOLE, BARE, PEER = "console", "bare screencast", "playwright-cli show"
 RATES: Final = (3, 10, 60)
 """Paints of the watched page in a second."""
 SETTLE_SECONDS: Final = 1.0
@@ -46,66 +51,102 @@ DRAW: Final = """async data => {
     canvas.getContext("2d").drawImage(image, 0, 0);
 }"""
 
-Ask = Callable[[], Awaitable[dict[str, float]]]
-"""Returns the time of each number that the watched page painted."""
-Go = Callable[[str], Awaitable[object]]
-"""Opens an address in the watched page."""
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A page and its viewer."""
+
+    viewer: Page
+    selector: str
+    """Finds the picture in the viewer."""
+    go: Callable[[str], Awaitable[object]]
+    """Opens an address in the watched page."""
+    painted: Callable[[], Awaitable[dict[str, float]]]
+    """Returns the time of each number that the page painted."""
+    pids: Callable[[], list[int]] | None = None
+    """Returns the processes that serve the page and its pictures, without those of the viewer."""
 
 
-async def measure(plan: Plan) -> tuple[list[Row], list[Target]]:
-    """Return a row per rate and way, and the targets."""
-    waits: dict[tuple[int, str], list[float]] = {}
+@dataclass(slots=True)
+class Waits:
+    """The milliseconds from paint to paint, and the cores that the side of the server took."""
+
+    milliseconds: list[float] = field(default_factory=list[float])
+    cores: list[float] = field(default_factory=list[float])
+
+
+Open = Callable[[Plan, Browser, str], AbstractAsyncContextManager[Watched]]
+"""Opens an address in a page and watches it with a page of another browser."""
+Found = dict[tuple[int, str], Waits]
+"""By paints a second, and by way."""
+
+
+async def measure(plan: Plan) -> tuple[list[Row], list[Target], list[str]]:
+    """Return a row per rate and way, the targets, and notes."""
+    found: Found = {}
+    ways: dict[str, Open] = {CONSOLE: _console, BARE: _bare}
+    notes: list[str] = []
+    if installed() is None:
+        notes.append("left out: playwright-cli is not installed (npm @playwright/cli)")
+    else:
+        ways[PEER] = _peer
     with served() as site:
         async with person_browser() as person:
             for _ in range(plan.watch_rounds):
-                for way, opened in (("console", _console), ("bare screencast", _bare)):
-                    async with opened(plan, person) as (viewer, selector, go, ask):
+                for way, opened in ways.items():
+                    async with opened(plan, person, f"{site}{PATH}") as watched:
                         for rate in RATES:
-                            await go(f"{site}{PATH}?hz={rate}")
-                            found = await _round(viewer, selector, ask, plan.watch_seconds)
-                            waits.setdefault((rate, way), []).extend(found)
-    rows = [_row(rate, way, waits) for rate, way in sorted(waits)]
-    return rows, [
-        Target(
-            f"console: paint to paint, page of {rate} paints/s, p50",
-            median(waits[rate, "console"]),
-            BOUND_MS,
-            "ms",
-        )
-        for rate in RATES
-    ]
+                            await watched.go(f"{site}{PATH}?hz={rate}")
+                            waits = found.setdefault((rate, way), Waits())
+                            await _round(watched, plan.watch_seconds, waits)
+    rows = [_row(rate, way, found) for rate, way in sorted(found)]
+    return rows, [_target(rate, found) for rate in RATES], notes
 
 
-async def _round(viewer: Page, selector: str, ask: Ask, seconds: float) -> list[float]:
-    """Return the milliseconds from paint to paint of the numbers that the viewer saw."""
+def _target(rate: int, found: Found) -> Target:
+    p50 = median(found[rate, CONSOLE].milliseconds)
+    return Target(f"console: paint to paint, page of {rate} paints/s, p50", p50, BOUND_MS, "ms")
+
+
+async def _round(watched: Watched, seconds: float, waits: Waits) -> None:
+    """Add the milliseconds from paint to paint of the numbers that the viewer saw."""
+    viewer = watched.viewer
     await anyio.sleep(SETTLE_SECONDS)
-    await viewer.evaluate(SAMPLE, selector)
+    await viewer.evaluate(SAMPLE, watched.selector)
+    pids = [] if watched.pids is None else watched.pids()
+    before = {pid: cpu_seconds([pid]) for pid in pids}
     await anyio.sleep(seconds)
+    used = [cpu_seconds([pid]) - before[pid] for pid in pids if psutil.pid_exists(pid)]
     seen: dict[str, float] = await viewer.evaluate(
         "() => { cancelAnimationFrame(window.sampling); return window.seen; }"
     )
-    painted = await ask()
+    painted = await watched.painted()
     # The first number stood there before the sampling began.
     times = sorted((seen_at, number) for number, seen_at in seen.items())[1:]
-    return [seen_at - painted[number] for seen_at, number in times if number in painted]
+    waits.milliseconds += [
+        seen_at - painted[number] for seen_at, number in times if number in painted
+    ]
+    if used:
+        waits.cores.append(sum(used) / seconds)
 
 
-def _row(rate: int, way: str, waits: dict[tuple[int, str], list[float]]) -> Row:
-    values = waits[rate, way]
-    floor = median(waits[rate, "bare screencast"])
+def _row(rate: int, way: str, found: Found) -> Row:
+    waits = found[rate, way]
+    values = waits.milliseconds
     return {
         "paints/s": rate,
         "way": way,
         "p10": quantile(values, 0.1),
         "p50": median(values),
         "p95": quantile(values, 0.95),
-        "x bare p50": median(values) / floor,
+        "x bare p50": median(values) / median(found[rate, BARE].milliseconds),
+        "cores": median(waits.cores) if waits.cores else None,
         "pictures": len(values),
     }
 
 
 @asynccontextmanager
-async def _console(plan: Plan, person: Browser) -> AsyncGenerator[tuple[Page, str, Go, Ask]]:
+async def _console(plan: Plan, person: Browser, _: str) -> AsyncGenerator[Watched]:
     folder = plan.folder / "console-latency"
     shutil.rmtree(folder, ignore_errors=True)
     async with serving(folder) as server:
@@ -121,12 +162,13 @@ async def _console(plan: Plan, person: Browser) -> AsyncGenerator[tuple[Page, st
 
         await go("about:blank")
         page = await server.open_console(person, f"s/{created['session_id']}")
-        yield page, "sh-screen canvas", go, ask
+        pids = lambda: [process.pid for process in family(server.pid, server.data)]  # noqa: E731
+        yield Watched(page, "sh-screen canvas", go, ask, pids)
         await page.context.close()
 
 
 @asynccontextmanager
-async def _bare(plan: Plan, person: Browser) -> AsyncGenerator[tuple[Page, str, Go, Ask]]:
+async def _bare(_: Plan, person: Browser, __: str) -> AsyncGenerator[Watched]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shell(), chromium_sandbox=False)
         page = await (await browser.new_context(viewport={"width": 1280, "height": 720})).new_page()
@@ -148,10 +190,18 @@ async def _bare(plan: Plan, person: Browser) -> AsyncGenerator[tuple[Page, str, 
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(show)
-            yield viewer, "canvas", page.goto, ask
+            yield Watched(viewer, "canvas", page.goto, ask)
             tasks.cancel_scope.cancel()
         await viewer.close()
         await browser.close()
+
+
+@asynccontextmanager
+async def _peer(plan: Plan, person: Browser, url: str) -> AsyncGenerator[Watched]:
+    async with dashboard(plan.folder / "console-peer", person, url) as peer:
+        yield Watched(
+            *(peer.viewer, PICTURE, peer.go, lambda: peer.painted(PAINTED)), lambda: peer.pids
+        )
 
 
 def _numbers(answer: dict[str, Any]) -> dict[str, float]:

@@ -18,12 +18,12 @@ from playwright.async_api import CDPSession, Page
 from statehold.tools.browser.devtools.world import send_command
 
 from ..asking import Asking
+from ..browser.painting import PATH
 from ..browser.site import served
 from ..plan import Plan
 from ..processes import memory
 from ..report import Row, Table, Target
 from ..samples import median
-from .painting import PATH
 from .serving import Serving, person_browser, serving
 
 GROWTH: Final = 1.1

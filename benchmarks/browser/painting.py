@@ -1,4 +1,4 @@
-"""A page that paints a number as bright and dark squares, and a script that reads it from the canvas of a viewer."""
+"""A page that paints a number as bright and dark squares, and a script that reads it from the picture of a viewer."""
 
 from __future__ import annotations
 
@@ -36,8 +36,14 @@ SAMPLE: Final = f"""selector => {{
     const side = {_SIDE};
     const look = () => {{
         window.sampling = requestAnimationFrame(look);
-        const canvas = document.querySelector(selector);
-        if (!canvas) return;
+        const picture = document.querySelector(selector);
+        const width = picture?.naturalWidth ?? picture?.width;
+        if (!width) return;
+        let canvas = picture;
+        if (picture.tagName === "IMG") {{
+            canvas = new OffscreenCanvas(width, side);
+            canvas.getContext("2d", {{willReadFrequently: true}}).drawImage(picture, 0, 0);
+        }}
         const scale = canvas.width / 1280;
         const row = canvas.getContext("2d", {{willReadFrequently: true}})
             .getImageData(0, Math.round(side / 2 * scale), Math.round({_SIDE * BITS} * scale), 1).data;
@@ -49,7 +55,7 @@ SAMPLE: Final = f"""selector => {{
     }};
     look();
 }}"""
-"""Begin to note when each number first stands in the canvas that a selector finds, once per frame of the viewer."""
+"""Begin to note when each number first stands in the canvas or image that a selector finds, once per frame of the viewer."""
 
 
 def pages() -> dict[str, tuple[str, str]]:
