@@ -1,27 +1,19 @@
-"""Viewers without a browser: processes that read the pictures of a session and throw them away.
-
-`python -m benchmarks.console.viewers URL COUNT`, with the cookie on stdin, reads until stdin ends, and prints the numbers of
-the pictures and of their bytes as JSON.
-"""
+"""Viewers without a browser: a process that reads the pictures of a session and throws them away."""
 
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
-import httpx2
 
 from ..plan import ROOT, python
 from .serving import Serving, operator
 
-MODULE = "benchmarks.console.viewers"
-COOKIE = "__Host-statehold"
+MODULE = "benchmarks.console.viewer_process"
 
 
 @dataclass(slots=True)
@@ -57,49 +49,3 @@ async def viewers(
             output = b"".join([part async for part in process.stdout])
             numbers = json.loads(output)
             found.frames, found.bytes = numbers["frames"], numbers["bytes"]
-
-
-async def main(url: str, count: int) -> None:
-    found = Pictures()
-    cookie = await anyio.to_thread.run_sync(sys.stdin.readline)
-    headers = {"cookie": f"{COOKIE}={cookie.strip()}"}
-    first = anyio.Event()
-    async with (
-        httpx2.AsyncClient(timeout=60, trust_env=False) as client,
-        anyio.create_task_group() as tasks,
-    ):
-        for _ in range(count):
-            tasks.start_soon(_watch, client, url, headers, found, first)
-        await first.wait()
-        print("ready", flush=True)
-        await anyio.to_thread.run_sync(sys.stdin.read)
-        tasks.cancel_scope.cancel()
-    print(json.dumps({"frames": found.frames, "bytes": found.bytes}))
-
-
-async def _watch(
-    client: httpx2.AsyncClient,
-    url: str,
-    headers: dict[str, str],
-    found: Pictures,
-    first: anyio.Event,
-) -> None:
-    async with client.stream("GET", url, headers=headers) as response:
-        response.raise_for_status()
-        pending = bytearray()
-        async for part in response.aiter_bytes():
-            pending += part
-            while len(pending) >= 4 and len(pending) >= (end := 4 + _number(pending, 0)):
-                if end > 8 + _number(pending, 4):
-                    found.frames += 1
-                    found.bytes += end
-                    first.set()
-                del pending[:end]
-
-
-def _number(message: bytearray, at: int) -> int:
-    return struct.unpack_from(">I", message, at)[0]
-
-
-if __name__ == "__main__":
-    anyio.run(main, sys.argv[1], int(sys.argv[2]))
