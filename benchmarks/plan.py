@@ -90,8 +90,8 @@ class Plan:
     entries: int = 100_000
     """Entries of the timeline there."""
     page_reads: int = 40
-    watch_rounds: int = 2
-    watch_seconds: float = 5.0
+    watch_rounds: int = 1
+    watch_seconds: float = 4.0
     """Seconds for which the processor time of viewers is counted, in each round."""
     watched_calls: int = 6
     """Calls of each kind in a turn, of which half are watched."""

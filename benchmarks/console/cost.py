@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
-import psutil
 
 from ..browser.latency import MEDIUM, SMALL
 from ..browser.painting import PATH
@@ -82,18 +82,27 @@ async def _use(server: Serving, session_id: str, watched: Viewers, seconds: floa
         await anyio.sleep(SETTLE_SECONDS)
         processes = family(server.pid, server.data)
         others = [process.pid for process in processes if process.pid != server.pid]
-        before, began = (cpu_seconds([server.pid]), cpu_seconds(_alive(others))), time.monotonic()
+        own, rest, began = read_clocks([server.pid]), read_clocks(others), time.monotonic()
         await anyio.sleep(seconds)
         taken = time.monotonic() - began
-        server_cpu = cpu_seconds([server.pid]) - before[0]
-        others_cpu = cpu_seconds(_alive(others)) - before[1]
+        server_cpu, others_cpu = seconds_since(own), seconds_since(rest)
     each = pictures.frames / max(1, count) / (taken + SETTLE_SECONDS)
     size = pictures.bytes / max(1, pictures.frames) / 1000
     return Use(server_cpu / taken, others_cpu / taken, each, size)
 
 
-def _alive(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid)]
+def read_clocks(pids: list[int]) -> dict[int, float]:
+    """Return the processor seconds of those processes that still run."""
+    clocks: dict[int, float] = {}
+    for pid in pids:
+        with suppress(OSError):
+            clocks[pid] = cpu_seconds([pid])
+    return clocks
+
+
+def seconds_since(before: dict[int, float]) -> float:
+    """Return the processor seconds that processes used since their clocks were read, without those that ended."""
+    return sum(now - before[pid] for pid, now in read_clocks([*before]).items())
 
 
 def _middle(uses: list[Use]) -> Use:

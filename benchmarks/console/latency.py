@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-import psutil
 from playwright.async_api import Browser, Page, async_playwright
 
 from statehold.tools.browser.devtools.world import send_command
@@ -22,9 +21,10 @@ from ..browser.bare import shell
 from ..browser.painting import PATH, SAMPLE
 from ..browser.site import served
 from ..plan import Plan
-from ..processes import cpu_seconds, family
+from ..processes import family
 from ..report import Row, Target
 from ..samples import median, quantile
+from .cost import read_clocks, seconds_since
 from .peer import PICTURE, dashboard, installed
 from .serving import person_browser, serving
 
@@ -99,8 +99,10 @@ async def measure(plan: Plan) -> tuple[list[Row], list[Target], list[str]]:
                             await watched.go(f"{site}{PATH}?hz={rate}")
                             waits = found.setdefault((rate, way), Waits())
                             await _round(watched, plan.watch_seconds, waits)
-    rows = [_row(rate, way, found) for rate, way in sorted(found)]
-    return rows, [_target(rate, found) for rate in RATES], notes
+    empty = [key for key, waits in found.items() if not waits.milliseconds]
+    notes += [f"{way} at {rate} paints/s: its viewer saw no number" for rate, way in empty]
+    rows = [_row(*key, found) for key in sorted(found) if key not in empty]
+    return rows, [_target(rate, found) for rate in RATES if (rate, CONSOLE) not in empty], notes
 
 
 def _target(rate: int, found: Found) -> Target:
@@ -114,9 +116,9 @@ async def _round(watched: Watched, seconds: float, waits: Waits) -> None:
     await anyio.sleep(SETTLE_SECONDS)
     await viewer.evaluate(SAMPLE, watched.selector)
     pids = [] if watched.pids is None else watched.pids()
-    before = {pid: cpu_seconds([pid]) for pid in pids}
+    before = read_clocks(pids)
     await anyio.sleep(seconds)
-    used = [cpu_seconds([pid]) - before[pid] for pid in pids if psutil.pid_exists(pid)]
+    used = seconds_since(before)
     seen: dict[str, float] = await viewer.evaluate(
         "() => { cancelAnimationFrame(window.sampling); return window.seen; }"
     )
@@ -126,20 +128,20 @@ async def _round(watched: Watched, seconds: float, waits: Waits) -> None:
     waits.milliseconds += [
         seen_at - painted[number] for seen_at, number in times if number in painted
     ]
-    if used:
-        waits.cores.append(sum(used) / seconds)
+    if pids:
+        waits.cores.append(used / seconds)
 
 
 def _row(rate: int, way: str, found: Found) -> Row:
     waits = found[rate, way]
-    values = waits.milliseconds
+    values, floor = waits.milliseconds, found[rate, BARE].milliseconds
     return {
         "paints/s": rate,
         "way": way,
         "p10": quantile(values, 0.1),
         "p50": median(values),
         "p95": quantile(values, 0.95),
-        "x bare p50": median(values) / median(found[rate, BARE].milliseconds),
+        "x bare p50": median(values) / median(floor) if floor else None,
         "cores": median(waits.cores) if waits.cores else None,
         "pictures": len(values),
     }
