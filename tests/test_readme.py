@@ -266,14 +266,15 @@ def default_of(setting: str) -> str:
     return next(row[1] for row in table if row[0] == f"`{setting}`")
 
 
-@pytest.mark.parametrize("name", ["docs/security.md", "docs/store.md"])
+@pytest.mark.parametrize("name", ["docs/security.md", "docs/store.md", "docs/auth.md"])
 def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> None:
-    [settings] = blocks(name, "toml")
     tokens = tmp_path / "tokens.txt"
     write_tokens(tokens, "3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
-    path = tmp_path / "statehold.toml"
-    path.write_text(settings)
-    load(config=path, environ={"BROWSER_KEY": "k" * 32, "STORE_PASSWORD": "secret"})
+    variables = ("BROWSER_KEY", "STORE_PASSWORD", "INTROSPECTION_SECRET")
+    for settings in blocks(name, "toml"):
+        path = tmp_path / "statehold.toml"
+        path.write_text(settings)
+        load(config=path, environ=dict.fromkeys(variables, "k" * 32))
 
 
 @pytest.mark.parametrize("path", [*PAGES, METHODS], ids=lambda path: str(path.relative_to(ROOT)))
@@ -338,7 +339,7 @@ def test_every_setting_that_the_pages_name_exists() -> None:
     known = set(setting_names())
     for path in PAGES:
         for name in quoted(path.read_text(encoding="utf-8")):
-            if re.fullmatch(r"(timeouts|limits|recovery|server|log)\.[a-z_]+", name):
+            if re.fullmatch(r"(timeouts|limits|recovery|server|auth|log)\.[a-z_]+", name):
                 assert name in known, (path.name, name)
     for name in ("redact", "on_idle", "auto_resume"):
         assert name in known

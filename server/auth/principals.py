@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mcp.server.auth.provider import AccessToken
 
 from ...sessions.records import Principal
+from .scopes import SCOPES
 
 
 def principal_of(token: AccessToken) -> Principal:
     """Return the principal of a token."""
     claims = token.claims or {}
-    return Principal(
-        issuer=str(claims.get("iss") or ""),
-        subject=token.subject or "",
-        client_id=token.client_id or "",
-    )
+    return _principal(str(claims.get("iss") or ""), token.subject or "", token.client_id or "")
 
 
-def token_of(principal: Principal, *, token: str) -> AccessToken:
-    """Return the access token of a principal; principal_of() is the inverse."""
+@lru_cache(maxsize=1024)
+def _principal(issuer: str, subject: str, client_id: str) -> Principal:
+    # A request asks for it several times, and it keeps its key.
+    return Principal(issuer=issuer, subject=subject, client_id=client_id)
+
+
+def token_of(principal: Principal) -> AccessToken:
+    """Return an access token of a principal with all scopes; principal_of() is the inverse."""
     return AccessToken(
-        token=token,
+        token="",
         client_id=principal.client_id,
-        scopes=[],
+        scopes=list(SCOPES),
         subject=principal.subject,
         claims={"iss": principal.issuer},
     )

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
-from mcp.server.auth.provider import TokenVerifier
-from starlette.requests import HTTPConnection
 
 from .refusal_log import RefusalLog
 
@@ -20,14 +17,6 @@ FORGET_SECONDS: Final = 60.0
 """Seconds without a wrong token after which the delay of an address starts anew."""
 ADDRESSES: Final = 4096
 WRONG: Final = "wrong token"
-
-
-class TokenChecker(TokenVerifier, Protocol):
-    """A TokenVerifier that gives the reason of a refusal."""
-
-    def refusal(self, token: str) -> tuple[str, str]:
-        """Return the kind of a token that was refused, and a detail, for the log."""
-        ...
 
 
 class Backoff:
@@ -44,34 +33,25 @@ class Backoff:
         self._failures: dict[str, tuple[int, float]] = {}
         self._refusals = RefusalLog(clock)
 
-    async def fail(self, address: str, kind: str = WRONG, detail: str = "") -> None:
-        """Log a wrong token and wait for the delay of its answer."""
+    async def fail(
+        self, address: str, kind: str = WRONG, detail: str = "", *, is_delayed: bool = True
+    ) -> None:
+        """Log a wrong token, and wait for the delay of its answer. `is_delayed`: the token might have been guessed."""
+        self._refusals.add(kind, address, detail)
+        if not is_delayed:
+            return
         now = self._clock()
         count, last = self._failures.pop(address, (0, now))
         count = 0 if now - last >= FORGET_SECONDS else count
         if len(self._failures) >= ADDRESSES:
             del self._failures[next(iter(self._failures))]
         self._failures[address] = (count + 1, now)
-        self._refusals.add(kind, address, detail)
         await self._sleep(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** min(count, 10)))
 
 
-class SlowedBearerAuth(BearerAuthBackend):
-    """The SDK's bearer authentication, which delays the answer to a wrong token."""
-
-    def __init__(self, checker: TokenChecker, backoff: Backoff | None = None) -> None:
-        super().__init__(checker)
-        self._checker = checker
-        self._backoff = backoff or Backoff()
-
-    async def authenticate(self, conn: HTTPConnection):
-        credentials = await super().authenticate(conn)
-        header = conn.headers.get("authorization")
-        if credentials is None and header is not None:
-            address = conn.client.host if conn.client else ""
-            _, _, token = header.partition(" ")
-            await self._backoff.fail(address, *self._checker.refusal(token))
-        return credentials
+def is_guessable(token: str) -> bool:
+    """Whether a token might have been guessed. The signature of one with three parts cannot be."""
+    return token.count(".") != 2
 
 
-__all__ = ["WRONG", "Backoff", "SlowedBearerAuth", "TokenChecker"]
+__all__ = ["WRONG", "Backoff", "is_guessable"]

@@ -424,7 +424,7 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _user_of(principal: Principal) -> AuthenticatedUser:
-    return AuthenticatedUser(token_of(principal, token=""))
+    return AuthenticatedUser(token_of(principal))
 
 
 def _client_scope(scope: Scope, user: AuthenticatedUser | None) -> Scope:

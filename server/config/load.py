@@ -220,6 +220,10 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
         if "keys" in cluster:
             where = Location(layer.name, ("cluster", "keys"))
             cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
+    if isinstance(auth := values.get("auth"), dict) and "issuers" in auth:
+        where = Location(layer.name, ("auth", "issuers"))
+        issuers = expand(cast(JSON, auth)["issuers"], where, layer.base, environ)
+        values["auth"] = {**cast(JSON, auth), "issuers": issuers}
     return values
 
 

@@ -95,7 +95,7 @@ def _problem(
     problem = problem[:1].lower() + problem[1:]
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         problem = "should be a table of settings"
-    if key[0] in ("services", "store") or key[:2] == ("cluster", "keys"):
+    if key[0] in ("services", "store", "auth") or key[:2] == ("cluster", "keys"):
         return f"{problem}; correct it"
     return f"{problem}, found {_abbreviate(detail['input'])}; {_remedy(key)}"
 

@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
+from .auth import AuthSettings
 from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings
@@ -152,6 +153,7 @@ class Config(Section):
     recovery: RecoverySettings = Field(default_factory=RecoverySettings)
     keeper: KeeperSettings = Field(default_factory=KeeperSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
+    auth: AuthSettings = Field(default_factory=AuthSettings)
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     services: dict[str, ServiceConfig] = Field(
@@ -189,7 +191,7 @@ class Config(Section):
             recovery_backoff=tuple(waits[min(n, len(waits) - 1)] for n in range(attempts)),
             live_sessions=self.limits.live_sessions,
             live_per_principal=self.limits.live_per_principal,
-            shared=self.server.tokens is not None,
+            shared=self.needs_token,
             sessions_per_principal=self.limits.sessions_per_principal,
             stored_bytes_per_principal=self.limits.stored_bytes_per_principal,
             free_disk_bytes=self.limits.free_disk_bytes,
@@ -211,9 +213,16 @@ class Config(Section):
         )
 
     @property
+    def needs_token(self) -> bool:
+        """Whether each HTTP request of a caller needs a token."""
+        return self.server.tokens is not None or self.auth.enabled
+
+    @property
     def secrets(self) -> tuple[str, ...]:
-        """The secret texts of the services, which the journal and the log do not hold."""
-        return secrets_of(self.services.values(), self.inherit_env)
+        """The secret texts of the services and of issuers, which the journal and the log do not hold."""
+        clients = [issuer.client_secret for issuer in self.auth.issuers]
+        of_issuers = (secret.get_secret_value() for secret in clients if secret is not None)
+        return (*secrets_of(self.services.values(), self.inherit_env), *of_issuers)
 
     @property
     def node_capacity(self) -> int:
@@ -294,14 +303,14 @@ class Config(Section):
     def _check_exposure(self) -> Config:
         if self.server.loopback:
             return self
-        if self.server.tokens is not None:
+        if self.needs_token:
             return self._check_encryption()
         problem = f"listening on {self.server.host} without authentication is refused"
         if self.timeouts.lifetime == 0:
             problem += ", all the more with timeouts.lifetime = 0 (sessions without an end)"
         raise wrong(
             ("server", "host"),
-            f"{problem}; give server.tokens (--token-file FILE), or listen on 127.0.0.1",
+            f"{problem}; give server.tokens (--token-file FILE) or auth.issuers, or listen on 127.0.0.1",
         )
 
     def _check_encryption(self) -> Config:
@@ -312,6 +321,28 @@ class Config(Section):
             f"listening on {self.server.host} without TLS is refused, since tokens could be read on the way; give "
             "server.tls a certificate and a key, or name the proxy that speaks TLS in server.trusted_proxies",
         )
+
+    @model_validator(mode="after")
+    def _check_auth(self) -> Config:
+        auth = self.auth
+        if not auth.enabled:
+            if auth.audience:
+                raise wrong(
+                    ("auth", "issuers"), "no issuer is given, so no token is checked; add one"
+                )
+            return self
+        if not auth.audience:
+            raise wrong(
+                ("auth", "audience"),
+                "without an audience, tokens for other servers would be accepted; give the URL of this one, such as "
+                "https://mcp.example.org/mcp",
+            )
+        if self.server.public_url is None:
+            raise wrong(
+                ("server", "public_url"),
+                "callers could not find the issuer; give the URL of this server, such as https://mcp.example.org",
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_modes(self) -> Config:

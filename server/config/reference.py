@@ -13,6 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
+from .auth import IssuerSettings
 from .http import TlsSettings
 from .messages import FLAGS
 from .model import Config
@@ -42,6 +43,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
         yield name, list(_settings(model, f"{name}."))
         if name == "server":
             yield "server.tls", list(_settings(TlsSettings, "server.tls."))
+    yield "[auth.issuers]", list(_settings(IssuerSettings, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.recipe", list(_settings(Recipe, ""))

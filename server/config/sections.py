@@ -5,10 +5,9 @@ Times are seconds.
 
 from __future__ import annotations
 
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
@@ -16,7 +15,18 @@ from pydantic_core import PydanticCustomError
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
 from .http import TlsSettings
-from .types import Bytes, Count, Name, Names, Seconds, Section, SomeSeconds, not_bool
+from .types import (
+    Bytes,
+    Count,
+    Name,
+    Names,
+    Seconds,
+    Section,
+    SomeSeconds,
+    is_loopback,
+    is_protected_url,
+    not_bool,
+)
 
 DEFAULT_PORT: Final = 8931
 
@@ -220,27 +230,9 @@ class RecoverySettings(Section):
     )
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
 def _public_url(url: str) -> str:
     """Return an address without a slash at its end. Raises for one that people cannot open safely."""
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname or "", parts.port
-    except ValueError:
-        host, parts = "", urlsplit("")
-    is_safe = parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host))
-    has_more = any(character in url for character in "?#@\\") or not url.isprintable() or " " in url
-    if not host or not is_safe or has_more:
+    if not is_protected_url(url):
         raise PydanticCustomError(
             "public_url",
             "Input should be an https address (on loopback also http) without user, query and fragment",
@@ -344,7 +336,7 @@ class ServerSettings(Section):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
 
 class LogSettings(Section):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -49,6 +51,29 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def is_protected_url(url: str) -> bool:
+    """Whether a URL is one of HTTPS, or of HTTP on loopback, without a user, a query and a fragment."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    if not host or any(character in url for character in "?#@\\ ") or not url.isprintable():
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+
+
 def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
     """Return an error that a validator raises about the setting `key`."""
     context: dict[str, Any] = {"message": message, "key": key}
@@ -64,6 +89,8 @@ __all__ = [
     "Seconds",
     "Section",
     "SomeSeconds",
+    "is_loopback",
+    "is_protected_url",
     "not_bool",
     "split",
     "wrong",

@@ -20,7 +20,7 @@ from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..audit.console import ConsoleAudit
 from ..audit.people import PersonAudit, user_name
 from ..audit.requests import OpenRequest
-from ..auth.tokens import StaticTokens
+from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff
 from ..control.handler import ControlHandler
 from ..gateway.gateway import Gateway
@@ -59,19 +59,20 @@ logger = logging.getLogger("statehold.server")
 class Console:
     """The console over one gateway. It lives as long as the process.
 
-    `tokens` are those with which a person can log in; without any, only codes are accepted. `clock` returns seconds since
-    1970.
+    `verifier` checks the tokens with which a person can log in; without it, only codes are accepted. `clock` returns
+    seconds since 1970.
     """
 
     def __init__(
         self,
         gateway: Gateway,
-        tokens: StaticTokens | None = None,
+        verifier: Verifier | None = None,
         *,
         clock: Callable[[], float] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         machine_user = ConsoleUser(f"{user_name()} at the console")
+        tokens = None if verifier is None else verifier.static
         is_valid = None if tokens is None else tokens.is_valid_digest
         self.logins = Logins(
             gateway.store, gateway.registry, machine_user, clock=clock, is_valid=is_valid
@@ -88,7 +89,8 @@ class Console:
         self._audit = audit = ConsoleAudit(people)
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
-                *(self.logins, tokens, backoff or Backoff(), links, audit), list(config.browsers())
+                *(self.logins, verifier, backoff or Backoff(), links, audit),
+                list(config.browsers()),
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),

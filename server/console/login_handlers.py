@@ -1,4 +1,7 @@
-"""Login and logout: a code or a token is exchanged for a cookie."""
+"""Login and logout: a code or a token is exchanged for a cookie.
+
+The login of an access token ends with it, and may change sessions only with the scope CONTROL.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.views import timestamp
 from ..audit.console import ConsoleAudit
+from ..auth.errors import TokenInvalid, VerifierUnavailable
+from ..auth.principals import principal_of
+from ..auth.scopes import CONTROL, READ
 from ..auth.token_file import digest_of
-from ..auth.tokens import StaticTokens
-from ..auth.wrong_tokens import WRONG, Backoff
+from ..auth.verifier import Verifier
+from ..auth.wrong_tokens import Backoff, is_guessable
 from .calls import ApiCall, Handler
-from .errors import ApiError, json_response
-from .logins import ConsoleUser, Login, Logins
+from .errors import ApiError, json_response, not_allowed
+from .logins import ConsoleUser, Login, Logins, Rights
 from .requests import LoginBody, LogoutBody
 from .session_links import LinkJournal
 
@@ -34,14 +40,14 @@ class LoginHandlers:
     def __init__(
         self,
         logins: Logins,
-        tokens: StaticTokens | None,
+        verifier: Verifier | None,
         backoff: Backoff,
         links: LinkJournal,
         audit: ConsoleAudit,
         browsers: Sequence[str] = (),
     ) -> None:
         self._logins = logins
-        self._tokens = tokens
+        self._verifier = verifier
         self._backoff = backoff
         self._links = links
         self._audit = audit
@@ -55,10 +61,16 @@ class LoginHandlers:
         assert isinstance(body, LoginBody)
         if (body.code is None) == (body.token is None):
             raise InvalidArgument("body: give either code or token.")
-        opened = await self._open(body)
+        opened, refusal = None, ("wrong code", "")
+        try:
+            opened = await self._open(body)
+        except TokenInvalid as error:
+            refusal = error.kind, error.detail
         if opened is None:
             self._audit.note_login("login", "login_failed", None, None, _address_of(call))
-            await self._backoff.fail(_address_of(call), *self._refusal(body))
+            kind, detail = refusal[0], f"{refusal[1]} at the console".lstrip()
+            is_delayed = body.token is None or is_guessable(body.token)
+            await self._backoff.fail(_address_of(call), kind, detail, is_delayed=is_delayed)
             raise ApiError(
                 "login_failed",
                 "The code or token is wrong, or the code was used or is too old.",
@@ -88,20 +100,31 @@ class LoginHandlers:
         return response
 
     async def _open(self, body: LoginBody) -> tuple[str, Login] | None:
+        """Return the cookie and the login of a code or a token, None for a wrong code.
+
+        Raises:
+            TokenInvalid: the token is wrong.
+            ApiError: the token has no scope, or cannot be checked now.
+        """
         if body.code is not None:
             return await self._logins.exchange(body.code)
-        token = body.token or ""
-        principal = None if self._tokens is None else self._tokens.principal(token)
-        if principal is None:
-            return None
-        user = ConsoleUser(f"{principal.subject} at the console", principal)
-        return await self._logins.open(user, digest_of(token).hex())
-
-    def _refusal(self, body: LoginBody) -> tuple[str, str]:
-        if body.token is None or self._tokens is None:
-            return "wrong code" if body.token is None else WRONG, "at the console"
-        kind, detail = self._tokens.refusal(body.token)
-        return kind, f"{detail} at the console".lstrip()
+        text = body.token or ""
+        if self._verifier is None:
+            raise TokenInvalid("")
+        try:
+            token = (await self._verifier.verify(text)).access_token
+        except VerifierUnavailable:
+            raise ApiError(
+                "service_unavailable", "The token cannot be checked now.", "Try again later."
+            ) from None
+        if READ not in token.scopes:
+            raise not_allowed(f"The token does not have the scope {READ}.")
+        principal = principal_of(token)
+        rights: Rights = "control" if CONTROL in token.scopes else "view"
+        user = ConsoleUser(f"{principal.subject} at the console", principal, rights)
+        if token.expires_at is not None:
+            return await self._logins.open(user, ends_by=token.expires_at)
+        return await self._logins.open(user, digest_of(text).hex())
 
     async def _logout(self, call: ApiCall) -> Response:
         body, login = call.body, call.require_login()

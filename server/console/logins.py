@@ -155,10 +155,17 @@ class Logins:
         )
         return None if login is None else (cookie, self._keep(login, cookie))
 
-    async def open(self, user: ConsoleUser, token: str | None = None) -> tuple[str, Login]:
-        """Open a login, and return its cookie with it. `token`: the digest of the bearer token that it depends on."""
+    async def open(
+        self, user: ConsoleUser, token: str | None = None, *, ends_by: float | None = None
+    ) -> tuple[str, Login]:
+        """Open a login, and return its cookie with it.
+
+        `token` is the digest of the static token that it depends on, and `ends_by` the end of an access token.
+        """
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
         record = self._login_record(cookie, user).model_copy(update={"created_by": token})
+        if ends_by is not None and ends_by < record.expires_at:
+            record = record.model_copy(update={"expires_at": ends_by})
         await self._store.add_credential(record, most=MOST)
         return cookie, self._keep(record, cookie)
 

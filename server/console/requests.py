@@ -21,7 +21,8 @@ class LoginBody(ApiModel):
         str | None, Field(max_length=200, description="The code of `statehold console` or a link")
     ] = None
     token: Annotated[
-        str | None, Field(max_length=8192, description="A bearer token of `server.tokens`")
+        str | None,
+        Field(max_length=8192, description="A token of `server.tokens` or `auth.issuers`"),
     ] = None
 
 

@@ -7,44 +7,30 @@ import os
 from collections.abc import AsyncGenerator, Sequence
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
-from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
-from mcp.server.auth.provider import AccessToken
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from starlette.applications import Starlette
-from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from ..auth.principals import token_of
-from ..auth.tokens import StaticTokens
-from ..auth.wrong_tokens import SlowedBearerAuth
+from ...tools.own.names import own_names
+from ..auth.challenges import Challenges, PublicUrls
+from ..auth.resource_metadata import ResourceMetadata
+from ..auth.scopes import OperationScopes
+from ..auth.verifier import Verifier
 from ..gateway.gateway import Gateway
 from ..gateway.health import health_of, readiness_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
+from .authentication import Authentication
 from .fast_path import FastPath
 from .foreign_sessions import ForeignSessions, session_prefix
 from .host_check import HostCheck
 from .open_streams import OpenStreams
 from .request import WholeBody
 from .sse import Sse
-
-
-class TokenFile:
-    """A file of static bearer tokens, as a TokenChecker."""
-
-    def __init__(self, tokens: StaticTokens) -> None:
-        self._tokens = tokens
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        principal = self._tokens.principal(token)
-        return None if principal is None else token_of(principal, token=token)
-
-    def refusal(self, token: str) -> tuple[str, str]:
-        return self._tokens.refusal(token)
 
 
 class HttpApplication:
@@ -59,10 +45,10 @@ class HttpApplication:
         self,
         gateway: Gateway,
         server: StateholdServer,
-        tokens: StaticTokens | None = None,
+        verifier: Verifier | None = None,
         more_routes: Sequence[BaseRoute] = (),
     ) -> None:
-        """`more_routes` check their callers themselves, and need no token."""
+        """Without a verifier, callers need no token. `more_routes` check their callers themselves."""
         self._gateway = gateway
         self._server = server
         self._session_prefix = session_prefix(gateway.node.id)
@@ -70,19 +56,27 @@ class HttpApplication:
             server, gateway.config.http, prefix=f"{self._session_prefix}."
         )
         self.is_running = False
-        self.needs_user = needs_user = tokens is not None
-        routes = Starlette(routes=[*self._routes(), *more_routes], lifespan=self._lifespan)
+        self.needs_user = needs_user = verifier is not None
+        settings, auth = gateway.config.server, gateway.config.auth
+        urls = PublicUrls(settings.public_url or "" if auth.enabled else "")
+        public = [*self._status_routes(), *more_routes]
+        if auth.enabled:
+            issuers = [issuer.issuer for issuer in auth.issuers]
+            public += ResourceMetadata(urls, issuers).routes()
+        routes = Starlette(routes=[*self._mcp_routes(), *public], lifespan=self._lifespan)
+        self.routes = routes.routes
+        """All routes, for a test of each."""
         self.streams = OpenStreams()
         # The calls of the fast path are no streams.
         app = self.streams.wrap(routes)
         app = self.fast_path = FastPath(app, server, self._manager, needs_user=needs_user)
         app = ForeignSessions(app, gateway, self.streams, needs_user=needs_user)
-        if tokens is not None:
+        if needs_user:
             app = AuthContextMiddleware(app)
         self.behind_tokens: ASGIApp = app
-        if tokens is not None:
-            app = AuthenticationMiddleware(app, backend=SlowedBearerAuth(TokenFile(tokens)))
-        settings = gateway.config.server
+        if verifier is not None:
+            scopes = OperationScopes(own_names(gateway.config.toolsets))
+            app = Authentication(app, verifier, Challenges(urls), scopes, public)
         self.asgi = HostCheck(
             app,
             hosts=[settings.host, *settings.allowed_hosts],
@@ -99,22 +93,23 @@ class HttpApplication:
                 self.is_running = False
                 self._server.stop_listening()
 
-    def _routes(self) -> list[BaseRoute]:
+    def _mcp_routes(self) -> list[BaseRoute]:
         # The path names this node, as the ids of its transport sessions do.
         sse = SseServerTransport(f"/messages/{self._session_prefix}/")
-        mcp = self._require_token(WholeBody(StreamableHTTPASGIApp(self._manager)))
+        mcp = WholeBody(StreamableHTTPASGIApp(self._manager))
         return [
             Route("/mcp", endpoint=mcp),
             Route("/s/{session}/mcp", endpoint=mcp),
-            Route("/sse", endpoint=self._require_token(Sse(self._server, sse)), methods=["GET"]),
-            Mount("/messages/", app=self._require_token(WholeBody(sse.handle_post_message))),
+            Route("/sse", endpoint=Sse(self._server, sse), methods=["GET"]),
+            Mount("/messages/", app=WholeBody(sse.handle_post_message)),
+        ]
+
+    def _status_routes(self) -> list[BaseRoute]:
+        return [
             Route("/livez", endpoint=self._livez, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
             Route("/health", endpoint=self._health, methods=["GET"]),
         ]
-
-    def _require_token(self, app: ASGIApp) -> ASGIApp:
-        return RequireAuthMiddleware(app, []) if self.needs_user else app
 
     async def _livez(self, request: Request) -> Response:
         # Read by port_holder.py in another process that finds the port in use.

@@ -14,6 +14,7 @@ from typing import Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ..auth.challenges import METADATA
 from ..auth.refusal_log import RefusalLog
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -29,7 +30,7 @@ class HostCheck:
     """Answers 400 to several Hosts, 421 to a wrong Host and 403 to a foreign Origin; passes everything else to `app`.
     The origin of the server itself is never foreign: a browser gives it to pages that this server sent.
 
-    A WebSocket is checked in the same way, and closed instead of answered.
+    A WebSocket is checked in the same way, and closed instead of answered. Pages of every origin may read the metadata.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str]) -> None:
@@ -64,6 +65,8 @@ class HostCheck:
             self._log("wrong Host", host, scope)
             return PlainTextResponse("Invalid Host header", 421)
         if origin is None or _is_same_origin(origin, scope, host):
+            return None
+        if scope.get("path", "").startswith(METADATA):
             return None
         if not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
             self._log("foreign Origin", origin, scope)

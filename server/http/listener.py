@@ -100,7 +100,7 @@ def _check_exposure(listener: socket.socket, config: Config) -> None:
     if config.server.loopback and not ip_address(host).is_loopback:
         raise ConfigError(
             f'systemd listens on {host}, and server.host is {config.server.host}; give server.host = "{host}" with '
-            "server.tokens and server.tls, or a ListenStream on 127.0.0.1"
+            "server.tokens or auth.issuers, and server.tls, or a ListenStream on 127.0.0.1"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _METHOD: Final = b"mcp-method"
@@ -72,6 +73,10 @@ class _Streams:
 
 
 def _token_of(scope: Scope) -> str | None:
+    user: object = scope.get("user")
+    if isinstance(user, AuthenticatedUser) and user.access_token.expires_at is not None:
+        # The client refreshes an access token, and keeps its streams.
+        return None
     for name, value in scope["headers"]:
         if name == b"authorization":
             return value.decode("latin-1").partition(" ")[2].strip()

@@ -13,6 +13,7 @@ from importlib.metadata import version
 import anyio
 import uvicorn
 
+from ..auth.verifier import verifier_of
 from ..cluster.owner import Owner
 from ..config.model import Config
 from ..console.app import Console
@@ -112,8 +113,8 @@ async def _serve_on(
     is_held: bool = False,
 ) -> None:
     """Serve on a listening socket. `is_held`: systemd holds it open too, and starts the next process on it."""
-    url, tokens = url_of(listener, config.server.scheme), files.tokens
-    has_local_callers = config.server.loopback and config.server.tokens is None
+    url = url_of(listener, config.server.scheme)
+    has_local_callers = config.server.loopback and not config.needs_token
     address, port = f"{url}, pid {os.getpid()}", listener.getsockname()[1]
     gateway = await create_gateway(
         config,
@@ -123,8 +124,9 @@ async def _serve_on(
         keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
-    console = Console(gateway, tokens)
-    application = HttpApplication(gateway, mcp_server, tokens, console.routes())
+    verifier = verifier_of(files.tokens, config.auth)
+    console = Console(gateway, verifier)
+    application = HttpApplication(gateway, mcp_server, verifier, console.routes())
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
     port = ConsolePort(console, gateway, listener)
     verbs = {CONSOLE: ConsoleVerb(console.logins, port.url)}

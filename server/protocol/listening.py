@@ -50,7 +50,7 @@ class SubscriptionHandlers:
         self._subscriptions = subscriptions
         self._forwarded = forwarded
         self._listen_handler = listen
-        self._share = Share(STREAMS, shared=resources.gateway.config.server.tokens is not None)
+        self._share = Share(STREAMS, shared=resources.gateway.config.needs_token)
         self._streams = Counter[str]()
         """The number of open streams by principal."""
 

@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from support import traced_server
 from support.gateway_process import opened_session, service, toml
+from support.hostile_issuer import AUDIENCE, hostile_issuer
 from support.waiting import until
 
 FILES = 45
 FRAMES = 14
+AUTH_FILES = 5
+"""The further files of a call with an access token that was verified before: two for the token, two for its scope, and the
+one that names the caller of static tokens, too."""
+AUTH_FRAMES = 1
 
 
 @dataclass
@@ -49,9 +56,9 @@ class TracedServer:
 
 
 @contextmanager
-def running(folder: Path) -> Generator[TracedServer]:
+def running(folder: Path, **settings: Any) -> Generator[TracedServer]:
     config, data = folder / "statehold.toml", folder / "data"
-    config.write_text(toml({"services": {"quick": service("quick")}}))
+    config.write_text(toml({"services": {"quick": service("quick")}, **settings}))
     command = [sys.executable, traced_server.__file__, "serve", "--config", str(config)]
     process = subprocess.Popen(
         [*command, "--data", str(data), "--port", "0"],
@@ -76,20 +83,48 @@ def running(folder: Path) -> Generator[TracedServer]:
 @pytest.mark.thorough
 async def test_an_idle_call_passes_few_files_and_frames(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        async with Client(server.url, mode="auto", cache=None) as client:
-            session = await opened_session(client)
-            for calls in (1, 2, 3):
-                if calls == 3:
-                    server.command()
-                await client.call_tool("get", {"session_id": session})
-                await until(lambda calls=calls: server.journalled_calls() >= calls)
-            recording = server.command()
+        recording = await recorded_call(server)
+    check(recording, FILES, FRAMES)
+    assert not any(file.startswith("server/auth/v") for file in recording["functions"])
+
+
+@pytest.mark.thorough
+async def test_a_call_with_a_verified_token_passes_few_more(tmp_path: Path) -> None:
+    with hostile_issuer() as issuer:
+        settings = {
+            "auth": {"issuers": [{"issuer": issuer.url}], "audience": [AUDIENCE]},
+            "server": {"public_url": "https://mcp.example.org"},
+        }
+        headers = {"authorization": f"Bearer {issuer.token(scope='statehold:use')}"}
+        with running(tmp_path, **settings) as server:
+            recording = await recorded_call(server, headers)
+    check(recording, FILES + AUTH_FILES, FRAMES + AUTH_FRAMES)
+
+
+async def recorded_call(server: TracedServer, headers: dict[str, str] | None = None) -> Any:
+    """Return the recording of the third of three calls."""
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
+        Client(
+            streamable_http_client(server.url, http_client=http), mode="auto", cache=None
+        ) as client,
+    ):
+        session = await opened_session(client)
+        for calls in (1, 2, 3):
+            if calls == 3:
+                server.command()
+            await client.call_tool("get", {"session_id": session})
+            await until(lambda calls=calls: server.journalled_calls() >= calls)
+        return server.command()
+
+
+def check(recording: Any, most_files: int, most_frames: int) -> None:
     functions, stack = recording["functions"], recording["stack"]
-    if len(functions) > FILES or len(stack) > FRAMES:
+    if len(functions) > most_files or len(stack) > most_frames:
         lines = [f"{file}: {', '.join(names)}" for file, names in sorted(functions.items())]
         pytest.fail(
-            f"{len(functions)} files (at most {FILES}):\n"
+            f"{len(functions)} files (at most {most_files}):\n"
             + "\n".join(lines)
-            + f"\n{len(stack)} frames (at most {FRAMES}):\n"
+            + f"\n{len(stack)} frames (at most {most_frames}):\n"
             + "\n".join(stack)
         )

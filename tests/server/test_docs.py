@@ -75,12 +75,13 @@ def test_every_setting_has_a_type_and_a_text() -> None:
     documented: list[str] = []
     for table, settings in reference.reference():
         for setting in settings:
-            below = f"{table.strip('[]')}." if table.strip("[]").startswith("services") else ""
+            name = table.strip("[]")
+            below = f"{name}." if name.startswith(("services", "auth.issuers")) else ""
             documented.append(f"{below}{setting.key}")
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "log", "services", "summary"}
+    sections |= {"http", "auth", "log", "services", "summary"}
     known = {name for name in setting_names() if ".restore." not in name} - sections
     assert sorted(documented) == sorted(known)
 

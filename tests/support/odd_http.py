@@ -69,6 +69,8 @@ class OddServer:
     """The status of a POST to /sse. None: there is no HTTP+SSE."""
     requests: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     """HTTP method, path, and method of the message of each request."""
+    headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    """The headers of each POST, with their names in lower case."""
     streams: dict[str, queue.Queue[bytes]] = field(default_factory=dict[str, "queue.Queue[bytes]"])
 
     @property
@@ -126,6 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         message: JSON = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.odd.requests.append(("POST", self.path, message.get("method", "")))
+        self.odd.headers.append({name.lower(): value for name, value in self.headers.items()})
         self._respond(self._post(message))
 
     def do_GET(self) -> None:

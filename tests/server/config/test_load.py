@@ -189,7 +189,9 @@ def test_loopback_needs_no_tokens(host: str) -> None:
 def test_address_that_others_can_reach_needs_tokens(host: str, tmp_path: Path) -> None:
     message = refused(flags={"server": {"host": host}})
     assert message.startswith("--host: ")
-    assert "give server.tokens (--token-file FILE), or listen on 127.0.0.1" in message
+    assert (
+        "give server.tokens (--token-file FILE) or auth.issuers, or listen on 127.0.0.1" in message
+    )
     tokens = tmp_path / "tokens"
     tokens.touch()
     server: JSON = {"host": host, "tokens": str(tokens)}

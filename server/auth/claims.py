@@ -1,0 +1,130 @@
+"""The claims of an access token, checked and turned into the caller that they name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from mcp.server.auth.provider import AccessToken
+
+from ...sessions.json_codec import JSON
+from ..config.auth import DEFAULT_ROLE, AuthSettings, Role
+from .errors import TokenInvalid
+from .scopes import scopes_in
+
+LEEWAY_SECONDS: Final = 30.0
+"""Seconds by which the clock of an issuer may differ from ours."""
+SUBJECT_CHARACTERS: Final = 255
+MOST_GROUPS: Final = 1000
+_ID_TOKEN_CLAIMS: Final = ("nonce", "at_hash", "c_hash")
+_ROLES: Final[tuple[Role, ...]] = ("user", "operator", "admin")
+
+
+class ClaimChecks:
+    """The checks of claims that one server makes."""
+
+    def __init__(self, settings: AuthSettings) -> None:
+        self._settings = settings
+        self._audience = {normal_resource(audience) for audience in settings.audience}
+
+    def caller(self, claims: JSON, issuer: str, now: float) -> AccessToken:
+        """Return the caller whom the claims of a token of `issuer` name. It holds no part of the token.
+
+        Raises:
+            TokenInvalid: the token is not for this server, not for now, or no access token.
+        """
+        expires_at = _check_times(claims, now)
+        resource = self._check_audience(claims.get("aud"))
+        if "cnf" in claims:
+            raise TokenInvalid("it is bound to a key of its client, which cannot be checked")
+        kind: object = claims.get("typ", "Bearer")
+        if not isinstance(kind, str) or kind.lower() != "bearer":
+            raise TokenInvalid("its claim typ is not Bearer")
+        if any(name in claims for name in _ID_TOKEN_CLAIMS):
+            raise TokenInvalid("it is an ID token")
+        _text_claim(claims, "sub")
+        groups = self._groups(claims)
+        return AccessToken(
+            token="",
+            client_id=_client_id(claims),
+            scopes=scopes_in(claims["scope"] if "scope" in claims else claims.get("scp")),
+            expires_at=expires_at,
+            resource=resource,
+            subject=_text_claim(claims, self._settings.subject_claim),
+            claims={"iss": issuer, "groups": groups, "role": self._role(groups)},
+        )
+
+    def _check_audience(self, value: object) -> str:
+        """Return the audience of a token that is ours."""
+        audiences = cast("list[object]", value) if isinstance(value, list) else [value]
+        for audience in audiences:
+            if isinstance(audience, str) and normal_resource(audience) in self._audience:
+                return audience
+        raise TokenInvalid("its audience is not in auth.audience")
+
+    def _groups(self, claims: JSON) -> list[str]:
+        value: object = claims.get(self._settings.groups_claim)
+        groups = cast("list[object]", value) if isinstance(value, list) else [value]
+        return [group for group in groups[:MOST_GROUPS] if isinstance(group, str)]
+
+    def _role(self, groups: Iterable[str]) -> Role:
+        """Return the highest role of the groups."""
+        roles = self._settings.roles
+        found: list[Role] = [roles[group] for group in groups if group in roles]
+        return max([*found, DEFAULT_ROLE], key=_ROLES.index)
+
+
+def normal_resource(uri: str) -> str:
+    """Return a URL with scheme and host in lower case, and without a slash that is its whole path."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return uri
+    start = len(parts.scheme) + 3 + len(parts.netloc)
+    rest = uri[start:]
+    return uri[:start].lower() + ("" if rest == "/" else rest)
+
+
+def _check_times(claims: JSON, now: float) -> int:
+    """Return the time at which a token expires."""
+    expires_at = _time(claims, "exp")
+    if expires_at is None:
+        raise TokenInvalid("it has no exp")
+    if now >= expires_at + LEEWAY_SECONDS:
+        raise TokenInvalid("it has expired")
+    for name in ("nbf", "iat"):
+        if (_time(claims, name) or 0.0) > now + LEEWAY_SECONDS:
+            raise TokenInvalid(f"its {name} is in the future")
+    return int(expires_at)
+
+
+def _time(claims: JSON, name: str) -> float | None:
+    value: Any = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e12:
+        raise TokenInvalid(f"its {name} is no time")
+    if not math.isfinite(value):
+        raise TokenInvalid(f"its {name} is no time")
+    return float(value)
+
+
+def _text_claim(claims: JSON, name: str) -> str:
+    value: object = claims.get(name)
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise TokenInvalid(f"it has no {name}")
+    if len(value) > SUBJECT_CHARACTERS:
+        raise TokenInvalid(f"its {name} is too long")
+    return value
+
+
+def _client_id(claims: JSON) -> str:
+    names = ("client_id", "azp", "appid", "cid")
+    return next((value for name in names if isinstance(value := claims.get(name), str)), "")[:255]
+
+
+__all__ = ["ClaimChecks", "normal_resource"]

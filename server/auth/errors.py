@@ -1,0 +1,54 @@
+"""The reasons for which a request is refused before it reaches a session."""
+
+from __future__ import annotations
+
+from .scopes import Scope
+from .wrong_tokens import WRONG
+
+
+class AuthError(Exception):
+    """Raised when a request is refused. The text is for the log, and has no part of a token."""
+
+
+class TokenMissing(AuthError):
+    """Raised when a request has no bearer token."""
+
+
+class TokenMalformed(AuthError):
+    """Raised when a request has several tokens, one in its URL, or one that cannot be a token."""
+
+
+class TokenInvalid(AuthError):
+    """Raised when a token is not accepted, with the reason."""
+
+    def __init__(self, reason: str, kind: str = WRONG) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        """The kind of the refusal, for the log."""
+
+    @property
+    def detail(self) -> str:
+        text = str(self)
+        return f"({text})" if text and self.kind == WRONG else text
+
+
+class ScopeMissing(AuthError):
+    """Raised when a token does not allow an operation."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__(f"the operation needs {scope}")
+        self.scope: Scope = scope
+
+
+class VerifierUnavailable(AuthError):
+    """Raised when a token cannot be checked now, because its issuer does not answer."""
+
+
+__all__ = [
+    "AuthError",
+    "ScopeMissing",
+    "TokenInvalid",
+    "TokenMalformed",
+    "TokenMissing",
+    "VerifierUnavailable",
+]

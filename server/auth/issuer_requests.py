@@ -1,0 +1,79 @@
+"""Requests to issuers: small JSON documents over HTTPS, without redirects, within bounds of time and size."""
+
+from __future__ import annotations
+
+import functools
+import json
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import anyio
+import httpx2
+
+from ...sessions.json_codec import JSON
+from ..config.types import is_protected_url
+from .errors import VerifierUnavailable
+
+ANSWER_SECONDS: Final = 5.0
+"""Seconds for a whole request."""
+ANSWER_BYTES: Final = 512 * 1024
+
+
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
+
+
+async def get_json(url: str) -> JSON:
+    """Return the JSON object at a URL.
+
+    Raises:
+        VerifierUnavailable: there is none.
+    """
+    return await _request("GET", url)
+
+
+async def post_form(url: str, form: Mapping[str, str], client: tuple[str, str]) -> JSON:
+    """Send a form with the id and the secret of a client, and return the JSON object of the answer.
+
+    Raises:
+        VerifierUnavailable: there is none.
+    """
+    return await _request("POST", url, data=form, auth=client)
+
+
+async def _request(method: str, url: str, **content: Any) -> JSON:
+    if not is_protected_url(url):
+        raise VerifierUnavailable(f"{url[:200]} is no https URL")
+    try:
+        with anyio.fail_after(ANSWER_SECONDS):
+            body = await _read(method, url, content)
+        document: object = json.loads(body)
+    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+        raise VerifierUnavailable(f"{url} cannot be read ({type(error).__name__})") from None
+    except (ValueError, RecursionError):
+        raise VerifierUnavailable(f"{url} is no JSON") from None
+    if not isinstance(document, dict):
+        raise VerifierUnavailable(f"{url} is no JSON object")
+    return cast("JSON", document)
+
+
+async def _read(method: str, url: str, content: Mapping[str, Any]) -> bytes:
+    headers = {"accept": "application/json", "accept-encoding": "identity"}
+    async with (
+        httpx2.AsyncClient(verify=_ssl_context(), timeout=ANSWER_SECONDS) as client,
+        client.stream(method, url, headers=headers, follow_redirects=False, **content) as answer,
+    ):
+        if answer.status_code != 200:
+            raise VerifierUnavailable(f"{url} answers {answer.status_code}")
+        body = bytearray()
+        # Not decompressed: a small answer could become a large one.
+        async for part in answer.aiter_raw():
+            body += part
+            if len(body) > ANSWER_BYTES:
+                raise VerifierUnavailable(f"{url} is too large")
+    return bytes(body)
+
+
+__all__ = ["get_json", "post_form"]

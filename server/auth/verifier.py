@@ -1,0 +1,102 @@
+"""The check of bearer tokens: static ones, signed ones, and those that their issuer is asked about."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+
+from ..config.auth import AuthSettings
+from .errors import TokenInvalid
+from .principals import token_of
+from .tokens import StaticTokens
+
+if TYPE_CHECKING:
+    from .issuers import Issuers
+
+TOKEN_CHARACTERS: Final = 8192
+"""The length of the longest accepted token."""
+CACHE_SECONDS: Final = 60.0
+"""Seconds after which a token is verified anew. A token that was revoked may work so long."""
+CACHED_TOKENS: Final = 10_000
+
+
+class Verifier:
+    """Verifies the tokens of one process, and keeps the callers of verified ones, by the SHA-256 of the token.
+
+    `now` returns the seconds since 1970, and `clock` seconds that only rise.
+    """
+
+    def __init__(
+        self,
+        tokens: StaticTokens | None,
+        settings: AuthSettings,
+        *,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = anyio.current_time,
+    ) -> None:
+        self.static = tokens
+        """The static tokens, None if there are none."""
+        self._issuers = _issuers_of(settings, clock) if settings.enabled else None
+        self._now = now
+        self._callers: dict[bytes, tuple[AuthenticatedUser, float]] = {}
+
+    def known(self, token: str) -> AuthenticatedUser | None:
+        """Return the caller of a token that was verified a short time ago, else None."""
+        if not self._callers:
+            return None
+        found = self._callers.get(hashlib.sha256(token.encode()).digest())
+        return found[0] if found is not None and self._now() < found[1] else None
+
+    async def verify(self, token: str) -> AuthenticatedUser:
+        """Return the caller of a token.
+
+        Raises:
+            TokenInvalid: the token is not accepted.
+            VerifierUnavailable: the token cannot be checked now.
+        """
+        user = self.known(token) or self._static_user(token)
+        if user is not None:
+            return user
+        if self.static is not None and (self._issuers is None or self.static.find(token)):
+            kind, detail = self.static.refusal(token)
+            raise TokenInvalid(detail, kind)
+        if self._issuers is None:
+            raise TokenInvalid("")
+        if len(token) > TOKEN_CHARACTERS or not token.isascii():
+            raise TokenInvalid("it is too long, or no token")
+        now = self._now()
+        user = AuthenticatedUser(await self._issuers.caller(token, now))
+        expires_at = user.access_token.expires_at or 0
+        self._keep(token, user, min(now + CACHE_SECONDS, expires_at))
+        return user
+
+    def _static_user(self, token: str) -> AuthenticatedUser | None:
+        principal = None if self.static is None else self.static.principal(token)
+        return None if principal is None else AuthenticatedUser(token_of(principal))
+
+    def _keep(self, token: str, user: AuthenticatedUser, until: float) -> None:
+        digest = hashlib.sha256(token.encode()).digest()
+        self._callers.pop(digest, None)
+        if len(self._callers) >= CACHED_TOKENS:
+            del self._callers[next(iter(self._callers))]
+        self._callers[digest] = user, until
+
+
+def _issuers_of(settings: AuthSettings, clock: Callable[[], float]) -> Issuers:
+    # Imported here: a process without issuers needs neither PyJWT nor cryptography for its tokens.
+    from .issuers import Issuers
+
+    return Issuers(settings, clock=clock)
+
+
+def verifier_of(tokens: StaticTokens | None, settings: AuthSettings) -> Verifier | None:
+    """Return the verifier of a process, None if its callers need no token."""
+    return None if tokens is None and not settings.enabled else Verifier(tokens, settings)
+
+
+__all__ = ["Verifier", "verifier_of"]

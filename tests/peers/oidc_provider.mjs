@@ -1,0 +1,93 @@
+// An OpenID provider on a loopback port: node oidc_provider.mjs [opaque]
+//
+// It prints its issuer URL. Every login is that of the account in the cookie `account`, else alice, and every consent is
+// given, for the scopes that were asked for. With `opaque`, access tokens are opaque, else JWT.
+import { generateKeyPairSync } from "node:crypto";
+import { createServer } from "node:http";
+
+import Provider from "oidc-provider";
+
+const SCOPES = "statehold:read statehold:use statehold:control statehold:admin";
+const isOpaque = process.argv.includes("opaque");
+const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+const server = createServer();
+await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+const issuer = `http://127.0.0.1:${server.address().port}`;
+
+const provider = new Provider(issuer, {
+  clients: [
+    {
+      client_id: "statehold",
+      client_secret: "introspection-secret-0123456789",
+      redirect_uris: [],
+      response_types: [],
+      grant_types: [],
+    },
+  ],
+  cookies: { keys: ["only for tests"] },
+  features: {
+    devInteractions: { enabled: false },
+    introspection: { enabled: true, allowedPolicy: () => true },
+    registration: { enabled: true },
+    resourceIndicators: {
+      enabled: true,
+      useGrantedResource: () => true,
+      getResourceServerInfo: (_, resource) => ({
+        scope: SCOPES,
+        audience: resource,
+        accessTokenTTL: 300,
+        accessTokenFormat: isOpaque ? "opaque" : "jwt",
+        jwt: { sign: { alg: "RS256" } },
+      }),
+    },
+    revocation: { enabled: true },
+  },
+  extraTokenClaims: () => ({ groups: ["staff"] }),
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
+  issueRefreshToken: () => true,
+  expiresWithSession: () => false,
+  jwks: { keys: [{ ...privateKey.export({ format: "jwk" }), use: "sig", alg: "RS256", kid: "one" }] },
+  pkce: { required: () => true },
+  scopes: ["openid", "offline_access", ...SCOPES.split(" ")],
+});
+
+async function interact(request, response) {
+  const { prompt, params, grantId, session } = await provider.interactionDetails(request, response);
+  if (prompt.name === "login") {
+    const account = /account=(\w+)/.exec(request.headers.cookie ?? "")?.[1] ?? "alice";
+    await provider.interactionFinished(request, response, { login: { accountId: account } });
+    return;
+  }
+  const grant = grantId
+    ? await provider.Grant.find(grantId)
+    : new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
+  grant.addOIDCScope(params.scope ?? "");
+  grant.addResourceScope(params.resource, params.scope ?? "");
+  const consent = { grantId: await grant.save() };
+  await provider.interactionFinished(request, response, { consent }, { mergeWithLastSubmission: true });
+}
+
+// Otherwise a client could never ask for more than the scopes with which it was registered.
+async function register(request, response) {
+  const parts = [];
+  for await (const part of request) parts.push(part);
+  const { scope, ...metadata } = JSON.parse(Buffer.concat(parts));
+  request.body = metadata;
+  answer(request, response);
+}
+
+const answer = provider.callback();
+const handlers = { "/interaction/": interact, "/reg": register };
+server.on("request", (request, response) => {
+  const path = Object.keys(handlers).find((start) => request.url.startsWith(start));
+  if (path === undefined) {
+    answer(request, response);
+    return;
+  }
+  handlers[path](request, response).catch((error) => {
+    response.statusCode = 500;
+    response.end(String(error));
+  });
+});
+console.log(issuer);
