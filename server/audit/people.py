@@ -16,6 +16,8 @@ from .requests import OpenRequest
 LOOK_SECONDS: Final = 300.0
 """Seconds in which one entry stands for all looks of a person at the same thing: an open page looks again and again."""
 LOOKS: Final = 4096
+NOBODY: Final = Principal(subject="")
+"""The actor of a request without a valid token."""
 REFUSALS: Final = 10
 """Refusals in one second that have an entry each: strangers cause them, and must not fill the store."""
 
@@ -118,6 +120,7 @@ class PersonAudit:
         operation: str,
         outcome: str,
         *,
+        principal: Principal = NOBODY,
         session_id: str | None = None,
         transport: str,
         address: str,
@@ -135,7 +138,7 @@ class PersonAudit:
             AuditEntry(
                 at=self._clock.now(),
                 event=AuditEvent.REFUSAL,
-                actor=Principal(subject=""),
+                actor=principal,
                 operation=operation,
                 session_id=session_id,
                 decision="deny",

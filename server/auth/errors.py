@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from .scopes import Scope
 from .wrong_tokens import WRONG
 
@@ -9,13 +11,20 @@ from .wrong_tokens import WRONG
 class AuthError(Exception):
     """Raised when a request is refused. The text is for the log, and has no part of a token."""
 
+    code: ClassVar[str] = "token_invalid"
+    """The name of the refusal in the audit log."""
+
 
 class TokenMissing(AuthError):
     """Raised when a request has no bearer token."""
 
+    code = "token_missing"
+
 
 class TokenMalformed(AuthError):
     """Raised when a request has several tokens, one in its URL, or one that cannot be a token."""
+
+    code = "token_malformed"
 
 
 class TokenInvalid(AuthError):
@@ -34,6 +43,8 @@ class TokenInvalid(AuthError):
 
 class ScopeMissing(AuthError):
     """Raised when a token does not allow an operation."""
+
+    code = "scope_missing"
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(f"the operation needs {scope}")

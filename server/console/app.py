@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..audit.console import ConsoleAudit
-from ..audit.people import PersonAudit, user_name
+from ..audit.people import user_name
 from ..audit.requests import OpenRequest
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff
@@ -84,9 +84,7 @@ class Console:
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
         links = LinkJournal(sessions, calls)
-        core = gateway.registry.core
-        people = None if gateway.audit is None else PersonAudit(gateway.audit, core.clock)
-        self._audit = audit = ConsoleAudit(people)
+        self._audit = audit = ConsoleAudit(gateway.person_audit)
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
                 *(self.logins, verifier, backoff or Backoff(), links, audit),

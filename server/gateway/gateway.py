@@ -26,6 +26,7 @@ from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.service import UpstreamService
+from ..audit.people import PersonAudit
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
 from .added_services import AddedServices
@@ -107,6 +108,7 @@ class Gateway:
         self.audit = (
             None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
         )
+        self.person_audit = None if self.audit is None else PersonAudit(self.audit, core.clock)
         updates = ListUpdates()
         self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)
         self._watcher = ListWatcher(

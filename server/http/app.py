@@ -76,11 +76,14 @@ class HttpApplication:
         self.behind_tokens: ASGIApp = app
         if verifier is not None:
             scopes = OperationScopes(own_names(gateway.config.toolsets))
-            app = Authentication(app, verifier, Challenges(urls), scopes, public)
+            app = Authentication(
+                *(app, verifier, Challenges(urls), scopes, public), gateway.person_audit
+            )
         self.asgi = HostCheck(
             app,
             hosts=[settings.host, *settings.allowed_hosts],
             origins=settings.allowed_origins,
+            audit=gateway.person_audit,
         )
 
     @contextlib.asynccontextmanager

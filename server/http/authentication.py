@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.json_codec import loads
 from ..asgi import replay_messages
+from ..audit.people import NOBODY, PersonAudit
 from ..auth.challenges import Challenges, raw_path
 from ..auth.errors import (
     AuthError,
@@ -21,6 +22,7 @@ from ..auth.errors import (
     TokenMalformed,
     TokenMissing,
 )
+from ..auth.principals import principal_of
 from ..auth.scopes import ADMIN, READ, OperationScopes
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff, is_guessable
@@ -42,24 +44,28 @@ class Authentication:
         challenges: Challenges,
         scopes: OperationScopes,
         public: Sequence[BaseRoute],
+        audit: PersonAudit | None = None,
     ) -> None:
         self._app = app
         self._verifier = verifier
         self._challenges = challenges
         self._scopes = scopes
         self._public = public
+        self._audit = audit
         self._backoff = Backoff()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_public(scope):
             await self._app(scope, receive, send)
             return
+        user = None
         try:
             token = _read_token(scope)
             user = self._verifier.known(token) or await self._verify(token, scope)
             if ADMIN not in user.scopes:
                 receive = await self._check_scope(user, scope, receive)
         except AuthError as error:
+            self._note(error, user, scope)
             response = self._challenges.response(error, raw_path(scope))
             await response(scope, receive, send)
             return
@@ -68,6 +74,16 @@ class Authentication:
             return
         scope["user"] = user
         await self._app(scope, receive, send)
+
+    def _note(self, error: AuthError, user: AuthenticatedUser | None, scope: Scope) -> None:
+        if self._audit is not None:
+            self._audit.note_refusal(
+                f"{scope['method']} {scope['path'][:128]}",
+                type(error).code,
+                principal=NOBODY if user is None else principal_of(user.access_token),
+                transport="http",
+                address=scope["client"][0] if scope["client"] else "",
+            )
 
     def _is_public(self, scope: Scope) -> bool:
         path: str = scope["path"]

@@ -14,6 +14,7 @@ from typing import Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ..audit.people import PersonAudit
 from ..auth.challenges import METADATA
 from ..auth.refusal_log import RefusalLog
 
@@ -33,12 +34,20 @@ class HostCheck:
     A WebSocket is checked in the same way, and closed instead of answered. Pages of every origin may read the metadata.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], origins: Iterable[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        audit: PersonAudit | None = None,
+    ) -> None:
         self._app = app
         self._hosts = {host.lower() for host in hosts}
         self._origins = {origin.lower() for origin in origins}
         self._allowed_hosts: set[bytes] = set()
         self._refusals = RefusalLog()
+        self._audit = audit
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
@@ -76,7 +85,13 @@ class HostCheck:
     def _log(self, kind: str, value: bytes, scope: Scope) -> None:
         client = scope.get("client")
         detail = value.decode("latin-1")[:LOGGED_CHARACTERS]
-        self._refusals.add(kind, client[0] if client else "", detail and repr(detail))
+        address = client[0] if client else ""
+        self._refusals.add(kind, address, detail and repr(detail))
+        if self._audit is not None:
+            outcome = kind.lower().replace(" ", "_")
+            self._audit.note_refusal(
+                scope["path"][:128], outcome, transport="http", address=address
+            )
 
     def _check_host(self, host: bytes) -> bool:
         is_allowed = self.host_allowed(host.decode("latin-1"))

@@ -121,18 +121,18 @@ async def hold_open(
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
         StoreUnavailable: the data folder or the database cannot be used.
     """
-    from ..audit.people import PersonAudit
     from ..control.handler import ControlHandler, ControlVerb
     from ..control.pictures import SessionPictures
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
-    audit = (
-        None if gateway.audit is None else PersonAudit(gateway.audit, gateway.registry.core.clock)
-    )
     control = ControlVerb(
         ControlHandler(
-            gateway.registry, gateway.store, gateway.describe_services, data=folder, audit=audit
+            gateway.registry,
+            gateway.store,
+            gateway.describe_services,
+            data=folder,
+            audit=gateway.person_audit,
         )
     )
     async with peer_port(gateway) as port, gateway.store, node:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from anyio import to_thread
 from support.console_client import console_client, operator
@@ -114,6 +115,32 @@ async def test_commands_are_recorded_with_the_user_of_the_machine(
     entry = (await audit.entries(event="request", session_id=session, transport="command"))[0]
     assert entry["operation"] == "session_pause"
     assert entry["actor_name"].endswith("by a command")
+
+
+async def test_requests_that_are_refused_before_they_are_read_are_recorded(
+    server: Running, audit: Audit
+) -> None:
+    secret = "never-seen-0123456789"
+    async with httpx2.AsyncClient(base_url=server.url) as stranger:
+        await stranger.post("/mcp")
+        await stranger.post("/mcp", headers={"authorization": f"Bearer {secret}"})
+        await stranger.post(f"/mcp?access_token={secret}")
+        await stranger.get("/mcp", headers={"host": "evil.example"})
+        await stranger.get("/mcp", headers={"origin": "https://evil.example"})
+        await stranger.get(f"/s/{'x' * 1000}/mcp")
+    expected = ["token_missing", "token_invalid", "token_malformed", "wrong_host", "foreign_origin"]
+
+    async def is_written() -> bool:
+        return len(await audit.entries(event="refusal", transport="http")) == 6
+
+    await until(is_written)
+    entries = await audit.entries(event="refusal", transport="http")
+    assert [entry["outcome"] for entry in entries] == [*expected, "token_missing"]
+    assert {entry["address"] for entry in entries} == {"127.0.0.1"}
+    code, out = await audit.run("export")
+    assert code == OK
+    assert secret not in out
+    assert max(map(len, out.splitlines())) < 2000
 
 
 async def test_people_at_the_console_are_recorded(
