@@ -73,9 +73,9 @@ class _Streams:
 
 
 def _token_of(scope: Scope) -> str | None:
+    """Return the static token of the caller, if any. A client that refreshes its access token keeps its streams."""
     user: object = scope.get("user")
-    if isinstance(user, AuthenticatedUser) and user.access_token.expires_at is not None:
-        # The client refreshes an access token, and keeps its streams.
+    if not isinstance(user, AuthenticatedUser) or user.access_token.expires_at is not None:
         return None
     for name, value in scope["headers"]:
         if name == b"authorization":
