@@ -246,7 +246,8 @@ class ServerSettings(Section):
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address to listen on. Anything but loopback needs `tokens`, and `tls` or `trusted_proxies`.",
+        description="Address to listen on. Anything but loopback needs `tokens` or `auth.issuers`, and `tls` or "
+        "`trusted_proxies`.",
     )
     port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=DEFAULT_PORT, description="Port to listen on. 0: any free one."
