@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Imported here: the user of a test below may not read the files of Python.
+import encodings.utf_8_sig  # noqa: F401  # pyright: ignore[reportUnusedImport]
 import os
 from contextlib import nullcontext
 from pathlib import Path

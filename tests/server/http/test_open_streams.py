@@ -1,0 +1,54 @@
+"""The streams that end with a static token, and those that do not."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from starlette.types import Message, Receive, Scope, Send
+
+from statehold.server.http.open_streams import OpenStreams
+
+WAYS: list[tuple[str, str]] = []
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "token", "is_ended"),
+    [
+        (None, b"Bearer gone", True),
+        (None, b"Bearer kept", False),
+        (4102444800, b"Bearer gone", False),
+    ],
+    ids=["removed", "valid", "of an identity provider"],
+)
+async def test_a_stream_ends_with_its_static_token(
+    expires_at: int | None, token: bytes, is_ended: bool
+) -> None:
+    streams, opened, ended = OpenStreams(), anyio.Event(), anyio.Event()
+    access = AccessToken(token="", client_id="", scopes=[], expires_at=expires_at)
+    headers = [(b"authorization", token)]
+    scope = {"type": "http", "method": "GET", "headers": headers, "user": AuthenticatedUser(access)}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        opened.set()
+        await anyio.sleep_forever()
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        pass
+
+    async def run() -> None:
+        await streams.run(app, scope, receive, send)
+        ended.set()
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await opened.wait()
+            streams.end_without_token(lambda token: token == "kept")
+            await anyio.wait_all_tasks_blocked()
+            assert ended.is_set() == is_ended
+            tasks.cancel_scope.cancel()
