@@ -55,7 +55,7 @@ class OpenStreams:
     def end_without_token(self, is_valid: Callable[[str], bool]) -> None:
         """End the streams whose static token is valid no more. Those for another node have none: that node ends them."""
         for stream, scope in list(self._scopes.items()):
-            token = None if _has_issuer(scope) else _token_of(scope)
+            token = _token_of(scope)
             if token is not None and not is_valid(token):
                 stream.cancel()
 
@@ -81,12 +81,6 @@ def _token_of(scope: Scope) -> str | None:
         if name == b"authorization":
             return value.decode("latin-1").partition(" ")[2].strip()
     return None
-
-
-def _has_issuer(scope: Scope) -> bool:
-    """Whether the token of a request comes from an identity provider, and so is in no file."""
-    user: object = scope.get("user")
-    return isinstance(user, AuthenticatedUser) and user.access_token.expires_at is not None
 
 
 def _is_stream(scope: Scope) -> bool:
