@@ -54,6 +54,8 @@ def record(command: list[str]) -> list[Line]:
     started_at = time.monotonic()
     with subprocess.Popen(command, stdin=terminal, stdout=terminal, env=environment) as process:
         os.close(terminal)
+        # The demo waits for Enter at its end.
+        os.write(controller, b"\n")
         lines = list(_read_lines(controller, started_at))
     os.close(controller)
     if process.returncode:

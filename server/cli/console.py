@@ -33,14 +33,26 @@ def open_console(arguments: CommandLine) -> int:
     except (OSError, ValueError) as error:
         return complain(str(error), USAGE)
     try:
-        for exchange in ask_each(data, VERB, {}, seconds=SECONDS):
-            exchange.connection.close()
-            return _show(str(exchange.content["url"]), Path(data), arguments)
+        address = console_address(Path(data))
     except Refused as error:
         return complain(f"{error} {error.recovery}")
+    if address is not None:
+        return _show(address, Path(data), arguments)
     return complain(
         f"no server runs for {data}; start one with `statehold serve`, or a client with --shared"
     )
+
+
+def console_address(data: Path) -> str | None:
+    """Return a one-time address of the console of a server that runs for a data folder, None if there is none.
+
+    Raises:
+        Refused: the server serves no console.
+    """
+    for exchange in ask_each(data, VERB, {}, seconds=SECONDS):
+        exchange.connection.close()
+        return str(exchange.content["url"])
+    return None
 
 
 def _show(url: str, data: Path, arguments: CommandLine) -> int:
@@ -68,4 +80,4 @@ def _open(url: str, data: Path) -> bool:
         return False
 
 
-__all__ = ["open_console"]
+__all__ = ["console_address", "open_console"]

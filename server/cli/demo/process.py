@@ -12,9 +12,12 @@ from pathlib import Path
 from subprocess import DEVNULL
 
 import anyio
+import anyio.to_thread
 from anyio.abc import Process
 
 from ....tools.processes import procfs
+from ...sockets.request import Refused
+from ..console import console_address
 
 STOP_SECONDS = 20.0
 
@@ -104,6 +107,20 @@ class DemoServer:
             r"^Statehold listens on (\S+)\n", self._log.read_text("utf-8", "replace"), re.M
         )
         return match[1] if match else ""
+
+    async def console_address(self) -> str:
+        """Return the address at which one browser can log in to its console, within two minutes.
+
+        Raises:
+            DemoFailed: it serves none.
+        """
+        try:
+            address = await anyio.to_thread.run_sync(console_address, self._data)
+        except Refused as error:
+            raise DemoFailed(str(error)) from None
+        if address is None:
+            raise DemoFailed("the server does not answer")
+        return address
 
     async def kill(self) -> None:
         """Kill it with SIGKILL and wait until it is gone."""

@@ -100,7 +100,6 @@ class Tour:
             ("Kill the notebook of ada during a call", self._crash),
             ("Kill Statehold itself", self._restart),
             ("Kill it while a page counts and a shell holds a variable", self._kill_while_live),
-            ("Clean up", self._clean_up),
         ):
             await self._take(title, step)
         seconds = anyio.current_time() - started_at
@@ -109,6 +108,12 @@ class Tour:
         )
         say("   statehold serve --services ~/.cursor/mcp.json     any client's mcpServers file")
         say("   statehold --help                                  everything else")
+        self._screen.title("See both sessions in the console, and take ada's page over:")
+        say(f"   {await self._server.console_address()}")
+        if self._screen.is_terminal:
+            self._screen.remark("Press Enter to clean up.")
+            await anyio.wait_readable(sys.stdin)
+        await self._take("Clean up", self._clean_up)
 
     async def _take(self, title: str, step: Any) -> None:
         self._number += 1

@@ -96,6 +96,8 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing(
     assert re.search(re.escape(f"{why}). Restored: the notes. ") + lost, shown), done.stdout
     assert "to 4;" not in shown, done.stdout
     assert counts[-1] == ("ada", "2")
+    address = r"^ {3}http://127\.0\.0\.1:\d+/console#code=[\w-]{20,}$"
+    assert re.search(address, done.stdout, re.MULTILINE), done.stdout
     assert "\x1b" not in done.stdout
     assert left(folder) == []
 
