@@ -14,7 +14,7 @@ import pytest
 from lab import Lab
 from mcp import Client
 from playwright.async_api import Browser, Locator, Page
-from support.console_client import console_address
+from support.console_client import console_address, operator
 from support.gateway_process import (
     JSON,
     Running,
@@ -354,7 +354,7 @@ async def check_narrow(page: Page) -> None:
     assert await page.evaluate(SMALL) == [], page.url
 
 
-async def test_after_the_end_of_the_server_the_page_says_so_and_asks_for_a_login(
+async def test_after_the_end_of_the_server_the_page_says_so_goes_on_and_shows_the_end_of_its_login(
     tmp_path: Path, browser: Browser
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
@@ -372,7 +372,10 @@ async def test_after_the_end_of_the_server_the_page_says_so_and_asks_for_a_login
                 await page.get_by_text("The server does not answer.").wait_for()
                 await page.get_by_text("Connection lost, trying again").wait_for()
                 port = first.url.rpartition(":")[2]
-                with serving(config, data, "--port", port):
+                with serving(config, data, "--port", port) as third:
+                    await page.get_by_text("Connection lost, trying again").wait_for(state="hidden")
+                    async with operator(data, third.url) as root:
+                        await root.post("/logout", everywhere=True)
                     await page.get_by_text("Your login has ended").wait_for()
 
 
