@@ -108,7 +108,7 @@ def statehold(data: str) -> Generator[str]:
 def login_address(data: str, session_id: str) -> str:
     """Return the address by which the person of this machine opens a session in the console: it works once."""
     command = [sys.executable, "-m", "statehold.server", "console", "--url-only", "--data", data]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return f"{done.stdout.strip()}&at=s/{session_id}"
 
 

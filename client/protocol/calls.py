@@ -43,7 +43,7 @@ _IDEMPOTENT: Final = frozenset(
         *("session_list", "session_info", "session_close", "session_pause", "session_resume"),
         *("session_rename", "session_bind", "session_unbind", "session_history"),
         *("session_summary", "session_merge", "session_export", "state_get"),
-        *("service_list", "server_stats"),
+        *("session_view", "session_request_human", "service_list", "server_stats"),
     )
 )
 """Statehold's own tools that are idempotent and may always be called again."""
@@ -56,9 +56,7 @@ _ONCE: Final = frozenset(
 )
 """Own tools that may be called again only if the server remembers them by their operation id."""
 OWN: Final = _IDEMPOTENT | _ONCE
-TOOLSETS: Final = (
-    "Add its toolset to `toolsets` of the server: core, lifecycle, state, history, branch, admin."
-)
+TOOLSETS: Final = "Add its toolset to `toolsets` of the server: core, lifecycle, state, history, branch, admin, view."
 WITHOUT_SESSION: Final = frozenset(
     ("session_create", "session_list", "session_import", "service_list", "server_stats")
 )

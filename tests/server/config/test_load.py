@@ -104,6 +104,30 @@ def test_environment_gives_lists_tables_and_services() -> None:
     assert config.upstreams()["local"].args == ["-l"]
 
 
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://statehold.example.org", "https://statehold.example.org"),
+        ("https://example.org:8443/statehold/", "https://example.org:8443/statehold"),
+        ("http://127.0.0.1:8931", "http://127.0.0.1:8931"),
+        ("http://statehold.example.org", None),
+        ("https://example.org?session=1", None),
+        ("https://example.org/#", None),
+        ("https://ada:secret@example.org", None),
+        ("https://example.org:port", None),
+        ("javascript:alert(1)", None),
+        ("https://", None),
+    ],
+)
+def test_the_public_address_is_one_that_people_open_safely(url: str, kept: str | None) -> None:
+    environ = {"STATEHOLD_SERVER__PUBLIC_URL": url}
+    if kept is None:
+        with pytest.raises(ConfigError, match="PUBLIC_URL"):
+            load(environ=environ)
+    else:
+        assert load(environ=environ).server.public_url == kept
+
+
 def test_variables_of_kubernetes_and_of_a_statehold_above_are_no_settings() -> None:
     load(
         environ={

@@ -9,7 +9,14 @@ import anyio.to_thread
 import httpx2
 import pytest
 from support.console_client import console_address, console_client, operator
-from support.gateway_process import Way, opened_session, service, serving, toml
+from support.gateway_process import (
+    Way,
+    opened_session,
+    service,
+    serving,
+    structured,
+    toml,
+)
 from support.shared_clients import SharedClients
 from support.waiting import until
 
@@ -21,11 +28,16 @@ async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path)
     try:
         async with clients.connect() as client:
             session = await opened_session(client)
+            ask = {"session_id": session, "reason": "look", "wait_seconds": 0}
+            before = structured(await client.call_tool("session_request_human", ask))
+            assert before["address"] == "statehold console"
             first, second = console_address(clients.data), console_address(clients.data)
             url = first.partition("/console")[0]
             assert url.startswith("http://127.0.0.1:")
             assert second.partition("/console")[0] == url
             assert first != second
+            after = structured(await client.call_tool("session_request_human", ask))
+            assert after["address"] == f"{url}/console#/s/{session}"
             async with operator(clients.data) as person:
                 listed = (await person.get("/sessions"))["sessions"]
                 assert [each["session_id"] for each in listed] == [session]
