@@ -6,6 +6,8 @@ import mimetypes
 from pathlib import Path
 from typing import Final
 
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -21,9 +23,10 @@ _TYPES: Final = {".js": "text/javascript", ".svg": "image/svg+xml"}
 
 def page_routes() -> list[BaseRoute]:
     """Return the routes of the files below PAGE."""
+    # The files are the same for everybody, so their compressed sizes tell nothing.
     return [
-        Route("/", endpoint=_file, methods=["GET"]),
-        Route("/{name:path}", endpoint=_file, methods=["GET"]),
+        Route(path, endpoint=_file, methods=["GET"], middleware=[Middleware(GZipMiddleware)])
+        for path in ("/", "/{name:path}")
     ]
 
 

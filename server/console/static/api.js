@@ -59,8 +59,8 @@ export async function whoAmI() {
   return user;
 }
 
-export async function logout() {
-  await post("/logout");
+export async function logout(everywhere = false) {
+  await post("/logout", { everywhere });
   csrf = "";
 }
 

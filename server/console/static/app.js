@@ -102,12 +102,12 @@ class Console extends LitElement {
     return html`
       <a class="skip" href="#content" @click=${this._skip}>Skip to the content</a>
       <header class="bar">
-        <a class="brand" href="#/"><img src="icon.svg" alt="" width="20" height="20">Statehold</a>
+        <a class="brand" href="#/" aria-label="Statehold"><img src="icon.svg" alt="" width="20" height="20"><span>Statehold</span></a>
         ${this.user.session_id ? nothing : html`
           <nav aria-label="Pages">${PAGES.map(([page, title]) => html`
             <a href="#/${page}" aria-current=${this._isAt(page) ? "page" : "false"}>${title}</a>`)}</nav>
           <button class="plain jump" @click=${() => this.querySelector("sh-jump").open()}>
-            Jump to a session <kbd>/</kbd></button>`}
+            Jump<span> to a session</span> <kbd>/</kbd></button>`}
         <span class="spacer"></span>
         <span role="status">${this._renderConnection()}</span>
         ${this.user.rights === "view" ? html`<span class="tag" title="You may look, and not act">View only</span>` : nothing}

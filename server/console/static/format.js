@@ -18,8 +18,8 @@ export function ago(time, now = Date.now()) {
 export function lasted(milliseconds) {
   if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
   const seconds = milliseconds / 1000;
-  if (seconds < 60) return `${seconds.toFixed(1)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
@@ -53,9 +53,10 @@ export const hasPicture = (session, browsers) => (LIVE.has(session.status) || is
 
 const isDriven = session => session.status === "paused" && session.control?.driver === "human";
 
-export function driverOf(session) {
+// `user` is the one of the page, who is called you.
+export function driverOf(session, user) {
   const control = session.control;
-  if (control?.driver === "human") return { kind: "human", text: control.holder || "A person" };
+  if (control?.driver === "human") return { kind: "human", text: user && control.holder === user.name ? "You" : control.holder || "A person" };
   if (control?.driver === "requested") return { kind: "requested", text: "Asks for a person" };
   return { kind: "agent", text: "Agent" };
 }

@@ -91,12 +91,12 @@ class Overview extends LitElement {
 
   _renderRows(rows) {
     return html`<div class="scroll"><table class="rows"><thead><tr>
-      <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Driver</th><th scope="col">Services</th>
+      <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Driver</th><th scope="col" class="roomy">Services</th>
       <th scope="col">Used</th></tr></thead>
       <tbody>${repeat(rows, session => session.session_id, session => html`<tr>
         <td><a class=${session.name ? "" : "mono"} href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
         <td>${statusTag(session)}</td><td>${driverTag(session)}</td>
-        <td class="cut">${servicesOf(session)}</td>
+        <td class="cut roomy">${servicesOf(session)}</td>
         <td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
   }
 
@@ -112,8 +112,8 @@ const servicesOf = session => (session.services ?? []).map(service => service.se
 
 export const statusTag = session => html`<span class="state ${session.status}">${icon(session.status)}${session.status}</span>`;
 
-export function driverTag(session) {
-  const driver = driverOf(session);
+export function driverTag(session, user) {
+  const driver = driverOf(session, user);
   return html`<span class="driver ${driver.kind}">${icon(driver.kind)}${driver.text}</span>`;
 }
 

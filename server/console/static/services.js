@@ -1,7 +1,7 @@
 // The services with their health, the nodes, and the own usage against the limits.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { get } from "./api.js";
+import { get, logout } from "./api.js";
 import { ago, bytes } from "./format.js";
 
 class Services extends LitElement {
@@ -33,6 +33,14 @@ class Services extends LitElement {
     }
   }
 
+  async _logout() {
+    try {
+      await logout(true);
+    } finally {
+      window.dispatchEvent(new Event("statehold-logout"));
+    }
+  }
+
   render() {
     if (this.problem && !this.data) return html`<p class="notice bad" role="alert">${this.problem.message}</p>`;
     if (!this.data) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
@@ -44,14 +52,16 @@ class Services extends LitElement {
         <td><b>${service.service}</b></td><td><span class="tag ${service.status === "available" ? "good" : "warn"}">${service.status}</span></td>
         <td>${service.tools ?? ""}</td><td class="quiet">${service.problem ?? ""}</td></tr>`)}</tbody></table></div>
       <h2>Usage</h2>
-      <dl class="usage">${this._renderUse("Open sessions", openOf(usage.sessions), usage.sessions_limit, count => count)}
+      <dl class="usage">${this._renderUse("Open sessions", openOf(usage.sessions), usage.sessions_limit, grouped)}
         ${this._renderUse("Stored", usage.stored_bytes, usage.stored_bytes_limit, bytes)}
-        ${usage.here ? this._renderUse("Live here", usage.here.live, null, count => count) : nothing}</dl>
+        ${usage.here ? this._renderUse("Open in this process", usage.here.live, null, grouped) : nothing}</dl>
       ${nodes.length ? html`<h2>Processes</h2>
       <div class="scroll"><table class="rows"><thead><tr><th scope="col">Process</th><th scope="col">State</th>
         <th scope="col">Sessions</th><th scope="col">Started</th></tr></thead><tbody>${nodes.map(node => html`<tr>
         <td class="mono">${node.address || node.node}</td><td>${node.state}</td><td>${node.sessions ?? ""}</td>
         <td>${ago(node.started_at)}</td></tr>`)}</tbody></table></div>` : nothing}
+      <h2>Your logins</h2>
+      <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">Ends your logins in all browsers.</span></p>
     </div>`;
   }
 
@@ -61,6 +71,7 @@ class Services extends LitElement {
   }
 }
 
+const grouped = count => count.toLocaleString("en");
 const openOf = counts => Object.entries(counts).reduce((sum, [status, count]) => sum + (status === "closed" ? 0 : count), 0);
 
 customElements.define("sh-services", Services);

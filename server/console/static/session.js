@@ -106,7 +106,7 @@ class Session extends LitElement {
       <div class="tools head">
         ${this.user.session_id ? nothing : html`<a class="plain back" href="#/" aria-label="All sessions">←</a>`}
         <div class="title"><h1 class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
-        ${statusTag(session)}${isOpen(session) ? driverTag(session) : nothing}
+        ${statusTag(session)}${isOpen(session) ? driverTag(session, this.user) : nothing}
         <span class="spacer"></span>
         ${this.user.rights === "view" || this.user.session_id || !isOpen(session) ? nothing : html`<sh-actions .session=${session} .user=${this.user}
           @acted=${event => this._onActed(event.detail)}></sh-actions>`}

@@ -124,6 +124,7 @@ class State extends LitElement {
     const { earliest } = this.versions;
     const first = this.known.at(-1)[0];
     if (earliest === 0 || first === 0) return "The journal leads back to version 0.";
+    if (first === 1) return "";
     return `Nothing is known before version ${first}: only changes made in a run are in the journal.`;
   }
 }

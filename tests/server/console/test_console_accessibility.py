@@ -19,6 +19,7 @@ AXE: Final = Path(__file__).parents[2] / "peers" / "node_modules" / "axe-core" /
 IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
 """A folder for a picture of each state."""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+BUY, WRITE = {"purpose": "Buy notebooks for the workshop"}, {"purpose": "Write chapter 3"}
 CHECK: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
     rule => `${rule.id}: ${rule.nodes.map(node => node.html.slice(0, 160)).join(" | ")}`)"""
 OVERFLOW: Final = (
@@ -37,8 +38,8 @@ async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Age
     way = Way("http", "modern", config_file, server.data, url=server.url)
     with Lab() as site:
         async with (
-            agent(way, name="checkout", services=["browser"]) as shop,
-            agent(way, name="notes", services=["quick"]) as notes,
+            agent(way, name="checkout", services=["browser"], metadata=BUY) as shop,
+            agent(way, name="notes", services=["quick"], metadata=WRITE) as notes,
         ):
             await fill(shop, notes, f"{site.url}/counter")
             yield shop, notes

@@ -140,7 +140,12 @@ async def test_files_of_the_page_are_small_and_nothing_else_is_served(server: Ru
         for name in ("../app.py", "%2e%2e/app.py", "..%2fapp.py", "vendor", "none.js"):
             assert (await client.get(f"{base}/{name}")).status_code == 404, name
     folder = anyio.Path(__file__).parents[3] / "server" / "console" / "static"
-    sizes = [
-        (await path.stat()).st_size async for path in folder.rglob("*") if await path.is_file()
-    ]
-    assert 50_000 < sum(sizes) < 150_000
+    files = [path async for path in folder.rglob("*") if await path.is_file()]
+    sent = 0
+    async with httpx2.AsyncClient(base_url=f"{base}/") as client:
+        for path in files:
+            name = path.relative_to(folder).as_posix()
+            async with client.stream("GET", name, headers={"accept-encoding": "gzip"}) as response:
+                sent += sum([len(part) async for part in response.aiter_raw()])
+    assert sum([(await path.stat()).st_size for path in files]) < 165_000
+    assert 20_000 < sent < 70_000
