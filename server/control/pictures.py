@@ -55,7 +55,7 @@ class SessionPictures:
             ServiceNotBound, ServiceUnavailable: it has no browser open.
         """
         connection = open_browser(self._registry, principal, session_id)
-        async with connection.screencast.watch(query.tab) as viewer:
+        async with connection.screencast.watch(query.tab, fps=query.fps) as viewer:
             # Two pauses of the same length would add up to twice the age of a picture.
             pause = 1 / query.fps if query.fps < MOST_FPS else 0.0
             yield _Messages(connection, viewer, pause)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 QUALITY: Final = 60
 FRAME_SECONDS: Final = 0.1
 """The shortest time between two acknowledgements, which bounds the frames in the long run."""
+LOW_FPS: Final = 2.0
+"""The highest rate at which the capture stops between frames. Chromium captures each paint of a started screencast."""
 LARGEST: Final = 1920
 """The longest side of a picture in pixels."""
 HEARTBEAT_SECONDS: Final = 2.0
@@ -54,7 +56,9 @@ class PageCapture:
         self.current_at: float | None = None
         self.beats = 0
         """The number of times that the newest frame proved to be the picture of the page."""
-        self.viewers = 0
+        self._rates: list[float] = []
+        """The frames a second that each viewer wants."""
+        self._rates_change = anyio.Event()
         self.turn = anyio.Lock()
         """Held while the capture starts or stops."""
         self._next_number = next_number
@@ -68,6 +72,8 @@ class PageCapture:
         self._arrival = anyio.Event()
         self._unacknowledged: JSON | None = None
         """The frame that the browser waits for, as the parameters of its acknowledgement."""
+        self._is_changed = False
+        """True if the newest frame differs from the one before."""
 
     @property
     def condition(self) -> PageCondition:
@@ -94,6 +100,18 @@ class PageCapture:
         if chooser is not None:
             return PageQuestion("files", takes_several_files=chooser.is_multiple())
         return None
+
+    @property
+    def has_viewers(self) -> bool:
+        return bool(self._rates)
+
+    def add_viewer(self, fps: float) -> None:
+        """Add a viewer. The capture works at the highest rate of its viewers."""
+        self._rates.append(fps)
+        self._rates_change.set()
+
+    def remove_viewer(self, fps: float) -> None:
+        self._rates.remove(fps)
 
     async def start(self, spawn: Spawn) -> None:
         """Begin to capture. A page that is gone, or going, reports that as its condition."""
@@ -152,11 +170,13 @@ class PageCapture:
     def _on_frame(self, event: JSON) -> None:
         metadata = event["metadata"]
         scale = float(metadata["pageScaleFactor"])
+        last, jpeg = self.frame, base64.b64decode(event["data"])
+        self._is_changed = last is None or jpeg != last.jpeg
         self.frame = ScreenFrame(
             number=self._next_number(),
             tab=self.tab.number,
             captured_at=float(metadata["timestamp"]),
-            jpeg=base64.b64decode(event["data"]),
+            jpeg=jpeg,
             width=metadata["deviceWidth"] / scale,
             height=metadata["deviceHeight"] / scale,
             page_scale=scale,
@@ -180,7 +200,7 @@ class PageCapture:
         self._note_change()
 
     async def _run(self) -> None:
-        """Acknowledge frames, and find out without frames whether the newest one is the picture of the page."""
+        """Ask for the next frames, and find out without frames whether the newest one is the picture of the page."""
         from playwright.async_api import Error
 
         # A page that is gone reports that by its event.
@@ -190,7 +210,7 @@ class PageCapture:
                     await self._arrival.wait()
                 if self._arrival.is_set():
                     self._arrival = anyio.Event()
-                    await self._acknowledge()
+                    await (self._pause() if self._is_pause_due() else self._acknowledge())
                 else:
                     await self._ask_page()
 
@@ -200,6 +220,21 @@ class PageCapture:
             next_at = anyio.current_time() + FRAME_SECONDS
             await self._send("Page.screencastFrameAck", frame)
             await anyio.sleep_until(next_at)
+
+    def _is_pause_due(self) -> bool:
+        """Return whether the page may paint faster than viewers want. A page that did not change is cheap to capture."""
+        return self._is_changed and bool(self._rates) and max(self._rates) <= LOW_FPS
+
+    async def _pause(self) -> None:
+        """Stop the screencast until the next frame is due, or a viewer comes. Its start sends the page as it is then."""
+        seconds = min(1 / max(self._rates), HEARTBEAT_SECONDS)
+        self._rates_change = anyio.Event()
+        with anyio.move_on_after(seconds):
+            await self._send("Page.stopScreencast")
+            await self._rates_change.wait()
+        # A frame that came before the stop had its effect needs no acknowledgement.
+        self._arrival, self._unacknowledged = anyio.Event(), None
+        await self._begin()
 
     async def _ask_page(self) -> None:
         asked_at = self._clock()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from .capture import PageCapture, Spawn
+from .capture import FRAME_SECONDS, PageCapture, Spawn
 from .frames import PageCondition, ScreenUpdate
 
 if TYPE_CHECKING:
@@ -39,12 +39,15 @@ class Screencast:
         return f"<Screencast captures={len(self._captures)}>"
 
     @asynccontextmanager
-    async def watch(self, tab: int | None = None) -> AsyncGenerator[ScreenViewer]:
+    async def watch(
+        self, tab: int | None = None, *, fps: float = 1 / FRAME_SECONDS
+    ) -> AsyncGenerator[ScreenViewer]:
         """Watch a tab by its number, or the current tab of the session, whichever it is.
 
+        `fps` is the number of frames a second that the viewer needs; it gets more if another viewer needs more.
         Iterating the viewer waits for the next update. It ends when the tab is closed, or the session.
         """
-        viewer = ScreenViewer(self, tab)
+        viewer = ScreenViewer(self, tab, fps)
         try:
             yield viewer
         finally:
@@ -57,7 +60,7 @@ class Screencast:
             return self._tabs.current
         return next((tab for tab in self._tabs if tab.number == number), None)
 
-    async def join(self, tab: Tab) -> PageCapture:
+    async def join(self, tab: Tab, fps: float) -> PageCapture:
         """Add a viewer to the capture of a tab. Call leave() for each join()."""
         capture = self._captures.get(tab)
         if capture is None:
@@ -67,22 +70,22 @@ class Screencast:
                 note_change=self._note_change,
                 clock=self._clock,
             )
-        capture.viewers += 1
+        capture.add_viewer(fps)
         try:
             async with capture.turn:
                 if not capture.is_started:
                     await capture.start(self._spawn)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await self.leave(capture)
+                await self.leave(capture, fps)
             raise
         return capture
 
-    async def leave(self, capture: PageCapture) -> None:
+    async def leave(self, capture: PageCapture, fps: float) -> None:
         """Remove a viewer from a capture, and stop it after the last one."""
-        capture.viewers -= 1
+        capture.remove_viewer(fps)
         async with capture.turn:
-            if not capture.viewers:
+            if not capture.has_viewers:
                 self._captures.pop(capture.tab, None)
                 await capture.stop()
 
@@ -99,9 +102,10 @@ class Screencast:
 class ScreenViewer:
     """The updates for one viewer. A viewer that asks late skips frames, and delays nobody."""
 
-    def __init__(self, screencast: Screencast, number: int | None) -> None:
+    def __init__(self, screencast: Screencast, number: int | None, fps: float) -> None:
         self._screencast = screencast
         self._number = number
+        self._fps = fps
         self._capture: PageCapture | None = None
         self._seen: object = None
         """The parts of the last update by which a new one differs."""
@@ -128,7 +132,7 @@ class ScreenViewer:
         """Stop watching. A second call does nothing."""
         capture, self._capture = self._capture, None
         if capture is not None:
-            await self._screencast.leave(capture)
+            await self._screencast.leave(capture, self._fps)
 
     async def _follow(self) -> None:
         """Watch the wanted tab, and the one that took its place after that."""
@@ -140,7 +144,7 @@ class ScreenViewer:
             await self.leave()
             self._frame = 0
             if tab is not None:
-                self._capture = await self._screencast.join(tab)
+                self._capture = await self._screencast.join(tab, self._fps)
 
     def _update(self) -> tuple[ScreenUpdate, object]:
         capture = self._capture

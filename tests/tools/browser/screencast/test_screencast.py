@@ -15,6 +15,7 @@ from support.browsing import Browse, opened, process_of, running
 from support.ffmpeg import about, put_ffmpeg
 from support.pixels import COUNTER, Pixels
 from support.selection import matrix
+from support.waiting import until
 
 from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.screencast import capture
@@ -70,6 +71,21 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(CDPSession, "send", note)
     return sent
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The times of the frames that browsers send meanwhile."""
+    times: list[float] = []
+    on: Any = cast("Any", CDPSession).on
+
+    def note(self: CDPSession, event: str, receive: Any) -> Any:
+        if event == "Page.screencastFrame":
+            on(self, event, lambda _frame: times.append(time.monotonic()))
+        return on(self, event, receive)
+
+    monkeypatch.setattr(CDPSession, "on", note)
+    return times
 
 
 async def test_a_frame_shows_what_the_page_painted_last(browse: Browse, pixels: Pixels) -> None:
@@ -321,3 +337,91 @@ async def test_a_video_and_viewers_do_not_disturb_each_other(
             assert (await pixels.size(frame.jpeg))[0] != 640
         video = browse.connection.session.files.folder / "both.webm"
         assert about(video)["source_size"] == (640, 400)
+
+
+RUNNING = (
+    COUNTER
+    + """<script>
+  let number = 0;
+  const next = () => { paint(number++ % 1000); requestAnimationFrame(next); };
+  next();
+</script>"""
+)
+"""A page that paints as often as the browser lets it."""
+
+
+async def test_a_viewer_at_a_low_rate_causes_few_captures_of_a_busy_page(
+    browse: Browse, commands: list[str], captured: list[float]
+) -> None:
+    await show(browse, RUNNING)
+    async with browse.connection.screencast.watch(fps=2) as viewer:
+        started_at = time.monotonic()
+        while time.monotonic() < started_at + 2.5:
+            await next_frame(viewer)
+        assert len(captured) <= 4 * (time.monotonic() - started_at) + 2
+        assert commands.count("stopScreencast") >= 3
+
+
+async def test_a_viewer_at_a_low_rate_causes_no_captures_of_a_still_page(
+    browse: Browse,
+    commands: list[str],
+    captured: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capture, "HEARTBEAT_SECONDS", 0.1)
+    await show(browse, COUNTER)
+    async with browse.connection.screencast.watch(fps=2) as viewer:
+        await next_frame(viewer)
+        with anyio.fail_after(10):
+            while (await anext(viewer)).frame is not None:
+                pass
+        commands.clear()
+        captured.clear()
+        for _ in range(5):
+            assert (await next_update(viewer, LIVE)).frame is None
+        assert (commands, captured) == ([], [])
+
+
+async def test_the_last_paint_reaches_a_viewer_at_a_low_rate(
+    browse: Browse, pixels: Pixels
+) -> None:
+    await show(browse, COUNTER)
+    async with browse.connection.screencast.watch(fps=2) as viewer:
+        await next_frame(viewer)
+        for last in (30, 60, 61):
+            await browse.value(
+                f"""() => {{ let number = {last - 30}; const next = () => {{ paint(++number);
+                     if (number < {last}) requestAnimationFrame(next); }}; next(); }}"""
+            )
+            await frame_with(viewer, last, pixels)
+
+
+async def test_a_capture_works_at_the_highest_rate_of_its_viewers(
+    browse: Browse, commands: list[str], pixels: Pixels
+) -> None:
+    await show(browse, RUNNING)
+    screencast = browse.connection.screencast
+    async with screencast.watch(fps=1) as slow:
+        await next_frame(slow)
+        await until(lambda: "stopScreencast" in commands)
+        async with screencast.watch() as fast:
+            await until(lambda: commands.count("startScreencast") == 2)
+            commands.clear()
+            for _ in range(15):
+                await next_frame(fast)
+            assert "stopScreencast" not in commands
+            await next_frame(slow)
+        await until(lambda: "stopScreencast" in commands)
+    await until(lambda: commands[-1] == "stopScreencast")
+
+
+async def test_each_paint_that_waits_for_the_last_one_reaches_a_viewer_at_the_full_rate(
+    browse: Browse, commands: list[str], pixels: Pixels
+) -> None:
+    await show(browse, COUNTER)
+    async with browse.connection.screencast.watch() as viewer:
+        await frame_with(viewer, 0, pixels)
+        for number in range(1, 21):
+            await browse.value(f"paint({number})")
+            await frame_with(viewer, number, pixels)
+    assert commands.count("startScreencast") == 1
