@@ -79,9 +79,12 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     times: list[float] = []
     on: Any = cast("Any", CDPSession).on
 
+    def note_time(_: object) -> None:
+        times.append(time.monotonic())
+
     def note(self: CDPSession, event: str, receive: Any) -> Any:
         if event == "Page.screencastFrame":
-            on(self, event, lambda _frame: times.append(time.monotonic()))
+            on(self, event, note_time)
         return on(self, event, receive)
 
     monkeypatch.setattr(CDPSession, "on", note)
