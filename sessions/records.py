@@ -5,6 +5,7 @@ Times are seconds since 1970 in UTC, as floats. Durations are seconds. A record 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -358,6 +359,51 @@ class CredentialRecord(Record):
     expires_at: float
     used_at: float | None = None
     """When the code of a link was exchanged."""
+
+
+class ShareRights(StrEnum):
+    """The rights that a share gives: USE includes VIEW."""
+
+    VIEW = "view"
+    USE = "use"
+
+
+class GranteeKind(StrEnum):
+    PRINCIPAL = "principal"
+    GROUP = "group"
+
+
+class Grantee(BaseModel):
+    """A principal or a group of an issuer, with which a session is shared."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: GranteeKind
+    issuer: str = ""
+    name: str
+    """The subject, or the name of the group."""
+
+    @cached_property
+    def digest(self) -> str:
+        """The key of the store."""
+        text = f"{self.kind.value}\n{len(self.issuer)}\n{self.issuer}{self.name}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @classmethod
+    def principal(cls, principal: Principal) -> Grantee:
+        return cls(kind=GranteeKind.PRINCIPAL, issuer=principal.issuer, name=principal.subject)
+
+
+class ShareRecord(Record):
+    """The share of a session with one grantee."""
+
+    session_id: str
+    grantee: Grantee
+    rights: ShareRights
+    created_by: str
+    """The key of the principal that shared the session."""
+    created_at: float
+    expires_at: float
 
 
 class NodeState(StrEnum):

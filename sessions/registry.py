@@ -14,6 +14,7 @@ from .actions.history import Histories
 from .actions.porting import Porting
 from .actions.rename_delete import RenameDelete
 from .actions.runs import Runs
+from .actions.sharing import Sharing
 from .actions.state import States
 from .actions.summaries import Summaries, Summarize
 from .calls.receipts import RunningOperations
@@ -95,6 +96,7 @@ class Registry:
         self.rename_delete = RenameDelete(
             core, self._directory, self.access, self.closing, self.quota
         )
+        self.sharing = Sharing(core, self._directory)
         self.summaries = Summaries(
             core, self._directory, self.history, self.rename_delete, due_summaries, summarize
         )

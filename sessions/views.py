@@ -12,8 +12,12 @@ from .records import (
     BindingRecord,
     BindingStatus,
     ControlLease,
+    GranteeKind,
+    Principal,
     SessionDriver,
     SessionRecord,
+    ShareRecord,
+    ShareRights,
 )
 
 
@@ -104,6 +108,27 @@ def describe_control(lease: ControlLease) -> dict[str, Any] | None:
     }
 
 
+def describe_share(share: ShareRecord) -> dict[str, Any]:
+    """Return a share of a session as its owner sees it."""
+    grantee = share.grantee
+    return {
+        ("group" if grantee.kind is GranteeKind.GROUP else "subject"): grantee.name,
+        "issuer": grantee.issuer,
+        "rights": share.rights.value,
+        "expires_at": timestamp(share.expires_at),
+    }
+
+
+def describe_shared(record: SessionRecord, rights: ShareRights) -> dict[str, Any]:
+    """Return a stored session as a caller sees it with whom it is shared."""
+    owner = Principal.of_key(record.owner)
+    return {
+        **describe(record, record.status, record.used_at),
+        "owner": {"subject": owner.subject, "issuer": owner.issuer},
+        "rights": rights.value,
+    }
+
+
 def describe_binding(record: BindingRecord, *, opening: bool = False) -> dict[str, Any]:
     """Return one binding as a caller sees it; `opening` while its connection is being opened."""
     status = record.status
@@ -121,6 +146,8 @@ __all__ = [
     "describe",
     "describe_binding",
     "describe_control",
+    "describe_share",
+    "describe_shared",
     "expiry",
     "format_duration",
     "seconds_of",

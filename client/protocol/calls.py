@@ -44,6 +44,7 @@ _IDEMPOTENT: Final = frozenset(
         *("session_rename", "session_bind", "session_unbind", "session_history"),
         *("session_summary", "session_merge", "session_export", "state_get"),
         *("session_view", "session_request_human", "service_list", "server_stats"),
+        *("session_share", "session_unshare"),
     )
 )
 """Statehold's own tools that are idempotent and may always be called again."""

@@ -56,6 +56,8 @@ TOOL_SCOPES: Final[Mapping[str, Scope]] = {
     "session_bind": USE,
     "session_unbind": USE,
     "session_request_human": USE,
+    "session_share": CONTROL,
+    "session_unshare": CONTROL,
     "session_view": READ,
     "state_get": READ,
     "state_update": USE,

@@ -102,6 +102,7 @@ class Gateway:
             config.toolsets,
             services=self.describe_services,
             console=self.console_address,
+            shares=config.needs_token,
         )
         self.tools = ToolList(config, settings, own_tools)
         required = config.audit == "required"

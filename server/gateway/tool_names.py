@@ -37,7 +37,9 @@ def configured_renames(config: Config, tools: Mapping[str, Sequence[ToolSpec]]) 
         for name, settings in config.enabled_services().items()
         if name in tools
     ]
-    return Catalog(offers, reserved_names=own_names(config.toolsets)).renames_by_service()
+    return Catalog(
+        offers, reserved_names=own_names(config.toolsets, shares=config.needs_token)
+    ).renames_by_service()
 
 
 def hold_names(holders: dict[str, str], services: Mapping[str, str]) -> None:

@@ -75,7 +75,7 @@ class HttpApplication:
             app = AuthContextMiddleware(app)
         self.behind_tokens: ASGIApp = app
         if verifier is not None:
-            scopes = OperationScopes(own_names(gateway.config.toolsets))
+            scopes = OperationScopes(own_names(gateway.config.toolsets, shares=True))
             app = Authentication(
                 *(app, verifier, Challenges(urls), scopes, public), gateway.person_audit
             )

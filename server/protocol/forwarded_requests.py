@@ -33,6 +33,7 @@ from ..sdk.caller import (
     AUTO_SCOPE,
     DELIVERY_SCOPE,
     LOG_LEVEL,
+    OWNER_SCOPE,
     PIN_SCOPE,
     PRINCIPAL_SCOPE,
     SESSION_SCOPE,
@@ -132,6 +133,8 @@ class ForwardedRequests:
             AUTO_SCOPE: request.is_auto,
             SESSION_SCOPE: assertion.session_id,
         }
+        if request.is_shared:
+            scope[OWNER_SCOPE] = assertion.principal
         channel = _RequestChannel(request, answer_lines, _Origin(scope))
         capabilities = dumps(request.capabilities or {})
         connection = _call_connection(request.version, capabilities, request.log_level)

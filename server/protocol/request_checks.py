@@ -27,7 +27,14 @@ from ...tools.own.definition import OwnTool, ToolContext, missing_session
 from ..auth.principals import principal_of
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of
-from ..sdk.caller import AUTO_SCOPE, PIN_SCOPE, PRINCIPAL_SCOPE, Caller, is_modern
+from ..sdk.caller import (
+    AUTO_SCOPE,
+    OWNER_SCOPE,
+    PIN_SCOPE,
+    PRINCIPAL_SCOPE,
+    Caller,
+    is_modern,
+)
 from .auto_sessions import AutoSessions
 from .input_required import STATE
 
@@ -155,11 +162,24 @@ class Requester:
         self._auto_session = auto_session
 
     def principal(self, ctx: RequestContext) -> Principal:
-        forwarded = None if ctx.request is None else ctx.request.scope.get(PRINCIPAL_SCOPE)
-        if forwarded is not None:
-            return forwarded
+        """Return the principal as whose request it runs: its caller, or the owner of a session that is shared."""
+        if ctx.request is not None:
+            scope = ctx.request.scope
+            other = scope.get(PRINCIPAL_SCOPE) or scope.get(OWNER_SCOPE)
+            if other is not None:
+                return other
         token = get_access_token()
         return LOCAL if token is None else principal_of(token)
+
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups of the caller of this request, which its issuer names. A forwarded request has none."""
+        token = get_access_token()
+        claims = None if token is None else token.claims
+        return tuple((claims or {}).get("groups") or ())
+
+    def is_shared(self, ctx: RequestContext) -> bool:
+        """Whether a request runs as one of the owner of a session that is shared with its caller."""
+        return ctx.request is not None and OWNER_SCOPE in ctx.request.scope
 
     def pin(self, ctx: RequestContext) -> str | None:
         """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""
@@ -213,7 +233,15 @@ class CallParser:
                 None if pin is None else await self._gateway.pinned_sessions.id_of(principal, pin)
             )
             namespace = self._gateway.config.namespace
-            context = ToolContext(principal, namespace, pinned_id, run=caller.run_id, caller=caller)
+            context = ToolContext(
+                principal,
+                namespace,
+                pinned_id,
+                run=caller.run_id,
+                caller=caller,
+                groups=requester.groups(),
+                is_shared=requester.is_shared(ctx),
+            )
             return OwnCall(tool, context, arguments)
         waiting = WaitProgress(caller)
         entry = await self._gateway.probes.entry(name, naming, waiting)

@@ -37,6 +37,7 @@ from ...sessions.errors import (
     OwnedByAnotherNode,
     RequestRefused,
     SessionError,
+    SessionNotFound,
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
@@ -78,6 +79,7 @@ from .request_checks import (
     refuse_unencodable,
 )
 from .resources import Resources, refuse_cursor
+from .shared_sessions import SharedSessions
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
 from .text_arguments import TextArguments
@@ -115,6 +117,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
         self._parser = CallParser(gateway, requester)
+        self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
         self._audit = _audit_of(gateway)
@@ -230,7 +233,13 @@ class StateholdServer(Server[dict[str, Any]]):
             raise as_mcp_error(results.store_down()) from None
         outcome = "error"
         try:
-            result = await self._forwarder.run(ctx, partial(hide_internal_error, call_next, ctx))
+            answer = partial(hide_internal_error, call_next, ctx)
+            try:
+                result = await self._forwarder.run(ctx, answer)
+            except MCPError as error:
+                if not await self._shared_sessions.allows_read(ctx, error):
+                    raise
+                result = await self._forwarder.run(ctx, answer)
             outcome = "ok"
             return result
         except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
@@ -239,6 +248,7 @@ class StateholdServer(Server[dict[str, Any]]):
             outcome = error.code
             raise as_mcp_error(error) from None
         finally:
+            self._shared_sessions.forget(ctx)
             if record is not None:
                 record.end(outcome)
 
@@ -279,6 +289,7 @@ class StateholdServer(Server[dict[str, Any]]):
             outcome = error.code
             return await self._error_result(ctx, error)
         finally:
+            self._shared_sessions.forget(ctx)
             if record is not None:
                 record.end(outcome)
 
@@ -289,18 +300,19 @@ class StateholdServer(Server[dict[str, Any]]):
             MCPError: the call has to be answered with a JSON-RPC error.
             OwnedByAnotherNode, NodeUnavailable: nothing ran.
         """
-        params, modern = dict(ctx.params or {}), is_modern(ctx)
+        params = dict(ctx.params or {})
         started_at, outcome = time.monotonic(), "refused"
         caller = Caller(ctx, params)
         try:
             refuse_unencodable(params)
             call = await self._parser.parse(ctx, params, caller)
-            if isinstance(call, OwnCall):
-                result = await self._call_own_interactively(ctx, params, call, caller)
-            elif modern and (parked_call_state(params) is not None or may_ask(ctx)):
-                result = await self._call_service_interactively(ctx, params, call)
-            else:
-                result = await self._call_service(ctx, call, caller)
+            try:
+                result = await self._run_call(ctx, params, call, caller)
+            except (SessionNotFound, MCPError) as error:
+                if not await self._shared_sessions.allows_call(ctx, call, error):
+                    raise
+                call = await self._parser.parse(ctx, params, caller)
+                result = await self._run_call(ctx, params, call, caller)
             outcome = "error" if result.get("isError") else "ok"
             return result
         except RequestRefused as error:
@@ -328,6 +340,15 @@ class StateholdServer(Server[dict[str, Any]]):
                     outcome,
                     time.monotonic() - started_at,
                 )
+
+    async def _run_call(
+        self, ctx: RequestContext, params: JSON, call: OwnCall | ServiceCall, caller: Caller
+    ) -> JSON:
+        if isinstance(call, OwnCall):
+            return await self._call_own_interactively(ctx, params, call, caller)
+        if is_modern(ctx) and (parked_call_state(params) is not None or may_ask(ctx)):
+            return await self._call_service_interactively(ctx, params, call)
+        return await self._call_service(ctx, call, caller)
 
     def return_notice(self, ctx: RequestContext) -> None:
         """Put the notice of a call back for the next answer, because this answer was not delivered."""

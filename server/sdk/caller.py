@@ -54,6 +54,8 @@ PIN_SCOPE: Final = "statehold.session"
 request; in the lifespan state of a connection, for the one that its client names."""
 PRINCIPAL_SCOPE: Final = "statehold.principal"
 """The key in the scope of a forwarded request for its principal. No other request has it."""
+OWNER_SCOPE: Final = "statehold.owner"
+"""The key in the scope of a request for the owner of a session that is shared with its caller, as whose request it runs."""
 AUTO_SCOPE: Final = "statehold.auto"
 """The key in the scope of a forwarded request for whether its client need not name the session."""
 SESSION_SCOPE: Final = "statehold.forwarded_session"
@@ -300,6 +302,7 @@ def is_forwarded(ctx: RequestContext) -> bool:
 __all__ = [
     "AUTO_SCOPE",
     "COMMAND_SCOPE",
+    "OWNER_SCOPE",
     "PIN_SCOPE",
     "PRINCIPAL_SCOPE",
     "SESSION_SCOPE",

@@ -24,6 +24,8 @@ from ..records import (
     ReceiptRecord,
     SessionFilter,
     SessionRecord,
+    ShareRecord,
+    ShareRights,
     SnapshotRecord,
     StateRecord,
     SummaryRecord,
@@ -339,6 +341,31 @@ class Store(Protocol):
 
     async def delete_expired_credentials(self, now: float) -> None:
         """Delete the credentials that have expired. It writes only if there are some."""
+        ...
+
+    # Shares of sessions.
+    async def put_share(self, record: ShareRecord, *, most: int) -> bool:
+        """Store a share in place of one with the same grantee, durable on return. False: the session has `most` others."""
+        ...
+
+    async def delete_share(self, session_id: str, grantee: str) -> bool:
+        """Delete the share with the digest of a grantee; durable on return. Return False if there is none."""
+        ...
+
+    async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
+        """Return the shares of a session that have not expired, the oldest first."""
+        ...
+
+    async def shared_owner(
+        self, session_id: str, grantees: Sequence[str], rights: Sequence[ShareRights], now: float
+    ) -> str | None:
+        """Return the key of the owner of a session that is shared with one of the grantees, with one of the rights."""
+        ...
+
+    async def shared_sessions(
+        self, grantees: Sequence[str], now: float, limit: int
+    ) -> list[tuple[SessionRecord, ShareRights]]:
+        """Return the sessions that are shared with the grantees, those used last first, with the rights of each share."""
         ...
 
     # Health.

@@ -16,6 +16,7 @@ from ..records import (
     NodeRecord,
     ReceiptRecord,
     SessionRecord,
+    ShareRecord,
     SnapshotRecord,
     StateRecord,
     SummaryRecord,
@@ -177,6 +178,24 @@ def credential_row(record: CredentialRecord) -> Row:
 
 def credential_record(row: Mapping[str, Any]) -> CredentialRecord:
     return CredentialRecord.model_validate(dict(row))
+
+
+def share_row(record: ShareRecord) -> Row:
+    grantee = record.grantee
+    return {
+        **record.__dict__,
+        "grantee": grantee.digest,
+        "kind": grantee.kind.value,
+        "issuer": grantee.issuer,
+        "name": grantee.name,
+        "rights": record.rights.value,
+    }
+
+
+def share_record(row: Mapping[str, Any]) -> ShareRecord:
+    values = dict(row)
+    values["grantee"] = {key: values.pop(key) for key in ("kind", "issuer", "name")}
+    return ShareRecord.model_validate(values)
 
 
 @dataclass(slots=True)

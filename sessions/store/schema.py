@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0104"
+HEAD: Final = "0106"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -245,7 +245,26 @@ credential: Final = Table(
 )
 """Codes, links and logins of the console. There are few rows, so the primary key is their only index."""
 
-OF_A_SESSION: Final = (binding, state, journal, snapshot, tally, receipt, summary)
+session_share: Final = Table(
+    "session_share",
+    metadata,
+    _name("session_id", primary=True),
+    # The digest of kind, issuer and name, whose lengths have no bound.
+    _name("grantee", primary=True),
+    _text("kind"),
+    _text("issuer"),
+    _text("name"),
+    _text("rights"),
+    _text("created_by"),
+    _time("created_at"),
+    _time("expires_at"),
+)
+Index("session_share_grantee", session_share.c.grantee)
+
+OF_A_SESSION: Final = (
+    *(binding, state, journal, snapshot, tally, receipt, summary),
+    session_share,
+)
 """The tables whose rows are deleted with their session."""
 
 audit: Final = Table(

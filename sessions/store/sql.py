@@ -26,6 +26,8 @@ from ..records import (
     ReceiptRecord,
     SessionFilter,
     SessionRecord,
+    ShareRecord,
+    ShareRights,
     SnapshotRecord,
     StateRecord,
     SummaryRecord,
@@ -439,6 +441,35 @@ class SQLStore:
     async def delete_expired_credentials(self, now: float) -> None:
         if await self._read(partial(credentials.has_expired, now=now)):
             await self._submit(partial(credentials.delete_expired, now=now))
+
+    async def put_share(self, record: ShareRecord, *, most: int) -> bool:
+        row = rows.share_row(record)
+        return bool(await self._submit(partial(credentials.put_share, row=row, most=most)))
+
+    async def delete_share(self, session_id: str, grantee: str) -> bool:
+        operation = partial(credentials.delete_share, session_id=session_id, grantee=grantee)
+        return bool(await self._submit(operation))
+
+    async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
+        return await self._read(partial(credentials.shares, session_id=session_id, now=now))
+
+    async def shared_owner(
+        self, session_id: str, grantees: Sequence[str], rights: Sequence[ShareRights], now: float
+    ) -> str | None:
+        query = partial(
+            credentials.shared_owner,
+            session_id=session_id,
+            grantees=grantees,
+            rights=rights,
+            now=now,
+        )
+        return await self._read(query)
+
+    async def shared_sessions(
+        self, grantees: Sequence[str], now: float, limit: int
+    ) -> list[tuple[SessionRecord, ShareRights]]:
+        query = partial(credentials.shared_sessions, grantees=grantees, now=now, limit=limit)
+        return await self._read(query)
 
     async def check(self) -> list[str]:
         try:

@@ -11,7 +11,7 @@ from ...sessions.calls.notices import Delivery
 from ...sessions.calls.receipts import Operation
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
-from ...sessions.records import Principal
+from ...sessions.records import Grantee, GranteeKind, Principal
 from ...sessions.services import CallContext
 from ...sessions.views import format_duration
 from ..definition import BuiltinTool, Naming, schema_of
@@ -34,6 +34,10 @@ class ToolContext:
     """The request of the call, for progress messages; None for a command."""
     cause: str = "requested"
     """The cause that the journal records when the caller pauses or closes a session."""
+    groups: tuple[str, ...] = ()
+    """The groups of the caller, which its issuer names."""
+    is_shared: bool = False
+    """Whether the caller is another principal, with which `principal` shares the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,16 @@ class OwnTool(BuiltinTool):
         return self.parse(arguments, unlisted=unlisted)
 
 
+def grantees_of(principal: Principal, groups: Sequence[str]) -> list[Grantee]:
+    """Return the grantees whose shares a caller has: itself and its groups."""
+    issuer = principal.issuer
+    kind = GranteeKind.GROUP
+    return [
+        Grantee.principal(principal),
+        *(Grantee(kind=kind, issuer=issuer, name=group) for group in groups),
+    ]
+
+
 def missing_session(argument: str) -> SessionNotFound:
     """Return the error of a call that names no session."""
     return SessionNotFound(
@@ -165,6 +179,7 @@ __all__ = [
     "Handler",
     "Outcome",
     "OwnTool",
+    "grantees_of",
     "missing_session",
     "parse_time",
     "format_duration",

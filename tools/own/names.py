@@ -10,6 +10,7 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "lifecycle": (
         *("session_pause", "session_resume", "session_extend", "session_restart"),
         *("session_rename", "session_bind", "session_unbind", "session_request_human"),
+        *("session_share", "session_unshare"),
     ),
     "state": ("state_get", "state_update"),
     "history": ("session_history", "session_note", "session_run", "session_summary"),
@@ -23,9 +24,14 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 """The names of the tools of each toolset."""
 
 
-def own_names(toolsets: Iterable[str]) -> list[str]:
-    """Return the names of the tools of some toolsets."""
-    return [name for toolset in toolsets for name in OWN_NAMES[toolset]]
+SHARING_NAMES: Final = frozenset({"session_share", "session_unshare"})
+"""The tools that are offered only where callers are told apart."""
+
+
+def own_names(toolsets: Iterable[str], *, shares: bool) -> list[str]:
+    """Return the names of the tools of some toolsets. `shares`: callers are told apart, and may share sessions."""
+    names = [name for toolset in toolsets for name in OWN_NAMES[toolset]]
+    return names if shares else [name for name in names if name not in SHARING_NAMES]
 
 
 __all__ = ["OWN_NAMES", "own_names"]

@@ -81,6 +81,17 @@ class SessionInfo:
     """The notice of what was restored or lost, if this answers a call of the session: given once, as with any call."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareInfo:
+    """The share of a session with a user or with a group."""
+
+    subject: str | None = None
+    group: str | None = None
+    issuer: str
+    rights: str
+    expires_at: str
+
+
 @dataclass(frozen=True, slots=True)
 class StateValue:
     """The value and version of a state when it was read."""

@@ -19,8 +19,8 @@ from ...sessions.transitions.create import CreationOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
 from .creation import describe_creation
-from .definition import Handler, Outcome, OwnTool, Pinned, ToolContext, parse_time
-from .results import SessionInfo
+from .definition import Handler, Outcome, OwnTool, Pinned, ToolContext, grantees_of, parse_time
+from .results import SessionInfo, ShareInfo
 
 SessionId = Annotated[
     str,
@@ -107,6 +107,12 @@ class ListArguments(Arguments):
     ] = None
 
 
+class SharedListArguments(ListArguments):
+    shared: Annotated[
+        bool, Field(description="Those that others share with you, without other filters")
+    ] = False
+
+
 class SessionArguments(Arguments):
     session_id: SessionId
 
@@ -162,11 +168,29 @@ class ClosedSession(SessionInfo):
     already_closed: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDetails(SessionInfo):
+    """A session as session_info shows it."""
+
+    shares: list[ShareInfo] | None = None
+    """The shares that its owner made; None: there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession(SessionInfo):
+    """A session in a list."""
+
+    owner: dict[str, str] | None = None
+    """The owner of a session that is shared with the caller."""
+    rights: str | None = None
+    """The rights of that share."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionPage:
     """A page of the list of sessions. `next_cursor` leads to the next page; None: there is none."""
 
-    sessions: list[SessionInfo]
+    sessions: list[ListedSession]
     next_cursor: str | None = None
 
 
@@ -177,12 +201,24 @@ LISTED: Final = (
 """The members of a session in a list."""
 
 
+MOST_SHARED: Final = 1000
+"""Shares of other principals that are read for one list."""
+
+
 class SessionTools:
     """The tools of these toolsets for one registry. `services` returns the status of the services."""
 
-    def __init__(self, registry: Registry, services: Callable[[], list[JSON]] = list[JSON]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        services: Callable[[], list[JSON]] = list[JSON],
+        *,
+        shares: bool = False,
+    ) -> None:
+        """`shares`: callers are told apart, and may share sessions."""
         self._registry = registry
         self._services = services
+        self._shares = shares
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools that `toolsets` includes, in a fixed order."""
@@ -210,7 +246,7 @@ class SessionTools:
                 "List your sessions",
                 "List your sessions that fit all arguments, most recently used first. Does not count as use. While there "
                 "is a next_cursor there may be more, also after a page with few.",
-                ListArguments,
+                SharedListArguments if self._shares else ListArguments,
                 SessionPage,
                 self._list,
                 read_only=True,
@@ -221,7 +257,7 @@ class SessionTools:
                 "Show a session",
                 "Show a session: status, services, timeouts, when it expires. Does not count as use.",
                 SessionArguments,
-                SessionInfo,
+                SessionDetails,
                 self._info,
                 read_only=True,
                 pinned="always",
@@ -349,6 +385,8 @@ class SessionTools:
         statuses = arguments.statuses or [
             status.value for status in Status if status is not Status.CLOSED
         ]
+        if isinstance(arguments, SharedListArguments) and arguments.shared:
+            return await self._list_shared(context, statuses, arguments.limit)
         session_filter = SessionFilter(
             namespace=arguments.namespace,
             name_prefix=arguments.name,
@@ -364,6 +402,16 @@ class SessionTools:
         sessions = [{name: entry[name] for name in LISTED} for entry in entries]
         return Outcome({"sessions": sessions, "next_cursor": cursor})
 
+    async def _list_shared(
+        self, context: ToolContext, statuses: Iterable[str], limit: int
+    ) -> Outcome:
+        grantees = grantees_of(context.principal, context.groups)
+        found = await self._registry.sharing.shared_with(grantees, MOST_SHARED)
+        wanted = [session for session in found if session["status"] in statuses]
+        keys = (*LISTED, "owner", "rights")
+        sessions = [{key: session[key] for key in keys} for session in wanted[:limit]]
+        return Outcome({"sessions": sessions, "next_cursor": None})
+
     async def _info(self, context: ToolContext, arguments: SessionArguments) -> Outcome:
         info = await self._registry.info_of_owner(
             context.principal, arguments.session_id, context.namespace
@@ -374,7 +422,10 @@ class SessionTools:
             {**each, "last_error": each["last_error"] or problems.get(each["service"])}
             for each in info["services"]
         ]
-        return Outcome({**info, "services": services}, summary(info))
+        content = {**info, "services": services}
+        if self._shares and not context.is_shared:
+            content["shares"] = await self._registry.sharing.shares(info["session_id"]) or None
+        return Outcome(content, summary(info))
 
     async def _close(self, context: ToolContext, arguments: CloseArguments) -> Outcome:
         info, already_closed = await self._registry.close(

@@ -14,6 +14,7 @@ from .control import ControlTools
 from .definition import OwnTool
 from .history import HistoryTools
 from .sessions import SessionTools
+from .sharing import SharingTools
 from .state import StateTools
 from .view import ViewTools
 
@@ -25,16 +26,19 @@ def build_own_tools(
     *,
     services: Callable[[], list[JSON]] = list[JSON],
     console: ConsoleAddress | None = None,
+    shares: bool = False,
 ) -> dict[str, OwnTool]:
     """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services.
 
-    `console`: the address of the console; without one, results name commands only.
+    `console`: the address of the console; without one, results name commands only. `shares`: callers are told apart,
+    and may share sessions.
     """
     chosen = set(toolsets)
     console = console or ConsoleAddress()
     groups = (
-        SessionTools(registry, services),
+        SessionTools(registry, services, shares=shares),
         ControlTools(registry, console),
+        *((SharingTools(registry),) if shares else ()),
         StateTools(registry),
         HistoryTools(registry),
         BranchTools(registry),

@@ -143,7 +143,7 @@ async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_
 
 async def test_the_names_of_our_tools_are_known_without_a_server(started: Any) -> None:
     async with started({"toolsets": list(TOOLSETS), "services": {}}) as gateway:
-        assert list(gateway.tools.own) == own_names(gateway.config.toolsets)
+        assert list(gateway.tools.own) == own_names(gateway.config.toolsets, shares=False)
     assert OWN_NAMES.keys() == set(TOOLSETS)
 
 
