@@ -116,7 +116,7 @@ def put_share(connection: Connection, row: Row, most: int) -> bool:
     replaced = or_(_t.grantee == row["grantee"], _t.expires_at <= row["created_at"])
     connection.execute(of_session.where(replaced))
     others = select(func.count()).where(_t.session_id == row["session_id"])
-    if connection.scalar(others) >= most:
+    if connection.execute(others).scalar_one() >= most:
         return False
     connection.execute(insert(schema.session_share), row)
     return True

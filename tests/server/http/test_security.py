@@ -186,6 +186,8 @@ SESSION_TOOLS: list[tuple[str, JSON]] = [
     ("session_close", {"force": True}),
     ("session_fork", {}),
     ("session_request_human", {"reason": "look", "wait_seconds": 0}),
+    ("session_share", {"subject": "eve"}),
+    ("session_unshare", {"subject": "eve"}),
     ("session_view", {}),
     ("session_merge", {"sources": ["sh_" + "b" * 26]}),
     ("state_get", {}),
