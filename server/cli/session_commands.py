@@ -9,6 +9,7 @@ import click
 from .parser import Command, Number, Word
 
 KINDS: Final = ("call", "transition", "message", "state", "run", "control", "compacted")
+RIGHTS: Final = ("view", "use")
 POLICIES: Final = ("last_wins", "first_wins", "fail")
 SYSTEMS: Final = ("agentscope", "agno")
 """Systems whose sessions can be imported."""
@@ -28,6 +29,7 @@ def session_commands() -> list[click.Command]:
     return [
         *_read_commands(),
         *_lifecycle_commands(),
+        *_sharing_commands(),
         *_copy_commands(),
         *_browser_commands(),
         _state_command(),
@@ -180,6 +182,46 @@ def _lifecycle_commands() -> list[click.Command]:
             click.Argument(["name"], required=False, metavar="NAME", help="the new name"),
             _flag("--unname", "take its name away"),
             _text("--metadata", "JSON", "merge this object into its metadata: null deletes"),
+            JSON_OPTION,
+        ),
+    ]
+
+
+def _sharing_commands() -> list[click.Command]:
+    grantee = [
+        click.Option(
+            ["--with", "subject"], metavar="SUBJECT", help="a user, as its issuer names it"
+        ),
+        _text("--group", "GROUP", "the members of a group, as their issuer names it"),
+        _text("--issuer", "ISSUER", "who names that user or group (that of the session's owner)"),
+    ]
+    return [
+        Command(
+            "share",
+            "Let another user or a group view or use a session by its id.",
+            "statehold sessions share work --with ben --rights use --for 8h",
+            _SESSION,
+            *grantee,
+            click.Option(
+                ["--rights"],
+                type=Word(RIGHTS),
+                default=RIGHTS[0],
+                help="view: read it; use: also call its tools (view)",
+            ),
+            click.Option(
+                ["--for", "seconds"],
+                default="8h",
+                metavar="TIME",
+                help="how long, such as 30m or 7d (8h)",
+            ),
+            JSON_OPTION,
+        ),
+        Command(
+            "unshare",
+            "End a share of a session.",
+            "statehold sessions unshare work --with ben",
+            _SESSION,
+            *grantee,
             JSON_OPTION,
         ),
     ]

@@ -54,7 +54,7 @@ class ControlHandler:
         """`audit` records the requests of commands; those of the console are recorded where they arrive."""
         self._registry = registry
         self._audit = audit
-        own_tools = build_own_tools(registry, store, OWN_NAMES, services=services)
+        own_tools = build_own_tools(registry, store, OWN_NAMES, services=services, shares=True)
         operator_tools = [
             *OperatorTools(registry).tools(),
             *PersonTools(registry).tools(),

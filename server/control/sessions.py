@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +19,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN, Status
 from ...sessions.records import LABELS, LOCAL, JournalRecord, SessionFilter, SessionRecord
 from ...sessions.store.base import Store
-from ...sessions.views import describe, describe_binding, expiry, timestamp
+from ...sessions.views import describe, describe_binding, describe_share, expiry, timestamp
 from ...tools.own.definition import parse_time
 from ..sockets.local_socket import send_content, send_error
 from .nodes import LiveNodes, Send
@@ -93,10 +94,12 @@ class SessionDocuments:
             stored_bindings = await self._store.bindings(record.id)
             bindings = [describe_binding(binding) for binding in stored_bindings]
         state = await self._store.state(record.id)
+        shares = await self._store.shares(record.id, time.time())
         return {
             **self._describe(record, live),
             "services": bindings,
             "state_version": state.version if state else 0,
+            "shares": [describe_share(share) for share in shares],
             "journal": [_describe_entry(entry) for entry in entries],
             "stderr": await live.stderr(record),
         }

@@ -101,12 +101,27 @@ def print_session(document: Mapping[str, Any], arguments: CommandLine) -> int:
             for rank, (head, key) in enumerate(zip(heads, keys, strict=True))
         ]
         say("\n" + fitted_table(columns))
+    if shares := document.get("shares"):
+        say("\n" + fitted_table(_share_columns(shares, now)))
     if entries := document["journal"]:
         say("\n" + _journal(entries, now))
     for service, text in document["stderr"].items():
         lines = "\n".join(f"  {plain(line)}" for line in text.splitlines())
         say(f"\nstderr of {service}:\n{lines}")
     return OK
+
+
+def _share_columns(shares: Sequence[Mapping[str, Any]], now: float) -> list[Column]:
+    grantees = [
+        f"group {share['group']}" if "group" in share else share["subject"] for share in shares
+    ]
+    ends = [until(seconds_of(share["expires_at"]), now) for share in shares]
+    return [
+        Column("SHARED WITH", grantees, rank=9, least=12),
+        Column("ISSUER", [share["issuer"] for share in shares], rank=5, least=10),
+        Column("RIGHTS", [share["rights"] for share in shares], rank=8),
+        Column("ENDS", ends, rank=7),
+    ]
 
 
 def _details(session: Mapping[str, Any], now: float) -> list[tuple[str, Any]]:

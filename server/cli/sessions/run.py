@@ -84,6 +84,10 @@ async def _run_on(
 
             action = show_history if arguments.action == "history" else show_summary
             return await action(config, store, record, arguments)
+        case "share" | "unshare":
+            from .sharing import change_shares
+
+            return await change_shares(config, store, record, arguments)
         case "state":
             from .state import read_state, update_state
 
