@@ -212,7 +212,7 @@ def _sharing_commands() -> list[click.Command]:
                 ["--for", "seconds"],
                 default="8h",
                 metavar="TIME",
-                help="how long, such as 30m or 7d (8h)",
+                help="how long, such as 30min or 7d (8h)",
             ),
             JSON_OPTION,
         ),
