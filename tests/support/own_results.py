@@ -18,7 +18,7 @@ from statehold.tools.own.results import (
     SessionInfo,
     StateValue,
 )
-from statehold.tools.own.sessions import LISTED, ClosedSession, SessionPage
+from statehold.tools.own.sessions import LISTED, ClosedSession, ListedSession, SessionPage
 from statehold.tools.own.state import StateVersion
 
 _KINDS: dict[str, type[Any]] = {
@@ -37,7 +37,7 @@ _KINDS: dict[str, type[Any]] = {
     "session_import": ImportedSession,
 }
 _OPTIONAL = {
-    "session_list": {each.name for each in fields(SessionInfo)} - set(LISTED),
+    "session_list": {each.name for each in fields(ListedSession)} - set(LISTED),
     "session_history": {each.name for each in fields(HistoryEntry)} - {"seq", "kind", "at"},
     "session_note": {each.name for each in fields(HistoryEntry)} - {"seq", "kind", "at"},
     "session_run": {each.name for each in fields(HistoryEntry)} - {"seq", "kind", "at"},
