@@ -444,10 +444,7 @@ class Redactions:
         """By principal; a lock lives while somebody holds it or waits for it."""
 
     async def redact(self, entry: CallEntry, owner: str) -> None:
-        """Redact a large entry of a call of a principal, within SECONDS. Cancellation does not interrupt it.
-
-        A small entry is left as it is, to be redacted by the writer.
-        """
+        """Redact a large entry of a principal's call, within SECONDS; the writer redacts a small one. Never cancelled."""
         if entry.is_small():
             return
         if self._tasks.is_open:

@@ -20,7 +20,7 @@ from ..records import (
 )
 from . import journal_queries, rows, schema
 from .base import ClaimedSession
-from .dialect import among, check_storage, pack_ids
+from .dialect import among, check_storage, pack_ids, sync
 from .rows import columns_of
 
 ROW_BYTES: Final = 1000
@@ -186,3 +186,13 @@ def check(connection: Connection) -> list[str]:
     if count:
         faults.append(f"session: {count} rows have no state")
     return faults
+
+
+def touch(connection: Connection) -> None:
+    """Write an unchanged value, which fails where nothing can be written."""
+    if connection.dialect.name == "sqlite":
+        sync(connection)
+
+
+def do_nothing(connection: Connection) -> None:
+    """Do nothing. This unit is done when every unit before it is."""

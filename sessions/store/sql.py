@@ -47,7 +47,7 @@ from .base import ClaimedSession, JournalLimits, Write
 from .batch import WriteFunction, not_storable
 from .creation import NewSession
 from .database import Connections, Location
-from .dialect import RemoteDatabase, sync
+from .dialect import RemoteDatabase
 from .file.folder import DataFolder
 from .leases import PostgresLeases
 from .rows import Change, JournalAppend
@@ -351,7 +351,7 @@ class SQLStore:
 
     async def flush(self) -> None:
         if not self._open or not self._writer.idle:
-            await self._submit(_nothing)
+            await self._submit(queries.do_nothing)
 
     async def bindings(self, session_id: str) -> list[BindingRecord]:
         return await self._read(partial(queries.bindings, session_id=session_id))
@@ -480,20 +480,10 @@ class SQLStore:
     async def check_writes(self) -> str | None:
         """Write without a change. Return why the database refuses that, None when it does not."""
         try:
-            await self._submit(_touch)
+            await self._submit(queries.touch)
         except StoreUnavailable as error:
             return str(error)
         return self.trouble
-
-
-def _touch(connection: Connection) -> None:
-    """Write an unchanged value, which fails where nothing can be written."""
-    if connection.dialect.name == "sqlite":
-        sync(connection)
-
-
-def _nothing(connection: Connection) -> None:
-    """Do nothing. This unit is done when every unit before it is."""
 
 
 def open_store(path_or_url: Path | str, *, journal_backlog: int = 10_000) -> SQLStore:
