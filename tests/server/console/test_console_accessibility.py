@@ -45,13 +45,14 @@ async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Age
             yield shop, notes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("scheme", "size"),
     [
         ("dark", PHONE),
-        pytest.param("light", WIDE, marks=pytest.mark.thorough),
-        pytest.param("dark", WIDE, marks=pytest.mark.thorough),
-        pytest.param("light", PHONE, marks=pytest.mark.thorough),
+        ("light", WIDE),
+        ("dark", WIDE),
+        ("light", PHONE),
     ],
 )
 async def test_every_state_of_the_page_passes_the_checks_of_accessibility(

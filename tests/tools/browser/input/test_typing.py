@@ -13,7 +13,7 @@ from support.pixels import COUNTER
 from support.taking_over import Person, press
 from support.waiting import until
 
-from statehold.sessions.errors import ControlRefused
+from statehold.sessions.errors import ControlRefused, ServiceUnavailable
 from statehold.tools.browser.input.events import InputBatch
 from statehold.tools.browser.screencast.frames import PageCondition
 
@@ -229,14 +229,14 @@ async def test_a_batch_of_another_epoch_does_nothing(browse: Browse) -> None:
     person = Person(browse.connection)
     page = await shown(person, FIELDS)
     await page.focus("#text")
-    with pytest.raises(ControlRefused):
+    with pytest.raises(ServiceUnavailable):
         await person.act(*press("a"))
     await browse.connection.begin_human_control()
     with pytest.raises(ControlRefused):
         await person.act(*press("b"), epoch=2)
     await person.act(*press("c"))
     await browse.connection.end_human_control()
-    with pytest.raises(ControlRefused):
+    with pytest.raises(ServiceUnavailable):
         await person.act(*press("d"))
     assert await value_of(page, "text") == "c"
 
