@@ -40,7 +40,7 @@ SETTINGS: Final = (
         ["--auto-session"], is_flag=True, help="give older clients a session per connection"
     ),
     ParserSetting(
-        ["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin"
+        ["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin, view"
     ),
     ParserSetting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
     ParserSetting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
