@@ -78,7 +78,8 @@ class PersonAudit:
         Raises:
             StoreUnavailable: as admit().
         """
-        now, key = self._clock.now(), (name, operation, session_id or "", address or "")
+        now = self._clock.now()
+        key = (name, principal.key, operation, session_id or "", address or "")
         if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
             return
         entry = AuditEntry(

@@ -74,7 +74,7 @@ async def test_addresses_and_history_obey_and_refuse(
     for address in ("javascript:document.title='hit'", "file:///etc/passwd", "chrome://settings"):
         await go(eve, address)
         await page.locator(".screen .notice").wait_for()
-        # What is refused stays in sight while the mouse moves.
+        # The page shows a refusal also while the mouse moves.
         await page.mouse.move(700, 500)
         assert await page.locator(".screen .notice").count() == 1
         shown = page_of(gateway, ada.session)

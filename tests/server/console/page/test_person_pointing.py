@@ -1,4 +1,4 @@
-"""What a person does with mouse and fingers on the picture lands on the same pixel of the page."""
+"""Clicks and touches of a person on the picture land on the same pixel of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person types over the console: keys, input methods, keyboards of phones, the clipboard."""
+"""A person types over the console: keys, input methods, keyboards of phones, the clipboard."""
 
 from __future__ import annotations
 
