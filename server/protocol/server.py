@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -248,7 +248,6 @@ class StateholdServer(Server[dict[str, Any]]):
             outcome = error.code
             raise as_mcp_error(error) from None
         finally:
-            self._shared_sessions.forget(ctx)
             if record is not None:
                 record.end(outcome)
 
@@ -289,7 +288,6 @@ class StateholdServer(Server[dict[str, Any]]):
             outcome = error.code
             return await self._error_result(ctx, error)
         finally:
-            self._shared_sessions.forget(ctx)
             if record is not None:
                 record.end(outcome)
 
@@ -341,14 +339,15 @@ class StateholdServer(Server[dict[str, Any]]):
                     time.monotonic() - started_at,
                 )
 
-    async def _run_call(
+    def _run_call(
         self, ctx: RequestContext, params: JSON, call: OwnCall | ServiceCall, caller: Caller
-    ) -> JSON:
+    ) -> Awaitable[JSON]:
+        """Return the run of a call, for its caller to await."""
         if isinstance(call, OwnCall):
-            return await self._call_own_interactively(ctx, params, call, caller)
+            return self._call_own_interactively(ctx, params, call, caller)
         if is_modern(ctx) and (parked_call_state(params) is not None or may_ask(ctx)):
-            return await self._call_service_interactively(ctx, params, call)
-        return await self._call_service(ctx, call, caller)
+            return self._call_service_interactively(ctx, params, call)
+        return self._call_service(ctx, call, caller)
 
     def return_notice(self, ctx: RequestContext) -> None:
         """Put the notice of a call back for the next answer, because this answer was not delivered."""

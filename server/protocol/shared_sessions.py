@@ -109,11 +109,6 @@ class SharedSessions:
         ctx.request.scope[OWNER_SCOPE] = owner
         return True
 
-    def forget(self, ctx: RequestContext) -> None:
-        """Have further requests of the same HTTP request run as those of their caller."""
-        if ctx.request is not None and not is_forwarded(ctx):
-            ctx.request.scope.pop(OWNER_SCOPE, None)
-
 
 def _rights_of(call: OwnCall) -> ShareRights | None:
     if call.tool.name == "session_summary" and not call.arguments.keys() - {"session_id"}:
