@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from mcp.server.auth.provider import AccessToken
 
 from ...sessions.json_codec import JSON
-from ..config.auth import DEFAULT_ROLE, AuthSettings, Role
+from ..config.access.auth import DEFAULT_ROLE, AuthSettings, Role
 from .errors import TokenInvalid
 from .scopes import scopes_in
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...sessions.json_codec import JSON
-from ..config.auth import IssuerSettings
+from ..config.access.auth import IssuerSettings
 from .errors import TokenInvalid, VerifierUnavailable
 from .issuer_requests import post_form
 

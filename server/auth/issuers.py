@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mcp.server.auth.provider import AccessToken
 
-from ..config.auth import AuthSettings
+from ..config.access.auth import AuthSettings
 from .claims import ClaimChecks
 from .errors import TokenInvalid, VerifierUnavailable
 from .introspection import Introspection

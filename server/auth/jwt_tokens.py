@@ -10,7 +10,7 @@ from jwt.exceptions import PyJWTError
 from jwt.utils import base64url_decode
 
 from ...sessions.json_codec import JSON, loads
-from ..config.auth import IssuerSettings
+from ..config.access.auth import IssuerSettings
 from .errors import TokenInvalid
 from .signing_keys import SigningKeys
 

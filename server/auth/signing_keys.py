@@ -12,7 +12,7 @@ from jwt.algorithms import get_default_algorithms
 from jwt.exceptions import PyJWTError
 
 from ...sessions.json_codec import JSON
-from ..config.auth import IssuerSettings
+from ..config.access.auth import IssuerSettings
 from .discovery import find_jwks_uri
 from .errors import TokenInvalid, VerifierUnavailable
 from .issuer_requests import get_json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
-from ..config.auth import AuthSettings
+from ..config.access.auth import AuthSettings
 from .errors import TokenInvalid
 from .principals import token_of
 from .tokens import StaticTokens

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
-from .auth import AuthSettings
+from .access.auth import AuthSettings
 from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
-from .auth import IssuerSettings
+from .access.auth import IssuerSettings
 from .http import TlsSettings
 from .messages import FLAGS
 from .model import Config

@@ -144,13 +144,13 @@ class Logins:
         record = self._record(
             CredentialKind.CODE, _digest(code), now, now + CODE_SECONDS, self._machine_user
         )
-        await self._store.add_credential(record, most=MOST)
+        await self._store.access.add_credential(record, most=MOST)
         return code
 
     async def exchange(self, code: str) -> tuple[str, Login] | None:
         """Return the cookie and the login of a code, None if it is unknown, used or expired. The code ends with it."""
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
-        login = await self._store.exchange_credential(
+        login = await self._store.access.exchange_credential(
             _digest(code), self._login_record(cookie, self._machine_user), most=MOST
         )
         return None if login is None else (cookie, self._keep(login, cookie))
@@ -166,7 +166,7 @@ class Logins:
         record = self._login_record(cookie, user).model_copy(update={"created_by": token})
         if ends_by is not None and ends_by < record.expires_at:
             record = record.model_copy(update={"expires_at": ends_by})
-        await self._store.add_credential(record, most=MOST)
+        await self._store.access.add_credential(record, most=MOST)
         return cookie, self._keep(record, cookie)
 
     async def find(self, cookie: str) -> Login | None:
@@ -176,7 +176,7 @@ class Logins:
         digest = _digest(cookie)
         login, now = self._known.get(digest), self.clock()
         if login is None or now - login.checked_at >= FRESH_SECONDS:
-            record = await self._store.credential(digest)
+            record = await self._store.access.credential(digest)
             if record is None or record.kind is not CredentialKind.LOGIN:
                 self._forget(digest)
                 return None
@@ -191,12 +191,12 @@ class Logins:
 
     async def end(self, login: Login) -> None:
         """End a login and its open streams at once. A second call has no effect."""
-        await self._store.delete_login(login.digest)
+        await self._store.access.delete_login(login.digest)
         self._forget(login.digest)
 
     async def end_all(self, user: ConsoleUser) -> None:
         """End all logins of a user, wherever they are in use."""
-        await self._store.delete_logins(user.owner, user.link)
+        await self._store.access.delete_logins(user.owner, user.link)
         for login in list(self._known.values()):
             if (login.user.owner, login.user.link) == (user.owner, user.link):
                 self._forget(login.digest)
@@ -210,16 +210,16 @@ class Logins:
         expires_at = now + min(seconds, LINK_SECONDS)
         record = self._record(CredentialKind.LINK, _digest(code), now, expires_at, guest)
         link = record.model_copy(update={"created_by": created_by})
-        await self._store.add_credential(link, most=MOST)
+        await self._store.access.add_credential(link, most=MOST)
         return link, code
 
     async def links(self, session_id: str) -> list[CredentialRecord]:
         """Return the links to a session that have not expired."""
-        return await self._store.links(session_id, self.clock())
+        return await self._store.access.links(session_id, self.clock())
 
     async def revoke(self, session_id: str, link: str) -> CredentialRecord | None:
         """End a link and its login at once. Return the link, None if the session has none with this id."""
-        record = await self._store.delete_link(session_id, link)
+        record = await self._store.access.delete_link(session_id, link)
         for login in list(self._known.values()):
             if record is not None and login.user.link == link:
                 self._forget(login.digest)
@@ -297,7 +297,7 @@ class Logins:
         logins = list(self._known.values())
         if not logins:
             return
-        found = await self._store.open_credentials([login.digest for login in logins])
+        found = await self._store.access.open_credentials([login.digest for login in logins])
         for login in logins:
             if login.digest in found:
                 login.checked_at = now

@@ -94,7 +94,7 @@ class SessionDocuments:
             stored_bindings = await self._store.bindings(record.id)
             bindings = [describe_binding(binding) for binding in stored_bindings]
         state = await self._store.state(record.id)
-        shares = await self._store.shares(record.id, time.time())
+        shares = await self._store.access.shares(record.id, time.time())
         return {
             **self._describe(record, live),
             "services": bindings,

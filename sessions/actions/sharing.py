@@ -64,11 +64,11 @@ class Sharing:
             SessionNotFound: as Directory.find_record() does.
         """
         record = await self._directory.find_record(principal, ref, namespace)
-        return record.id, await self._core.store.delete_share(record.id, grantee.digest)
+        return record.id, await self._core.store.access.delete_share(record.id, grantee.digest)
 
     async def shares(self, session_id: str) -> list[dict[str, Any]]:
         """Return the shares of a session as its owner sees them."""
-        found = await self._core.store.shares(session_id, self._core.clock.now())
+        found = await self._core.store.access.shares(session_id, self._core.clock.now())
         return [describe_share(share) for share in found]
 
     async def owner(
@@ -77,7 +77,7 @@ class Sharing:
         """Return the owner of a session that is shared with one of the grantees with these rights, else None."""
         digests = [grantee.digest for grantee in grantees]
         now = self._core.clock.now()
-        owner = await self._core.store.shared_owner(session_id, digests, RIGHTS[rights], now)
+        owner = await self._core.store.access.shared_owner(session_id, digests, RIGHTS[rights], now)
         return None if owner is None else Principal.of_key(owner)
 
     async def shared_with(self, grantees: Sequence[Grantee], limit: int) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ class Sharing:
         digests = [grantee.digest for grantee in grantees]
         now = self._core.clock.now()
         found: dict[str, dict[str, Any]] = {}
-        for record, rights in await self._core.store.shared_sessions(digests, now, limit):
+        for record, rights in await self._core.store.access.shared_sessions(digests, now, limit):
             known = found.setdefault(record.id, describe_shared(record, rights))
             if rights is ShareRights.USE:
                 known["rights"] = rights.value
@@ -118,7 +118,7 @@ async def put_share(
         created_at=now,
         expires_at=now + seconds,
     )
-    if not await store.put_share(share, most=SHARES):
+    if not await store.access.put_share(share, most=SHARES):
         raise SessionLimit(
             f"The session has {SHARES} shares.",
             session_id=session_id,

@@ -16,7 +16,6 @@ from ..journal.entries import CallEntry
 from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
-    CredentialRecord,
     HistoryFilter,
     JournalCounts,
     JournalRecord,
@@ -24,12 +23,11 @@ from ..records import (
     ReceiptRecord,
     SessionFilter,
     SessionRecord,
-    ShareRecord,
-    ShareRights,
     SnapshotRecord,
     StateRecord,
     SummaryRecord,
 )
+from .access.base import AccessRecords
 
 RESTARTED: Final = "the server was restarted"
 """The `last_error` of a connection that was lost with its process, as callers see it."""
@@ -300,72 +298,9 @@ class Store(Protocol):
         """Delete all data of a closed session in one transaction. Return False when it is open or gone."""
         ...
 
-    # Credentials of the console.
-    async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
-        """Insert a credential, durable on return. Of more than `most` of its kind, the oldest are deleted."""
-        ...
-
-    async def credential(self, digest: str) -> CredentialRecord | None:
-        """Return a credential by the digest of its secret, whether it has expired or not."""
-        ...
-
-    async def exchange_credential(
-        self, digest: str, login: CredentialRecord, *, most: int
-    ) -> CredentialRecord | None:
-        """Exchange a code, or the code of a link, for a login, and return the login. Of concurrent exchanges one wins.
-
-        `login` has its id, its digest and its times; the rest comes from the code. A login by a link ends with the link.
-        Returns None if there is no such code, or it was used, or expires at `login.created_at` or earlier.
-        """
-        ...
-
-    async def open_credentials(self, digests: Sequence[str]) -> set[str]:
-        """Return those digests that have a credential."""
-        ...
-
-    async def links(self, session_id: str, now: float) -> list[CredentialRecord]:
-        """Return the links to a session that have not expired, the oldest first."""
-        ...
-
-    async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
-        """Delete a link and its login. Return the link, None if the session has none with this id."""
-        ...
-
-    async def delete_login(self, digest: str) -> None:
-        """Delete a login; durable on return."""
-        ...
-
-    async def delete_logins(self, principal: str | None, link: str | None) -> None:
-        """Delete all logins of a user: a principal by its key, a guest by the link, or the user of the machine."""
-        ...
-
-    async def delete_expired_credentials(self, now: float) -> None:
-        """Delete the credentials that have expired. It writes only if there are some."""
-        ...
-
-    # Shares of sessions.
-    async def put_share(self, record: ShareRecord, *, most: int) -> bool:
-        """Store a share in place of one with the same grantee, durable on return. False: the session has `most` others."""
-        ...
-
-    async def delete_share(self, session_id: str, grantee: str) -> bool:
-        """Delete the share with the digest of a grantee; durable on return. Return False if there is none."""
-        ...
-
-    async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
-        """Return the shares of a session that have not expired, the oldest first."""
-        ...
-
-    async def shared_owner(
-        self, session_id: str, grantees: Sequence[str], rights: Sequence[ShareRights], now: float
-    ) -> str | None:
-        """Return the key of the owner of a session that is shared with one of the grantees, with one of the rights."""
-        ...
-
-    async def shared_sessions(
-        self, grantees: Sequence[str], now: float, limit: int
-    ) -> list[tuple[SessionRecord, ShareRights]]:
-        """Return the sessions that are shared with the grantees, those used last first, with the rights of each share."""
+    @property
+    def access(self) -> AccessRecords:
+        """The rows that say who may do what."""
         ...
 
     # Health.

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import anyio
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from ..audit.entry import AuditHead, AuditRow
 from ..cluster.leases import Leases
@@ -18,7 +16,6 @@ from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
 from ..records import (
     BindingRecord,
-    CredentialRecord,
     HistoryFilter,
     JournalCounts,
     JournalRecord,
@@ -26,15 +23,11 @@ from ..records import (
     ReceiptRecord,
     SessionFilter,
     SessionRecord,
-    ShareRecord,
-    ShareRights,
     SnapshotRecord,
     StateRecord,
     SummaryRecord,
 )
 from . import (
-    audit_queries,
-    credentials,
     journal_queries,
     ownership,
     queries,
@@ -42,15 +35,17 @@ from . import (
     session_queries,
     tool_receipts,
 )
-from .audit_queries import AuditAppend
+from .access import audit_queries
+from .access.audit_queries import AuditAppend
+from .access.store import AccessStore
 from .base import ClaimedSession, JournalLimits, Write
-from .batch import WriteFunction, not_storable
 from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase
 from .file.folder import DataFolder
 from .leases import PostgresLeases
 from .rows import Change, JournalAppend
+from .transactions import Transactions
 from .writer import Writer
 
 T = TypeVar("T")
@@ -80,7 +75,8 @@ class SQLStore:
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self._retention = retention
         self._stack = AsyncExitStack()
-        self._open = False
+        self._transactions = Transactions(self._connections, self._writer)
+        self.access = AccessStore(self._transactions)
         self._node_row: rows.Row | None = None
         self._is_serving = False
         """Whether this process has adopted sessions, and may serve."""
@@ -186,26 +182,12 @@ class SQLStore:
             )  # the error must not pass the task group, which would wrap it
             raise
         self._stack.push_async_callback(self._writer.aclose, CLOSE_SECONDS)
-        self._open = True
+        self._transactions.is_open = True
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._open = False
+        self._transactions.is_open = False
         await self._stack.aclose()
-
-    async def _read(self, query: Callable[[Connection], T]) -> T:
-        if not self._open:
-            raise StoreUnavailable("The store is closed.")
-        try:
-            return await self._connections.read(query)
-        except (DBAPIError, UnicodeError, OverflowError):
-            # The cause is dropped: some drivers quote values in their messages.
-            raise not_storable() from None
-
-    async def _submit(self, work: Change | NewSession | AuditAppend | WriteFunction) -> object:
-        if not self._open:
-            raise StoreUnavailable("The store is closed.")
-        return await self._writer.submit(work)
 
     async def _before_serving(self, step: Callable[[], Awaitable[T]]) -> T:
         """Take a step before serving begins. Damage found by it is treated like damage at opening."""
@@ -215,27 +197,29 @@ class SQLStore:
             if self._is_serving or not await self._connections.replace_if_damaged(error):
                 raise
         if self._node_row is not None:
-            await self._submit(partial(ownership.join, row=self._node_row))
+            await self._transactions.submit(partial(ownership.join, row=self._node_row))
         return await step()
 
     async def join(self, node: NodeRecord) -> None:
         row = rows.node_row(node)
-        await self._before_serving(lambda: self._submit(partial(ownership.join, row=row)))
+        await self._before_serving(
+            lambda: self._transactions.submit(partial(ownership.join, row=row))
+        )
         self._node_row = row
 
     async def leave(self, node: str) -> None:
-        await self._submit(partial(ownership.declare_dead, node=node))
+        await self._transactions.submit(partial(ownership.declare_dead, node=node))
 
     async def nodes(self) -> list[NodeRecord]:
-        return await self._before_serving(lambda: self._read(queries.nodes))
+        return await self._before_serving(lambda: self._transactions.read(queries.nodes))
 
     async def declare_dead(self, node: str) -> bool:
         operation = partial(ownership.declare_dead, node=node)
-        return bool(await self._before_serving(lambda: self._submit(operation)))
+        return bool(await self._before_serving(lambda: self._transactions.submit(operation)))
 
     async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
         operation = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
-        session_ids = await self._before_serving(lambda: self._submit(operation))
+        session_ids = await self._before_serving(lambda: self._transactions.submit(operation))
         self._is_serving = True
         return cast("list[str]", session_ids)
 
@@ -252,20 +236,22 @@ class SQLStore:
         row = rows.session_row(session)
         binding_rows = [rows.binding_row(binding) for binding in bindings]
         receipt_row = None if receipt is None else rows.receipt_row(receipt)
-        await self._submit(
+        await self._transactions.submit(
             NewSession(row, rows.state_row(state), binding_rows, per_owner, receipt_row)
         )
 
     async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
-        return await self._read(partial(queries.get, session_id=session_id, owner=owner))
+        return await self._transactions.read(
+            partial(queries.get, session_id=session_id, owner=owner)
+        )
 
     async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
         query = partial(queries.find, owner=owner, namespace=namespace, name=name)
-        return await self._read(query)
+        return await self._transactions.read(query)
 
     async def find_closed(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
         query = partial(queries.find_closed, owner=owner, namespace=namespace, name=name)
-        return await self._read(query)
+        return await self._transactions.read(query)
 
     async def list_sessions(
         self, session_filter: SessionFilter
@@ -275,25 +261,25 @@ class SQLStore:
             if session_filter.cursor is None
             else session_queries.position(session_filter.cursor, session_filter.order)
         )
-        return await self._read(
+        return await self._transactions.read(
             partial(session_queries.page, session_filter=session_filter, after=after)
         )
 
     async def usage(self, owner: str) -> int:
-        return await self._read(partial(queries.usage, owner=owner))
+        return await self._transactions.read(partial(queries.usage, owner=owner))
 
     async def ids(self, owner: str) -> list[str]:
-        return await self._read(partial(queries.ids, owner=owner))
+        return await self._transactions.read(partial(queries.ids, owner=owner))
 
     async def creation_receipt(self, owner: str, operation_id: str) -> ReceiptRecord | None:
         query = partial(tool_receipts.creation_receipt, owner=owner, operation_id=operation_id)
-        return await self._read(query)
+        return await self._transactions.read(query)
 
     def free_bytes(self) -> int | None:
         return self._connections.free_bytes()
 
     async def counts(self, owner: str | None = None) -> dict[str, int]:
-        return await self._read(partial(queries.counts, owner=owner))
+        return await self._transactions.read(partial(queries.counts, owner=owner))
 
     async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:
         operation = partial(
@@ -303,10 +289,10 @@ class SQLStore:
             now=now,
             retention=self._retention,
         )
-        return cast("ClaimedSession | None", await self._submit(operation))
+        return cast("ClaimedSession | None", await self._transactions.submit(operation))
 
     async def write(self, write: Write) -> None:
-        await self._submit(rows.to_change(write))
+        await self._transactions.submit(rows.to_change(write))
 
     def append(self, entry: JournalRecord, node: str) -> None:
         row = rows.journal_row(entry)
@@ -327,160 +313,109 @@ class SQLStore:
 
     async def start_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
         operation = partial(tool_receipts.start, row=rows.receipt_row(receipt))
-        return cast("ReceiptRecord | None", await self._submit(operation))
+        return cast("ReceiptRecord | None", await self._transactions.submit(operation))
 
     async def end_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
-        await self._submit(partial(tool_receipts.end, row=row, forget=forget))
+        await self._transactions.submit(partial(tool_receipts.end, row=row, forget=forget))
 
     def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
         self._writer.append(partial(tool_receipts.end, row=row, forget=forget))
 
     async def write_audit(self, document: str) -> None:
-        await self._submit(AuditAppend(document))
+        await self._transactions.submit(AuditAppend(document))
 
     def append_audit(self, document: str) -> None:
         self._writer.append(AuditAppend(document))
 
     async def audit_page(self, after: int, limit: int) -> Sequence[AuditRow]:
-        return await self._read(partial(audit_queries.page, after=after, limit=limit))
+        return await self._transactions.read(partial(audit_queries.page, after=after, limit=limit))
 
     async def audit_head(self) -> AuditHead:
-        return await self._read(audit_queries.head)
+        return await self._transactions.read(audit_queries.head)
 
     async def flush(self) -> None:
-        if not self._open or not self._writer.idle:
-            await self._submit(queries.do_nothing)
+        if not self._transactions.is_open or not self._writer.idle:
+            await self._transactions.submit(queries.do_nothing)
 
     async def bindings(self, session_id: str) -> list[BindingRecord]:
-        return await self._read(partial(queries.bindings, session_id=session_id))
+        return await self._transactions.read(partial(queries.bindings, session_id=session_id))
 
     async def state(self, session_id: str) -> StateRecord | None:
-        return await self._read(partial(queries.state, session_id=session_id))
+        return await self._transactions.read(partial(queries.state, session_id=session_id))
 
     async def state_versions(self, session_ids: Sequence[str]) -> dict[str, int]:
-        return await self._read(partial(queries.state_versions, session_ids=session_ids))
+        return await self._transactions.read(
+            partial(queries.state_versions, session_ids=session_ids)
+        )
 
     async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
-        return await self._read(partial(queries.snapshot, session_id=session_id, service=service))
+        return await self._transactions.read(
+            partial(queries.snapshot, session_id=session_id, service=service)
+        )
 
     async def journal(
         self, session_id: str, *, last: int = 100, after: int = 0
     ) -> list[JournalRecord]:
         query = partial(queries.journal, session_id=session_id, last=last, after=after)
-        return await self._read(query)
+        return await self._transactions.read(query)
 
     async def history(self, session_id: str, history_filter: HistoryFilter) -> list[JournalRecord]:
-        return await self._read(
+        return await self._transactions.read(
             partial(journal_queries.page, session_id=session_id, history_filter=history_filter)
         )
 
     async def journal_counts(self, session_id: str) -> JournalCounts:
-        return await self._read(partial(journal_queries.journal_counts, session_id=session_id))
+        return await self._transactions.read(
+            partial(journal_queries.journal_counts, session_id=session_id)
+        )
 
     async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None:
         query = partial(journal_queries.receipt, session_id=session_id, operation_id=operation_id)
-        return await self._read(query)
+        return await self._transactions.read(query)
 
     async def receipts(self, session_id: str) -> tuple[int, int]:
-        return await self._read(partial(journal_queries.receipts, session_id=session_id))
+        return await self._transactions.read(
+            partial(journal_queries.receipts, session_id=session_id)
+        )
 
     async def started_calls(self, session_id: str) -> list[tuple[ReceiptRecord, JournalRecord]]:
-        return await self._read(partial(journal_queries.started_calls, session_id=session_id))
+        return await self._transactions.read(
+            partial(journal_queries.started_calls, session_id=session_id)
+        )
 
     async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
-        return await self._read(partial(journal_queries.all_receipts, session_id=session_id))
+        return await self._transactions.read(
+            partial(journal_queries.all_receipts, session_id=session_id)
+        )
 
     async def summary(self, session_id: str) -> SummaryRecord | None:
-        return await self._read(partial(journal_queries.summary, session_id=session_id))
+        return await self._transactions.read(
+            partial(journal_queries.summary, session_id=session_id)
+        )
 
     async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
-        return await self._read(partial(queries.due, now=now, limit=limit))
+        return await self._transactions.read(partial(queries.due, now=now, limit=limit))
 
     async def next_due(self) -> float | None:
-        return await self._read(queries.next_due)
+        return await self._transactions.read(queries.next_due)
 
     async def purge(self, session_id: str) -> bool:
-        return bool(await self._submit(partial(ownership.purge, session_id=session_id)))
-
-    async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
-        row = rows.credential_row(record)
-        await self._submit(partial(credentials.add, row=row, most=most))
-
-    async def credential(self, digest: str) -> CredentialRecord | None:
-        return await self._read(partial(credentials.credential, digest=digest))
-
-    async def exchange_credential(
-        self, digest: str, login: CredentialRecord, *, most: int
-    ) -> CredentialRecord | None:
-        # A guess costs no write.
-        if await self.credential(digest) is None:
-            return None
-        operation = partial(
-            credentials.exchange, digest=digest, login=rows.credential_row(login), most=most
+        return bool(
+            await self._transactions.submit(partial(ownership.purge, session_id=session_id))
         )
-        return cast("CredentialRecord | None", await self._submit(operation))
-
-    async def open_credentials(self, digests: Sequence[str]) -> set[str]:
-        return await self._read(partial(credentials.open_digests, digests=digests))
-
-    async def links(self, session_id: str, now: float) -> list[CredentialRecord]:
-        return await self._read(partial(credentials.links, session_id=session_id, now=now))
-
-    async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
-        operation = partial(credentials.delete_link, session_id=session_id, link=link)
-        return cast("CredentialRecord | None", await self._submit(operation))
-
-    async def delete_login(self, digest: str) -> None:
-        await self._submit(partial(credentials.delete_login, digest=digest))
-
-    async def delete_logins(self, principal: str | None, link: str | None) -> None:
-        await self._submit(partial(credentials.delete_logins, principal=principal, link=link))
-
-    async def delete_expired_credentials(self, now: float) -> None:
-        if await self._read(partial(credentials.has_expired, now=now)):
-            await self._submit(partial(credentials.delete_expired, now=now))
-
-    async def put_share(self, record: ShareRecord, *, most: int) -> bool:
-        row = rows.share_row(record)
-        return bool(await self._submit(partial(credentials.put_share, row=row, most=most)))
-
-    async def delete_share(self, session_id: str, grantee: str) -> bool:
-        operation = partial(credentials.delete_share, session_id=session_id, grantee=grantee)
-        return bool(await self._submit(operation))
-
-    async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
-        return await self._read(partial(credentials.shares, session_id=session_id, now=now))
-
-    async def shared_owner(
-        self, session_id: str, grantees: Sequence[str], rights: Sequence[ShareRights], now: float
-    ) -> str | None:
-        query = partial(
-            credentials.shared_owner,
-            session_id=session_id,
-            grantees=grantees,
-            rights=rights,
-            now=now,
-        )
-        return await self._read(query)
-
-    async def shared_sessions(
-        self, grantees: Sequence[str], now: float, limit: int
-    ) -> list[tuple[SessionRecord, ShareRights]]:
-        query = partial(credentials.shared_sessions, grantees=grantees, now=now, limit=limit)
-        return await self._read(query)
 
     async def check(self) -> list[str]:
         try:
-            return await self._read(queries.check)
+            return await self._transactions.read(queries.check)
         except StoreUnavailable as error:
             return [str(error)]
 
     async def check_writes(self) -> str | None:
         """Write without a change. Return why the database refuses that, None when it does not."""
         try:
-            await self._submit(queries.touch)
+            await self._transactions.submit(queries.touch)
         except StoreUnavailable as error:
             return str(error)
         return self.trouble

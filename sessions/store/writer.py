@@ -18,7 +18,7 @@ from anyio.abc import TaskStatus
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
-from .audit_queries import AuditAppend
+from .access.audit_queries import AuditAppend
 from .base import JournalLimits
 from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor

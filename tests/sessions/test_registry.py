@@ -216,7 +216,7 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
         await engine.registry.close(ANN, closed.id)
         requested: list[str] = []
         loaded: list[object] = []
-        read = engine.store._read  # pyright: ignore[reportPrivateUsage]
+        read = engine.store._transactions.read  # pyright: ignore[reportPrivateUsage]
 
         async def watched(query: Any) -> Any:
             requested.append(query.func.__name__)

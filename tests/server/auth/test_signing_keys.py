@@ -15,7 +15,7 @@ from support.hostile_issuer import AUDIENCE, HostileIssuer, hostile_issuer
 from statehold.server.auth.errors import TokenInvalid, VerifierUnavailable
 from statehold.server.auth.principals import principal_of
 from statehold.server.auth.verifier import Verifier
-from statehold.server.config.auth import AuthSettings, IssuerSettings
+from statehold.server.config.access.auth import AuthSettings, IssuerSettings
 from statehold.sessions.records import Principal
 
 CACHED_CALL_SECONDS = 15e-6

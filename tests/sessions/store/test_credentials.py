@@ -23,48 +23,48 @@ def credential(kind: CredentialKind, digest: str, **values: Any) -> CredentialRe
 
 async def add(store: Store, *records: CredentialRecord, most: int = 1000) -> None:
     for record in records:
-        await store.add_credential(record, most=most)
+        await store.access.add_credential(record, most=most)
 
 
 async def test_a_code_is_exchanged_once_and_the_login_has_its_user(store: Store) -> None:
     await add(store, credential(CODE, "code", name="eve", principal="7.0:issuer:eve"))
     login = credential(LOGIN, "cookie", created_at=20.0, expires_at=500.0)
-    exchanged = await store.exchange_credential("code", login, most=1000)
-    assert exchanged == await store.credential("cookie")
+    exchanged = await store.access.exchange_credential("code", login, most=1000)
+    assert exchanged == await store.access.credential("cookie")
     assert exchanged is not None
     assert (exchanged.name, exchanged.principal) == ("eve", "7.0:issuer:eve")
     assert (exchanged.expires_at, exchanged.link) == (500.0, None)
     again = credential(LOGIN, "second", created_at=21.0)
     for digest in ("code", "cookie", "none"):
-        assert await store.exchange_credential(digest, again, most=1000) is None
-    assert await store.open_credentials(["code", "cookie", "second"]) == {"cookie"}
+        assert await store.access.exchange_credential(digest, again, most=1000) is None
+    assert await store.access.open_credentials(["code", "cookie", "second"]) == {"cookie"}
 
 
 async def test_a_code_expires(store: Store) -> None:
     await add(store, credential(CODE, "code", expires_at=20.0))
     login = credential(LOGIN, "cookie", created_at=20.0)
-    assert await store.exchange_credential("code", login, most=1000) is None
+    assert await store.access.exchange_credential("code", login, most=1000) is None
 
 
 async def test_a_link_stays_listed_and_ends_with_its_login(store: Store) -> None:
     link = credential(LINK, "code", session_id="sh_a", rights="view", expires_at=60.0)
     await add(store, link, credential(LINK, "other", session_id="sh_b"))
-    login = await store.exchange_credential(
+    login = await store.access.exchange_credential(
         "code", credential(LOGIN, "cookie", created_at=20.0, expires_at=500.0), most=1000
     )
     assert login is not None
     assert (login.link, login.rights, login.session_id) == (link.id, "view", "sh_a")
     assert login.expires_at == 60.0
     again = credential(LOGIN, "second", created_at=21.0)
-    assert await store.exchange_credential("code", again, most=1000) is None
-    assert [each.used_at for each in await store.links("sh_a", 30.0)] == [20.0]
-    assert await store.links("sh_a", 60.0) == []
-    assert await store.delete_link("sh_b", link.id) is None
-    deleted = await store.delete_link("sh_a", link.id)
+    assert await store.access.exchange_credential("code", again, most=1000) is None
+    assert [each.used_at for each in await store.access.links("sh_a", 30.0)] == [20.0]
+    assert await store.access.links("sh_a", 60.0) == []
+    assert await store.access.delete_link("sh_b", link.id) is None
+    deleted = await store.access.delete_link("sh_a", link.id)
     assert deleted is not None
     assert deleted.id == link.id
-    assert await store.delete_link("sh_a", link.id) is None
-    assert await store.open_credentials(["code", "cookie", "other"]) == {"other"}
+    assert await store.access.delete_link("sh_a", link.id) is None
+    assert await store.access.open_credentials(["code", "cookie", "other"]) == {"other"}
 
 
 async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: Store) -> None:
@@ -78,37 +78,39 @@ async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: Store)
     }
     await add(store, *(credential(LOGIN, digest, **values) for digest, values in logins.items()))
     await add(store, credential(CODE, "code"))
-    await store.delete_logins(None, None)
-    await store.delete_logins("7.0:issuer:alice", None)
-    await store.delete_logins(None, "b")
-    await store.delete_login("code")
-    assert await store.open_credentials([*logins, "code"]) == {"Alice", "guest", "code"}
-    await store.delete_login("guest")
-    assert await store.open_credentials(list(logins)) == {"Alice"}
+    await store.access.delete_logins(None, None)
+    await store.access.delete_logins("7.0:issuer:alice", None)
+    await store.access.delete_logins(None, "b")
+    await store.access.delete_login("code")
+    assert await store.access.open_credentials([*logins, "code"]) == {"Alice", "guest", "code"}
+    await store.access.delete_login("guest")
+    assert await store.access.open_credentials(list(logins)) == {"Alice"}
 
 
 async def test_the_oldest_of_a_kind_goes_and_a_link_with_its_login(store: Store) -> None:
     await add(store, credential(LINK, "link", created_at=1.0), most=2)
-    await store.exchange_credential("link", credential(LOGIN, "cookie", created_at=2.0), most=2)
+    await store.access.exchange_credential(
+        "link", credential(LOGIN, "cookie", created_at=2.0), most=2
+    )
     await add(store, *(credential(CODE, f"{n}", created_at=float(n)) for n in range(4)), most=2)
     await add(store, *(credential(LINK, f"l{n}", created_at=10.0 + n) for n in range(2)), most=2)
     digests = ["link", "cookie", *(f"{n}" for n in range(4)), "l0", "l1"]
-    assert await store.open_credentials(digests) == {"2", "3", "l0", "l1"}
+    assert await store.access.open_credentials(digests) == {"2", "3", "l0", "l1"}
 
 
 async def test_expired_credentials_are_deleted(store: Store) -> None:
     await add(store, credential(LOGIN, "old", expires_at=50.0), credential(LOGIN, "new"))
-    await store.delete_expired_credentials(49.0)
-    assert await store.open_credentials(["old", "new"]) == {"old", "new"}
-    await store.delete_expired_credentials(50.0)
-    assert await store.open_credentials(["old", "new"]) == {"new"}
+    await store.access.delete_expired_credentials(49.0)
+    assert await store.access.open_credentials(["old", "new"]) == {"old", "new"}
+    await store.access.delete_expired_credentials(50.0)
+    assert await store.access.open_credentials(["old", "new"]) == {"new"}
 
 
 async def exchange(
     store: Store, code: str, digest: str, won: list[CredentialRecord | None]
 ) -> None:
     login = credential(LOGIN, digest, created_at=20.0)
-    won.append(await store.exchange_credential(code, login, most=1000))
+    won.append(await store.access.exchange_credential(code, login, most=1000))
 
 
 async def test_one_of_two_processes_exchanges_a_code(make_store: MakeStore) -> None:

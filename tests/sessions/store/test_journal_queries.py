@@ -188,7 +188,7 @@ async def _room(store: SQLStore) -> tuple[int, int]:
         assert counted == one(connection, f"SELECT entries, bytes FROM tally {of}")
         return counted
 
-    return await store._read(look)  # pyright: ignore[reportPrivateUsage]
+    return await store._transactions.read(look)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(

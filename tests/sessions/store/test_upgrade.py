@@ -160,7 +160,7 @@ async def test_a_database_of_the_first_release_is_upgraded_with_its_entries(
         await store.write(Write("sh_a", NODE, 1, journal=[entry("sh_a", 2, facts=facts)]))
         entries = await store.history("sh_a", HistoryFilter())
         assert [each.facts for each in entries] == [None, facts]
-        assert await store.credential("none") is None
+        assert await store.access.credential("none") is None
 
 
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -116,14 +116,14 @@ async def test_expired_credentials_of_the_console_are_swept(build: Build) -> Non
         record = CredentialRecord(
             id="a", kind=CredentialKind.LOGIN, digest="d", created_at=now, expires_at=now + 100
         )
-        await engine.store.add_credential(record, most=10)
+        await engine.store.access.add_credential(record, most=10)
         engine.clock.advance(99)
         await anyio.wait_all_tasks_blocked()
-        assert await engine.store.credential("d") == record
+        assert await engine.store.access.credential("d") == record
 
         async def is_deleted() -> bool:
             engine.clock.advance(1)
-            return await engine.store.credential("d") is None
+            return await engine.store.access.credential("d") is None
 
         await until(is_deleted)
 

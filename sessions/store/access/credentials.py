@@ -1,24 +1,19 @@
-"""The codes, links and logins of the console, and the shares of sessions.
-
-The functions that write run in a transaction of the writer.
-"""
+"""The codes, links and logins of the console. The functions that write run in a transaction of the writer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 
-from ..records import CredentialKind, CredentialRecord, SessionRecord, ShareRecord, ShareRights
-from . import schema
-from .dialect import among, pack_ids
-from .rows import Row, columns_of, credential_record, session_record, share_record
+from ...records import CredentialKind, CredentialRecord
+from .. import schema
+from ..dialect import among, pack_ids
+from ..rows import Row, columns_of, credential_record
 
 _c = schema.credential.c
 _OPEN = select(_c.digest).where(among(_c.digest))
 _WITH_LOGINS = delete(schema.credential).where(or_(among(_c.id), among(_c.link)))
-_t = schema.session_share.c
-_s = schema.session.c
 
 
 def add(connection: Connection, row: Row, most: int) -> None:
@@ -108,55 +103,3 @@ def has_expired(connection: Connection, now: float) -> bool:
 
 def delete_expired(connection: Connection, now: float) -> None:
     connection.execute(delete(schema.credential).where(_c.expires_at <= now))
-
-
-def put_share(connection: Connection, row: Row, most: int) -> bool:
-    """Store a share, in place of one with the same grantee. Return False if the session has `most` others."""
-    of_session = delete(schema.session_share).where(_t.session_id == row["session_id"])
-    replaced = or_(_t.grantee == row["grantee"], _t.expires_at <= row["created_at"])
-    connection.execute(of_session.where(replaced))
-    others = select(func.count()).where(_t.session_id == row["session_id"])
-    if connection.execute(others).scalar_one() >= most:
-        return False
-    connection.execute(insert(schema.session_share), row)
-    return True
-
-
-def delete_share(connection: Connection, session_id: str, grantee: str) -> bool:
-    this = (_t.session_id == session_id, _t.grantee == grantee)
-    return bool(connection.execute(delete(schema.session_share).where(*this)).rowcount)
-
-
-def shares(connection: Connection, session_id: str, now: float) -> list[ShareRecord]:
-    statement = select(schema.session_share).where(_t.session_id == session_id, _t.expires_at > now)
-    rows = connection.execute(statement.order_by(_t.created_at, _t.grantee))
-    return [share_record(columns_of(row)) for row in rows]
-
-
-def shared_owner(
-    connection: Connection,
-    session_id: str,
-    grantees: Sequence[str],
-    rights: Sequence[ShareRights],
-    now: float,
-) -> str | None:
-    """Return the owner of a session that is shared with one of the grantees, with one of the rights."""
-    statement = select(_s.owner).join(schema.session_share, _t.session_id == _s.id)
-    statement = statement.where(_s.id == session_id, among(_t.grantee), _t.expires_at > now)
-    statement = statement.where(_t.rights.in_([each.value for each in rights])).limit(1)
-    return connection.scalar(statement, {"ids": pack_ids(grantees)})
-
-
-def shared_sessions(
-    connection: Connection, grantees: Sequence[str], now: float, limit: int
-) -> list[tuple[SessionRecord, ShareRights]]:
-    """Return the sessions that are shared with the grantees, those used last first, with the rights of each share."""
-    statement = select(schema.session, _t.rights).join(schema.session_share, _t.session_id == _s.id)
-    statement = statement.where(among(_t.grantee), _t.expires_at > now)
-    statement = statement.order_by(_s.used_at.desc(), _s.id).limit(limit)
-    found: list[tuple[SessionRecord, ShareRights]] = []
-    for row in connection.execute(statement, {"ids": pack_ids(grantees)}):
-        columns = dict(columns_of(row))
-        rights = ShareRights(columns.pop("rights"))
-        found.append((session_record(columns), rights))
-    return found

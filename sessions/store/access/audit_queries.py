@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ..audit.entry import AuditHead, AuditRow, chain_hash
-from . import schema
-from .dialect import execute_many
+from ...audit.entry import AuditHead, AuditRow, chain_hash
+from .. import schema
+from ..dialect import execute_many
 
 _a = schema.audit.c
 _h = schema.audit_head.c

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from .types import Names, Section, is_protected_url, split
+from ..types import Names, Section, is_protected_url, split
 
 Role = Literal["user", "operator", "admin"]
 _Rsa = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]

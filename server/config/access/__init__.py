@@ -1,0 +1,1 @@
+"""The settings that say who may do what."""

@@ -1,0 +1,95 @@
+"""The rows that say who may do what, on an SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
+from .. import rows
+from ..transactions import Transactions
+from . import credentials, shares
+
+
+class AccessStore:
+    """The `AccessRecords` of an SQL database; see there for the contract of each method."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
+        row = rows.credential_row(record)
+        await self._transactions.submit(partial(credentials.add, row=row, most=most))
+
+    async def credential(self, digest: str) -> CredentialRecord | None:
+        return await self._transactions.read(partial(credentials.credential, digest=digest))
+
+    async def exchange_credential(
+        self, digest: str, login: CredentialRecord, *, most: int
+    ) -> CredentialRecord | None:
+        # A guess costs no write.
+        if await self.credential(digest) is None:
+            return None
+        operation = partial(
+            credentials.exchange, digest=digest, login=rows.credential_row(login), most=most
+        )
+        return cast("CredentialRecord | None", await self._transactions.submit(operation))
+
+    async def open_credentials(self, digests: Sequence[str]) -> set[str]:
+        return await self._transactions.read(partial(credentials.open_digests, digests=digests))
+
+    async def links(self, session_id: str, now: float) -> list[CredentialRecord]:
+        return await self._transactions.read(
+            partial(credentials.links, session_id=session_id, now=now)
+        )
+
+    async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
+        operation = partial(credentials.delete_link, session_id=session_id, link=link)
+        return cast("CredentialRecord | None", await self._transactions.submit(operation))
+
+    async def delete_login(self, digest: str) -> None:
+        await self._transactions.submit(partial(credentials.delete_login, digest=digest))
+
+    async def delete_logins(self, principal: str | None, link: str | None) -> None:
+        await self._transactions.submit(
+            partial(credentials.delete_logins, principal=principal, link=link)
+        )
+
+    async def delete_expired_credentials(self, now: float) -> None:
+        if await self._transactions.read(partial(credentials.has_expired, now=now)):
+            await self._transactions.submit(partial(credentials.delete_expired, now=now))
+
+    async def put_share(self, record: ShareRecord, *, most: int) -> bool:
+        row = rows.share_row(record)
+        return bool(await self._transactions.submit(partial(shares.put, row=row, most=most)))
+
+    async def delete_share(self, session_id: str, grantee: str) -> bool:
+        operation = partial(shares.delete_one, session_id=session_id, grantee=grantee)
+        return bool(await self._transactions.submit(operation))
+
+    async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
+        return await self._transactions.read(
+            partial(shares.of_session, session_id=session_id, now=now)
+        )
+
+    async def shared_owner(
+        self, session_id: str, grantees: Sequence[str], rights: Sequence[ShareRights], now: float
+    ) -> str | None:
+        query = partial(
+            shares.owner,
+            session_id=session_id,
+            grantees=grantees,
+            rights=rights,
+            now=now,
+        )
+        return await self._transactions.read(query)
+
+    async def shared_sessions(
+        self, grantees: Sequence[str], now: float, limit: int
+    ) -> list[tuple[SessionRecord, ShareRights]]:
+        query = partial(shares.sessions, grantees=grantees, now=now, limit=limit)
+        return await self._transactions.read(query)
+
+
+__all__ = ["AccessStore"]
