@@ -180,7 +180,7 @@ async def test_a_session_at_hand_is_found_without_the_store(
             reads.append(query)
             raise AssertionError("the store is not asked")
 
-        monkeypatch.setattr(engine.store, "_read", read)
+        monkeypatch.setattr(engine.store._transactions, "read", read)
         for _ in range(100):
             assert engine.registry.live(LOCAL, session.id) is session
             assert (await engine.registry.states.read(LOCAL, session.id)).value == {"n": 1}

@@ -223,7 +223,7 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
             loaded.append(record := await read(query))
             return record
 
-        monkeypatch.setattr(engine.store, "_read", watched)
+        monkeypatch.setattr(engine.store._transactions, "read", watched)
         queries: list[list[str]] = []
         for ref in ("sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", held.id, closed.id):
             requested.clear()

@@ -28,10 +28,12 @@ from .statements import (
     execute_many,
     fetch,
     pack_ids,
+    rows_with_text,
     transaction,
     upsert,
     wait_for_exclusive,
 )
+from .values import may_have_text
 
 __all__ = [
     "FILE_NAME",
@@ -54,7 +56,9 @@ __all__ = [
     "interrupt",
     "is_connection_lost",
     "make_engine",
+    "may_have_text",
     "pack_ids",
+    "rows_with_text",
     "set_durable",
     "sync",
     "system_remedy",

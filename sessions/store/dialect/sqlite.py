@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.sql.dml import Insert
 
 from ...errors import StoreUnavailable
-from .values import PackedTexts, Violation, overwriting
+from .values import PackedTexts, Violation, may_have_text, overwriting
 
 FILE_NAME: Final = "statehold.db"
 DIALECT: Final = SQLiteDialect_pysqlite()
@@ -60,6 +60,7 @@ def make_engine(file: Path | None, busy_seconds: float) -> Engine:
         connect_args=options,
         hide_parameters=True,  # errors are logged, and values are secret
     )
+    event.listen(engine, "connect", _add_functions)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -76,6 +77,10 @@ def sync(connection: Connection) -> None:
     """
     value = run(connection, "PRAGMA user_version", ())[0][0]
     run(connection, f"PRAGMA user_version={int(value)}", ())
+
+
+def _add_functions(connection: sqlite3.Connection, record: object) -> None:
+    connection.create_function("may_have_text", -1, may_have_text, deterministic=True)
 
 
 def _begin(connection: Connection) -> None:

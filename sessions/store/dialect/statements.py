@@ -22,6 +22,7 @@ from sqlalchemy import (
     bindparam,
     column,
     func,
+    literal,
     select,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -193,6 +194,27 @@ def earlier(first: ColumnElement[float], second: ColumnElement[float]) -> Column
 def _earlier(element: _Earlier, compiler: SQLCompiler, **options: Any) -> str:
     name = "min" if compiler.dialect.name == "sqlite" else "least"
     return f"{name}({', '.join(compiler.process(item, **options) for item in element.clauses)})"
+
+
+class _MayHaveText(FunctionElement[bool]):
+    """`may_have_text()` in a query. Only SQLite runs our function; on other databases it is true."""
+
+    inherit_cache = True
+    type = Boolean()
+
+
+def rows_with_text(text: str, columns: Sequence[ColumnElement[Any]]) -> ColumnElement[bool]:
+    """Return a condition that is true for each row in which a column has a text in small letters, and for some others."""
+    return _MayHaveText(literal(text), *columns)
+
+
+@compiles(_MayHaveText)
+def _may_have_text(element: _MayHaveText, compiler: SQLCompiler, **options: Any) -> str:
+    if compiler.dialect.name != "sqlite":
+        return "1 = 1"
+    return (
+        f"may_have_text({', '.join(compiler.process(item, **options) for item in element.clauses)})"
+    )
 
 
 def wait_for_exclusive(connection: Connection, table: Table) -> None:

@@ -25,3 +25,9 @@ def overwriting(
 
 class PackedTexts(list[str]):
     """Texts passed to the database as one parameter: as JSON, an array or a list, depending on the database."""
+
+
+def may_have_text(text: str, *stored: str | None) -> bool:
+    """Return False if no stored value has a text in small letters. JSON without escapes has its texts as they are."""
+    joined = "\n".join(filter(None, stored))
+    return "\\" in joined or text in joined.casefold()

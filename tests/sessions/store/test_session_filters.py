@@ -113,13 +113,27 @@ async def test_a_text_in_no_session_is_sought_by_few_statements(
         await store.join(node_record(NODE))
         sessions = Sessions(store)
         for number in range(60):
-            await sessions.make(f"sh_{number:02}")
+            await sessions.make(f"sh_{number:02}", metadata={"escaped": "\\"})
         event.listen(Engine, "before_cursor_execute", note)
         try:
             assert await listed(store, query="none") == []
         finally:
             event.remove(Engine, "before_cursor_execute", note)
     assert len(ran) == 3
+
+
+async def test_sqlite_reads_only_the_sessions_that_may_have_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_queries, "READ_LIMIT", 3)
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        sessions = Sessions(store)
+        for number in range(20):
+            await sessions.make(f"sh_{number:02}", name="Ärger" if number == 2 else None)
+        page, cursor = await store.list_sessions(SessionFilter(query="äRGER"))
+    assert [record.id for record in page] == ["sh_02"]
+    assert cursor is None
 
 
 async def test_a_page_looks_at_so_many_sessions_only(
