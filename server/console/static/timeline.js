@@ -15,6 +15,8 @@ const PREVIEW_LONGEST = 600;
 const PREVIEW_MILLISECONDS = 250;
 // A picture that was written later than this after its call belongs to another call.
 const PICTURE_MILLISECONDS = 3000;
+// Calls of one tool in a row, from this many on, are one line that opens.
+const GROUP = 4;
 const PICTURE = /[^\s/\\()[\]"'`]+\.(?:png|jpe?g|webp)/gi;
 
 class Timeline extends LitElement {
@@ -50,6 +52,7 @@ class Timeline extends LitElement {
     this.isNewest = true;
     this.isEnd = this.isLoaded = false;
     this.preview = null;
+    this.openGroups = new Set();
   }
 
   get path() {
@@ -120,8 +123,8 @@ class Timeline extends LitElement {
           @change=${event => { this.failedOnly = event.target.checked; }}>Failures only</label></div>
       ${this.problem && !entries.length ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
       ${entries.length ? html`<ol @pointerover=${this._onOver} @pointerleave=${() => this._previewLater(null)} @focusin=${this._onFocus}
-        @focusout=${() => this._previewLater(null)} @keydown=${this._onKey}>${repeat(entries, entry => entry.seq, (entry, number) => html`
-        ${this._renderGap(entries[number - 1], entry)}${this._renderEntry(entry)}`)}</ol>` : this._renderEmpty()}
+        @focusout=${() => this._previewLater(null)} @keydown=${this._onKey}>${repeat(this._groups(), keyOf, group => html`
+        ${this._renderGap(group[0])}${group.length < GROUP ? this._renderEntry(group[0]) : this._renderGroup(group)}`)}</ol>` : this._renderEmpty()}
       ${this.isEnd || !entries.length ? nothing : html`<p class="center"><button @click=${this._loadOlder}>Older</button></p>`}
       ${this.preview ? this._renderPreview(this.preview) : nothing}
     </section>`;
@@ -133,12 +136,44 @@ class Timeline extends LitElement {
     return html`<p class="empty">${this.failedOnly ? "Nothing failed." : "No calls yet. They appear here as they happen."}</p>`;
   }
 
-  _renderGap(newer, older) {
+  // Return lists of entries: the calls of one tool that follow each other without failure or pause, else one entry each.
+  _groups() {
+    const groups = [];
+    this.entries.forEach((entry, number) => {
+      const newer = this.entries[number - 1];
+      const isSame = newer && isPlain(newer) && isPlain(entry) && newer.tool === entry.tool && !this._gapWords(newer, entry).length;
+      if (isSame) groups.at(-1).push(entry);
+      else groups.push([entry]);
+    });
+    return groups.flatMap(group => (group.length < GROUP ? group.map(entry => [entry]) : [group]));
+  }
+
+  _gapWords(newer, older) {
     const date = day(older.at);
     const isOtherDay = newer ? day(newer.at) !== date : date !== day(new Date());
     const gap = newer && !this.failedOnly ? Date.parse(newer.at) - Date.parse(older.at) - (older.duration_ms ?? 0) : 0;
-    const words = [gap > IDLE_MILLISECONDS ? `idle for ${lasted(gap)}` : "", isOtherDay ? date : ""].filter(Boolean);
+    return [gap > IDLE_MILLISECONDS ? `idle for ${lasted(gap)}` : "", isOtherDay ? date : ""].filter(Boolean);
+  }
+
+  _renderGap(entry) {
+    const words = this._gapWords(this.entries[this.entries.indexOf(entry) - 1], entry);
     return words.length ? html`<li class="gap"><span>${words.join(" · ")}</span></li>` : nothing;
+  }
+
+  _renderGroup(group) {
+    const key = keyOf(group);
+    const isOpen = this.openGroups.has(key);
+    return html`<li class="group"><details .open=${isOpen} @toggle=${event => this._onGroupToggle(event, key)}>
+      <summary><time datetime=${group[0].at}>${clock(group[0].at)}</time>
+        <span class="what cut"><b>${group[0].tool}</b> <span class="tag">× ${group.length}</span> <span class="quiet">since ${clock(group.at(-1).at)}</span></span>
+        <span class="quiet nowrap">${lasted(group.reduce((sum, entry) => sum + (entry.duration_ms ?? 0), 0))}</span></summary>
+      ${isOpen ? html`<ol>${repeat(group, entry => entry.seq, entry => this._renderEntry(entry))}</ol>` : nothing}</details></li>`;
+  }
+
+  _onGroupToggle(event, key) {
+    // The toggle of an entry in the group does not bubble, but one that a render causes comes here too.
+    this.openGroups[event.target.open ? "add" : "delete"](key);
+    this.requestUpdate();
   }
 
   _renderEntry(entry) {
@@ -251,6 +286,10 @@ function isFailed(entry) {
   if (entry.kind === "run") return entry.status === "error";
   return entry.kind === "call" && !GOOD.has(entry.status);
 }
+
+const isPlain = entry => entry.kind === "call" && entry.status === "ok";
+// The oldest entry, since newer ones join.
+const keyOf = group => group.at(-1).seq;
 
 const durationOf = entry => entry.duration_ms ?? (entry.ended_at ? Date.parse(entry.ended_at) - Date.parse(entry.at) : null);
 

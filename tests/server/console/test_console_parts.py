@@ -286,6 +286,26 @@ async def test_a_service_without_a_picture_shows_its_words_and_all_that_failed(
     assert "fail" in texts[2]
 
 
+async def test_calls_of_one_tool_in_a_row_are_one_line_that_opens(
+    agent: Client, page: Page
+) -> None:
+    session = await opened_session(agent, name="repeated", services=["quick"])
+    for tool in ("echo", "echo", "echo", "fail", *("echo",) * 4):
+        await agent.call_tool(tool, {"session_id": session, "text": "hello"})
+    await show(page, session)
+    group = page.locator(".timeline li.group")
+    await group.wait_for()
+    assert "echo × 4" in await text_of(group)
+    entries = page.locator(".timeline li[data-seq]").filter(has_text="echo")
+    assert await entries.count() == 3
+    await page.locator(".timeline li.group > details > summary").focus()
+    await page.keyboard.press("Enter")
+    await until_count(group.locator("li[data-seq]"), 4)
+    await agent.call_tool("echo", {"session_id": session, "text": "hello"})
+    await until_count(group.locator("li[data-seq]"), 5)
+    assert await page.locator(".timeline li.failed").count() == 1
+
+
 async def until_count(found: Locator, count: int) -> None:
     async def has_count() -> bool:
         return await found.count() == count
