@@ -91,7 +91,8 @@ class UpstreamConnection:
         self._param_headers = param_headers
         self._on_changed = on_changed
         self._saver = saver
-        self._followed_uris: set[str] = set()
+        self._followed_uris: dict[str, set[str]] = {}
+        self._follower = ""
         self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
         self._is_shared = shared
         self._calls = ActiveCalls(shared=shared)
@@ -263,10 +264,10 @@ class UpstreamConnection:
             return await self._unsubscribe(uri, ctx)
         return await self._request(method, dict(params), ctx)
 
-    def follow(self, uris: set[str]) -> None:
-        """Subscribe to the resources `uris` in the background. Later changes of the subscriptions update the set."""
-        self._followed_uris = uris
-        for uri in list(uris):
+    def follow(self, followed_uris: dict[str, set[str]], session_id: str) -> None:
+        """Subscribe to the resources of a session in the background. Later changes of its subscriptions update the dict."""
+        self._followed_uris, self._follower = followed_uris, session_id
+        for uri in followed_uris.get(session_id, ()):
             self.rpc.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
 
     async def _subscribe_again(self, uri: str) -> None:
@@ -286,11 +287,14 @@ class UpstreamConnection:
             self.rpc.spawn(contextvars.Context(), partial(self._stream, uri, scope))
             with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
                 await acknowledgement.wait()
-        self._followed_uris.add(uri)
+        self._followed_uris.setdefault(self._follower, set()).add(uri)
         return result
 
     async def _unsubscribe(self, uri: str, ctx: CallContext) -> JSON:
-        self._followed_uris.discard(uri)
+        uris = self._followed_uris.get(self._follower, set())
+        uris.discard(uri)
+        if not uris:
+            self._followed_uris.pop(self._follower, None)
         if not self.peer.modern:
             return await self._request("resources/unsubscribe", {"uri": uri}, ctx)
         if (stream := self._streams.pop(uri, None)) is not None:

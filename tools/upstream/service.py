@@ -366,7 +366,7 @@ class UpstreamService:
         connection.listen(self._turn if sends_all_the_same else None)
         if self.scope == "session":
             connection.session_id = session.id
-            connection.follow(self._followed_uris.setdefault(session.id, set()))
+            connection.follow(self._followed_uris, session.id)
 
     async def _restore(
         self,
