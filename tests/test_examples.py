@@ -131,6 +131,7 @@ async def is_blank(page: Page, place: tuple[float, float]) -> bool:
     return least > 240
 
 
+@pytest.mark.thorough
 async def test_a_person_with_a_phone_logs_in_for_the_agent(
     headless_shell: str, tmp_path: Path, leaks: Any
 ) -> None:

@@ -70,6 +70,7 @@ def folder(commands: Commands, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", matrix("export", "import", "backup"))
 def test_a_long_command_shows_a_bar_that_is_gone_at_the_end(
     commands: Commands, folder: Path, name: str

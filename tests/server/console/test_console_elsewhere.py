@@ -86,6 +86,7 @@ def open_sockets(running: Running) -> int:
     return len(psutil.Process(running.process.pid).net_connections("unix"))
 
 
+@pytest.mark.thorough
 async def test_a_process_that_answers_no_others_shows_its_sessions_to_nobody(
     config_file: Path, server: Running
 ) -> None:
@@ -123,6 +124,7 @@ async def test_the_console_of_one_worker_shows_the_sessions_of_all(
             assert "Eve" in await ada.said("browser_snapshot")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", matrix("kill", "drain"))
 async def test_a_person_keeps_control_when_the_owner_ends(
     end: str, config_file: Path, other: Running, server: Running, lab_site: Lab

@@ -41,6 +41,7 @@ async def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"Tab does not reach {name!r}; it reached {seen}")
 
 
+@pytest.mark.thorough
 async def test_a_session_is_found_driven_shared_renamed_and_paused_without_a_mouse(
     server: Running, config_file: Path, browser: Browser, lab_site: Lab
 ) -> None:

@@ -95,6 +95,7 @@ async def choose(page: Page, name: str) -> None:
     await page.locator(".menu-list").get_by_role("button", name=name).click()
 
 
+@pytest.mark.thorough
 async def test_the_difference_of_two_versions_has_a_sign_for_each_change(
     agent: Client, page: Page
 ) -> None:
@@ -119,6 +120,7 @@ async def test_the_difference_of_two_versions_has_a_sign_for_each_change(
     await page.get_by_text('user: "ada"').wait_for()
 
 
+@pytest.mark.thorough
 async def test_a_version_that_the_page_saw_can_be_compared_without_a_journal(
     agent: Client, page: Page
 ) -> None:
@@ -130,6 +132,7 @@ async def test_a_version_that_the_page_saw_can_be_compared_without_a_journal(
     assert await lines_of(page) == ["~ n: 1 → 2"]
 
 
+@pytest.mark.thorough
 async def test_the_forks_of_a_session_are_a_tree_of_links(agent: Client, page: Page) -> None:
     parent = await opened_session(agent, name="ancestor", services=["quick"])
     await agent.call_tool(
@@ -194,6 +197,7 @@ async def test_the_menu_renames_extends_forks_restarts_and_exports(
     assert content["session"]["id"] == session
 
 
+@pytest.mark.thorough
 async def test_the_menu_is_used_by_keyboard_and_closes_a_session(agent: Client, page: Page) -> None:
     session = await opened_session(agent, name="short lived", services=["quick"])
     await show(page, session)
@@ -212,6 +216,7 @@ async def test_the_menu_is_used_by_keyboard_and_closes_a_session(agent: Client, 
     assert await more.count() == 0
 
 
+@pytest.mark.thorough
 async def test_a_link_is_shown_once_and_revoked(
     agent: Client, page: Page, browser: Browser
 ) -> None:
@@ -267,6 +272,7 @@ async def test_a_call_shows_its_arguments_and_the_picture_after_it(
     await peek.wait_for(state="hidden")
 
 
+@pytest.mark.thorough
 async def test_a_service_without_a_picture_shows_its_words_and_all_that_failed(
     agent: Client, page: Page
 ) -> None:
@@ -313,6 +319,7 @@ async def until_count(found: Locator, count: int) -> None:
     await until(has_count)
 
 
+@pytest.mark.thorough
 async def test_the_list_has_a_page_of_rows_in_the_order_of_the_server(
     agent: Client, page: Page
 ) -> None:
@@ -345,6 +352,7 @@ async def test_a_session_that_is_unknown_says_so(page: Page) -> None:
     await page.get_by_text("There is no such session").wait_for()
 
 
+@pytest.mark.thorough
 async def test_on_a_phone_nothing_scrolls_sideways_and_targets_are_large(
     server: Running, agent: Client, browser: Browser
 ) -> None:
@@ -374,6 +382,7 @@ async def check_narrow(page: Page) -> None:
     assert await page.evaluate(SMALL) == [], page.url
 
 
+@pytest.mark.thorough
 async def test_after_the_end_of_the_server_the_page_says_so_goes_on_and_shows_the_end_of_its_login(
     tmp_path: Path, browser: Browser
 ) -> None:

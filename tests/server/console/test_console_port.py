@@ -59,6 +59,7 @@ async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path)
         clients.stop()
 
 
+@pytest.mark.thorough
 async def test_an_open_console_keeps_a_background_server(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"server": {"linger_seconds": 0}, "services": {}}))
@@ -83,6 +84,7 @@ async def test_an_open_console_keeps_a_background_server(tmp_path: Path) -> None
         clients.stop()
 
 
+@pytest.mark.thorough
 async def test_a_login_counts_at_each_of_several_workers(tmp_path: Path) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     config.write_text(toml({"services": {"quick": service("asking")}}))

@@ -284,6 +284,7 @@ def documented(source: str, url: str) -> str:
     return f"```python recorded\n{re.sub(r'sh_[a-z0-9]+', 'sh_2w6y', source)}```\n"
 
 
+@pytest.mark.thorough
 def test_the_test_of_a_flow_passes_and_finds_what_is_broken(recordings: Recordings) -> None:
     sources = recordings.sources(QUICK)
     check_style(recordings.folder / "quick", sources, "check", "format")
@@ -295,6 +296,7 @@ def test_the_test_of_a_flow_passes_and_finds_what_is_broken(recordings: Recordin
     check_failures(QUICK, outcomes, sources)
 
 
+@pytest.mark.thorough
 def test_no_secret_is_in_a_test_that_needs_some(recordings: Recordings) -> None:
     flows = [flow for flow in FLOWS if flow.name in ("login", "pin")]
     sources = recordings.sources(flows)

@@ -17,6 +17,7 @@ LONG = "W" * 10_000
 TEXTS = {"script": SCRIPT, "override": OVERRIDE, "long": LONG}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_hostile_texts_stay_text_and_inside_their_place(
     browser: Browser, url: str, console: Console, ada: Agent, gateway: Gateway, width: int
@@ -50,6 +51,7 @@ async def test_hostile_texts_stay_text_and_inside_their_place(
             assert window.errors == []
 
 
+@pytest.mark.thorough
 async def test_a_hostile_dialog_and_address_are_text(
     browser: Browser, url: str, console: Console, ada: Agent, gateway: Gateway
 ) -> None:

@@ -55,6 +55,7 @@ async def refusal_of(bob: Agent) -> str:
     return await bob.failed("browser_snapshot")
 
 
+@pytest.mark.thorough
 async def test_two_viewers_see_the_same_and_a_slow_one_slows_nobody(
     window: ConsolePage, browser: Browser, url: str, console: Console, bob: Agent, gateway: Gateway
 ) -> None:
@@ -78,6 +79,7 @@ async def test_two_viewers_see_the_same_and_a_slow_one_slows_nobody(
                 await second.find(color)
 
 
+@pytest.mark.thorough
 async def test_without_viewers_nothing_is_captured(
     window: ConsolePage, bob: Agent, gateway: Gateway
 ) -> None:
@@ -94,6 +96,7 @@ async def test_without_viewers_nothing_is_captured(
     await until(lambda: repr(screencast) == "<Screencast captures=0>")
 
 
+@pytest.mark.thorough
 async def test_one_of_two_people_gets_control_and_the_other_is_told_who_has_it(
     window: ConsolePage, browser: Browser, url: str, console: Console, bob: Agent, gateway: Gateway
 ) -> None:
@@ -119,6 +122,7 @@ async def test_one_of_two_people_gets_control_and_the_other_is_told_who_has_it(
         await page_of(gateway, bob.session).wait_for_function("field.value === 'yes'")
 
 
+@pytest.mark.thorough
 async def test_calls_of_the_agent_that_race_with_the_take_never_act_after_it(
     window: ConsolePage, bob: Agent, gateway: Gateway
 ) -> None:
@@ -146,6 +150,7 @@ async def test_calls_of_the_agent_that_race_with_the_take_never_act_after_it(
         await window.give_back()
 
 
+@pytest.mark.thorough
 async def test_impatient_clicks_do_no_harm(window: ConsolePage, bob: Agent) -> None:
     page = window.page
     button = page.get_by_role("button", name="Take over")
@@ -171,6 +176,7 @@ async def test_impatient_clicks_do_no_harm(window: ConsolePage, bob: Agent) -> N
     assert answer.count("handed it back: done") == 1
 
 
+@pytest.mark.thorough
 async def test_control_outlives_a_reload_the_way_back_and_a_lost_network(
     window: ConsolePage, bob: Agent, gateway: Gateway
 ) -> None:
@@ -206,6 +212,7 @@ async def test_control_outlives_a_reload_the_way_back_and_a_lost_network(
     assert "handed it back: done" in await bob.said("browser_snapshot")
 
 
+@pytest.mark.thorough
 async def test_a_batch_whose_answer_is_lost_is_done_once(
     window: ConsolePage, bob: Agent, gateway: Gateway
 ) -> None:
@@ -236,6 +243,7 @@ async def test_a_batch_whose_answer_is_lost_is_done_once(
     assert await watched.evaluate("field.value") == "xy"
 
 
+@pytest.mark.thorough
 async def test_a_person_who_leaves_loses_control_and_the_agent_is_told(
     window: ConsolePage, bob: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +260,7 @@ async def test_a_person_who_leaves_loses_control_and_the_agent_is_told(
     assert "left without handing it back" in text
 
 
+@pytest.mark.thorough
 async def test_control_that_ended_meanwhile_says_so(
     window: ConsolePage, bob: Agent, gateway: Gateway
 ) -> None:
@@ -269,6 +278,7 @@ async def test_control_that_ended_meanwhile_says_so(
     await window.page.get_by_role("button", name="Take over").wait_for()
 
 
+@pytest.mark.thorough
 async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_input(
     browser: Browser, url: str, console: Console, bob: Agent, gateway: Gateway
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import psutil
+import pytest
 from lab import Lab
 from playwright.async_api import Error, Locator, Page
 from support.agent import Agent
@@ -49,6 +50,7 @@ async def go(eve: ConsolePage, address: str) -> None:
     await eve.page.keyboard.press("Enter")
 
 
+@pytest.mark.thorough
 async def test_addresses_and_history_obey_and_refuse(
     eve: ConsolePage, site: Lab, gateway: Gateway, ada: Agent
 ) -> None:
@@ -85,6 +87,7 @@ async def test_addresses_and_history_obey_and_refuse(
     assert await page.get_by_text("You have control.").count() == 1
 
 
+@pytest.mark.thorough
 async def test_tabs_are_opened_selected_and_closed_and_popups_are_tabs(
     eve: ConsolePage, watched: Page, gateway: Gateway, ada: Agent, site: Lab
 ) -> None:
@@ -110,6 +113,7 @@ async def test_tabs_are_opened_selected_and_closed_and_popups_are_tabs(
     await until_tabs(eve, 1)
 
 
+@pytest.mark.thorough
 async def test_dialogs_are_answered(eve: ConsolePage, watched: Page, site: Lab) -> None:
     page = eve.page
     asks = "log.push([alert('Hello'), confirm('Sure?'), prompt('Name?', 'Bo'), prompt('Town?')].join())"
@@ -145,6 +149,7 @@ async def test_dialogs_are_answered(eve: ConsolePage, watched: Page, site: Lab) 
     await until_address(eve, "/counter")
 
 
+@pytest.mark.thorough
 async def test_a_file_chooser_takes_real_files(
     eve: ConsolePage, watched: Page, tmp_path: Path
 ) -> None:
@@ -174,6 +179,7 @@ async def test_a_file_chooser_takes_real_files(
     assert await watched.evaluate("log.length") == 2
 
 
+@pytest.mark.thorough
 async def test_a_download_is_seen_and_becomes_a_file_of_the_session(
     eve: ConsolePage, watched: Page, gateway: Gateway, ada: Agent, site: Lab
 ) -> None:
@@ -208,6 +214,7 @@ def stopped_renderers(gateway: Gateway, ada: Agent) -> Generator[None]:
             os.kill(each.pid, signal.SIGCONT)
 
 
+@pytest.mark.thorough
 async def test_a_frozen_page_is_not_shown_as_live(
     eve: ConsolePage, watched: Page, gateway: Gateway, ada: Agent
 ) -> None:
@@ -232,6 +239,7 @@ async def test_a_frozen_page_is_not_shown_as_live(
     await watched.wait_for_function("log.length")
 
 
+@pytest.mark.thorough
 async def test_a_crash_is_shown_and_reloading_helps(
     eve: ConsolePage, gateway: Gateway, ada: Agent, site: Lab
 ) -> None:
@@ -254,6 +262,7 @@ async def test_a_crash_is_shown_and_reloading_helps(
     assert await eve.page.get_by_text("You have control.").count() == 1
 
 
+@pytest.mark.thorough
 async def test_a_closed_tab_of_the_picture_takes_no_clicks(
     eve: ConsolePage, gateway: Gateway, ada: Agent
 ) -> None:

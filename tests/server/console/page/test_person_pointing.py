@@ -34,6 +34,7 @@ async def hits(page: Page, count: int = 1) -> list[str]:
     return await page.evaluate("hits")
 
 
+@pytest.mark.thorough
 async def test_a_click_lands_after_resizes_of_the_console_and_of_the_page(
     eve: ConsolePage, watched: Page
 ) -> None:
@@ -63,6 +64,7 @@ async def test_a_click_lands_after_resizes_of_the_console_and_of_the_page(
         await eve.page.set_viewport_size({"width": 1440, "height": 900})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("zoom", matrix(1.5, 0.67, 2.5))
 async def test_a_click_lands_with_zoom_on_both_sides(
     eve: ConsolePage, watched: Page, zoom: float
@@ -86,6 +88,7 @@ async def test_a_click_lands_with_zoom_on_both_sides(
     await eve.page.set_viewport_size({"width": 1440, "height": 900})
 
 
+@pytest.mark.thorough
 async def test_a_click_lands_in_a_window_of_device_scale_2(
     eve: ConsolePage, watched: Page, browser: Browser, url: str, console: Console, ada: Agent
 ) -> None:
@@ -100,6 +103,7 @@ async def test_a_click_lands_in_a_window_of_device_scale_2(
     await eve.take()
 
 
+@pytest.mark.thorough
 async def test_a_click_lands_in_a_scrolled_frame_of_another_site(
     eve: ConsolePage, watched: Page, site: Lab
 ) -> None:
@@ -122,6 +126,7 @@ async def test_a_click_lands_in_a_scrolled_frame_of_another_site(
         assert await hits(watched) == ["dot"], address
 
 
+@pytest.mark.thorough
 async def test_the_wheel_scrolls_and_a_drag_draws(eve: ConsolePage, watched: Page) -> None:
     await eve.show(watched, PAGE)
     await watched.evaluate(PAINT)
@@ -150,6 +155,7 @@ async def test_the_wheel_scrolls_and_a_drag_draws(eve: ConsolePage, watched: Pag
     )
 
 
+@pytest.mark.thorough
 async def test_things_of_the_page_are_dragged_and_dropped(eve: ConsolePage, watched: Page) -> None:
     await eve.show(
         watched,
@@ -180,6 +186,7 @@ PHONE: dict[str, Any] = {
 FOCUS = "document.activeElement.className"
 
 
+@pytest.mark.thorough
 async def test_a_phone_taps_scrolls_and_gets_its_keyboard_in_fields(
     eve: ConsolePage, watched: Page, browser: Browser, url: str, console: Console, ada: Agent
 ) -> None:

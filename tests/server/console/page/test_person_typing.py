@@ -67,6 +67,7 @@ async def test_letters_are_keys_and_shortcuts_edit(eve: ConsolePage, field: Page
     assert "/s/" in eve.page.url
 
 
+@pytest.mark.thorough
 async def test_a_held_key_repeats_and_is_released_with_the_focus(
     eve: ConsolePage, field: Page
 ) -> None:
@@ -87,6 +88,7 @@ async def compose(devtools: CDPSession, text: str) -> None:
     await send_command(devtools, "Input.imeSetComposition", params)
 
 
+@pytest.mark.thorough
 async def test_an_input_method_composes_in_the_page(eve: ConsolePage, field: Page) -> None:
     devtools = await eve.devtools()
     for text in ("n", "に", "にほ", "にほん"):
@@ -111,6 +113,7 @@ async def press(devtools: CDPSession, **key: Any) -> None:
     await send_command(devtools, "Input.dispatchKeyEvent", {"type": "keyUp", **up})
 
 
+@pytest.mark.thorough
 async def test_a_dead_key_makes_one_letter(eve: ConsolePage, field: Page) -> None:
     devtools = await eve.devtools()
     await press(devtools, key="Dead", code="Equal", windowsVirtualKeyCode=221)
@@ -124,6 +127,7 @@ async def test_a_dead_key_makes_one_letter(eve: ConsolePage, field: Page) -> Non
     await until_text(field, "ê^xy")
 
 
+@pytest.mark.thorough
 async def test_the_keyboard_of_a_phone_types_deletes_and_enters(
     eve: ConsolePage, field: Page
 ) -> None:
@@ -156,6 +160,7 @@ async def test_the_keyboard_of_a_phone_types_deletes_and_enters(
     await until_text(field, "")
 
 
+@pytest.mark.thorough
 async def test_text_is_pasted_copied_and_cut(eve: ConsolePage, field: Page) -> None:
     page, keys = eve.page, eve.page.keyboard
     await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -183,6 +188,7 @@ async def test_text_is_pasted_copied_and_cut(eve: ConsolePage, field: Page) -> N
     await until_text(field, "from outside and inside")
 
 
+@pytest.mark.thorough
 async def test_keys_reach_a_page_without_a_field_and_from_nowhere(
     eve: ConsolePage, watched: Page
 ) -> None:
