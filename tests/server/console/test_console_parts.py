@@ -301,7 +301,7 @@ async def test_calls_of_one_tool_in_a_row_are_one_line_that_opens(
     await show(page, session)
     group = page.locator(".timeline li.group")
     await group.wait_for()
-    assert "echo × 4" in await text_of(group)
+    assert "echo \u00d7 4" in await text_of(group)
     entries = page.locator(".timeline li[data-seq]").filter(has_text="echo")
     assert await entries.count() == 3
     await page.locator(".timeline li.group > details > summary").focus()
