@@ -192,6 +192,7 @@ async def test_the_page_connects_again_when_the_owner_is_killed(
             kill(owner)
             await veil.get_by_text("moves to another process. Picture is").wait_for()
             await veil.wait_for(state="detached")
+            await page.get_by_text("It moved: it is open in").wait_for()
             assert await page.get_by_text("You have control.").is_visible()
             await page.keyboard.press("Tab")
             await page.keyboard.type("Eve")
