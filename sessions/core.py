@@ -14,6 +14,7 @@ from .live.budget import Budget
 from .live.deadlines import Deadlines
 from .node import Node
 from .policy import Policy
+from .principals.limits import PrincipalLimits
 from .services import Service
 from .store.base import Store
 
@@ -33,6 +34,7 @@ class Core:
     budget: Budget
     deadlines: Deadlines
     tasks: BackgroundTasks
+    limits: PrincipalLimits
     new_id: Callable[[], str] = new_id
     """Returns the id of a new session."""
     file_bytes: Callable[[Sequence[str]], int] | None = None
@@ -72,6 +74,7 @@ class Core:
             ),
             Deadlines(clock),
             tasks,
+            PrincipalLimits(policy),
             new_id,
             file_bytes,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .journal.redaction import KEYS
+from .principals.rules import PolicyRule
 from .records import Timeouts
 
 
@@ -54,6 +55,8 @@ class Policy:
     sessions_per_principal: int = 10_000
     stored_bytes_per_principal: int = 4 << 30
     """Bytes that the sessions of one principal may take in the store; 0 means no limit."""
+    principal_policies: tuple[PolicyRule, ...] = ()
+    """The policies of the configuration, with limits in place of these defaults; see principals/limits.py."""
     free_disk_bytes: int = 100 << 20
     """Bytes that stay free on the disk of the data folder."""
     calls_per_session: int = 1000

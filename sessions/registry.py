@@ -28,6 +28,7 @@ from .live.quota import Quota
 from .live.session import Binding, LiveSession
 from .live.snapshots import Snapshots
 from .policy import SummaryTriggers
+from .principals.watch import PolicyWatch
 from .records import Principal, SessionFilter
 from .resumption import Orphans
 from .transitions.access import Access
@@ -62,6 +63,7 @@ class Registry:
         self.spawn: Callable[..., None] = core.tasks.spawn
         """Starts work that lives at most as long as the registry. A failure is logged and stops nothing else."""
         self.quota = Quota(core)
+        self.policies = PolicyWatch(core)
         self._directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
         self.connector = Connector(core, self.snapshots, self._recover)
@@ -116,6 +118,9 @@ class Registry:
             heartbeat.attach(self._suspension)
         self.core.tasks.start(self.core.deadlines.run, self._expiry.on_due)
         self.core.tasks.start(self.summaries.run)
+        await self.policies.refresh()
+        if self.core.policy.shared:
+            self.core.tasks.start(self.policies.run)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
 
@@ -326,11 +331,15 @@ class Registry:
         async with self.access.hold(principal, ref) as session:
             end = session.record.lifetime_ends_at
             if end is not None:
-                now, longest = self.core.clock.now(), self.core.policy.longest.lifetime
+                now, longest = self.core.clock.now(), self._longest_lifetime(session.record.owner)
                 end = max(now, min(end + seconds, now + longest) if longest else end + seconds)
                 await session.save(lifetime_ends_at=end)
                 self._directory.schedule(session)
         return session
+
+    def _longest_lifetime(self, owner: str) -> float:
+        bounds = self.core.policy.longest.lifetime, self.core.limits.of(owner).lifetime
+        return min((bound for bound in bounds if bound), default=0.0)
 
     async def restart(
         self, principal: Principal, ref: str, services: Sequence[str] | None = None
@@ -360,6 +369,7 @@ class Registry:
     async def bind(self, principal: Principal, ref: str, service: str) -> LiveSession:
         """Bind a service to a session; binding it twice does nothing."""
         configured = self._creation.service(service)
+        self._creation.require_allowed(principal.key, service)
         await self.ready(principal, ref)
         async with self.access.hold(principal, ref, drives=True) as session:
             if service not in session.bindings:

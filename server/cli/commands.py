@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from .access.principal_commands import principals_group
 from .command_line import CommandLine
 from .parser import Command, Group, ParserSetting, parse, walk
 from .session_commands import JSON_OPTION, session_commands
@@ -112,6 +113,7 @@ def build_commands() -> Group:
             _services(),
             _nodes(),
             _tokens(),
+            principals_group(),
             _audit(),
             Command(
                 "login",

@@ -126,6 +126,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .access.tokens import run as run_tokens
 
                 return run_tokens(config, arguments)
+            case "principals":
+                from .access.principals import run as run_principals
+
+                return run_principals(config, arguments)
             case "backup":
                 from .backup import run as run_backup
 

@@ -26,6 +26,7 @@ from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .access.auth import AuthSettings
+from .access.policies import PolicySettings
 from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings
@@ -154,6 +155,11 @@ class Config(Section):
     keeper: KeeperSettings = Field(default_factory=KeeperSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    policies: list[PolicySettings] = Field(
+        default_factory=list[PolicySettings],
+        description="Limits of single principals, groups and roles; see docs/policies.md. A change needs a restart; "
+        "`statehold principals limit` needs none.",
+    )
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
     services: dict[str, ServiceConfig] = Field(
@@ -194,6 +200,7 @@ class Config(Section):
             shared=self.needs_token,
             sessions_per_principal=self.limits.sessions_per_principal,
             stored_bytes_per_principal=self.limits.stored_bytes_per_principal,
+            principal_policies=tuple(policy.rule for policy in self.policies),
             free_disk_bytes=self.limits.free_disk_bytes,
             calls_per_session=self.limits.calls_per_session,
             queue=self.limits.queue,
@@ -285,6 +292,14 @@ class Config(Section):
                     {"problem": str(error)},
                 ) from None
         return patterns
+
+    @field_validator("policies")
+    @classmethod
+    def _check_policies(cls, policies: list[PolicySettings]) -> list[PolicySettings]:
+        targets = [policy.match.target for policy in policies]
+        if len(set(targets)) < len(targets):
+            raise PydanticCustomError("policies", "each `match` should be there once")
+        return policies
 
     @field_validator("services", mode="before")
     @classmethod

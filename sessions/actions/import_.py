@@ -126,9 +126,10 @@ def _record(
         paused=about.timeouts.paused,
         lifetime=about.timeouts.lifetime,
     )
+    timeouts = _timeouts(target.core.policy, options, left_out, strict=strict)
     record = new_record(
         options,
-        _timeouts(target.core.policy, options, left_out, strict=strict),
+        target.core.limits.of(owner).shorten(timeouts),
         session_id=target.core.new_id(),
         owner=owner,
         node=target.core.node.id,
@@ -273,9 +274,16 @@ async def _write_session(
     target.quota.admit(record.owner, growth)
     with target.directory.reserve(record.id), anyio.CancelScope(shield=True):
         records = [_binding(target, record.id, binding) for binding in bindings]
-        per_owner = target.core.policy.sessions_per_principal
+        limits = target.core.limits.of(record.owner)
         receipt = operation and operation.start(record.id, record.created_at)
-        await target.core.store.create(record, state, records, per_owner=per_owner, receipt=receipt)
+        await target.core.store.create(
+            record,
+            state,
+            records,
+            per_owner=limits.sessions,
+            limit_name=limits.name("sessions"),
+            receipt=receipt,
+        )
         if operation is not None:
             operation.start_receipt = receipt
         try:

@@ -79,7 +79,7 @@ class Router:
         # No await between this check and begin(): the session cannot change in between.
         call = Call(request, session, _binding(session, request.service), context)
         registry.quota.admit_call(session.record.owner)
-        registry.admission.admit(session)
+        registry.admission.admit(session, request.service, request.tool)
         try:
             if request.acknowledged_operations:
                 await self._forget(session, request.acknowledged_operations)
@@ -293,7 +293,7 @@ class Router:
         registry = self._registry
         session = await registry.ready(request.principal, request.session, request.namespace)
         binding = _binding(session, request.service)
-        registry.admission.admit(session)
+        registry.admission.admit(session, request.service, method)
         try:
             with end_with_session(session):
                 if isinstance(binding.service, Answering):

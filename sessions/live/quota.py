@@ -60,7 +60,6 @@ class Quota:
         self._core = core
         self._thread = CapacityLimiter(1)
         self._turn = anyio.Lock()
-        self._most = core.policy.stored_bytes_per_principal
         self._floor = core.policy.free_disk_bytes
         self._usage: dict[str, Usage] = {}
         self._disk_is_low = False
@@ -79,18 +78,19 @@ class Quota:
         """
         if growth > 0:
             self._check_disk()
-        if not self._most:
+        most = self._limit_of(owner)
+        if not most:
             return
         usage = self._usage_of(owner)
-        over = growth > 0 and usage.bytes + growth > self._most
+        over = growth > 0 and usage.bytes + growth > most
         self._measure_when_due(owner, usage, over=over)
         if over:
-            raise self._exceeded(usage)
+            raise self._exceeded(owner, usage)
         usage.add(growth)
 
     def count(self, owner: str, growth: int) -> None:
         """Count bytes that a principal stores whatever its budget, because they follow something that has happened."""
-        if self._most and growth:
+        if growth and self._limit_of(owner):
             usage = self._usage_of(owner)
             self._measure_when_due(owner, usage, over=False)
             usage.add(growth)
@@ -99,9 +99,8 @@ class Quota:
         """Return the bytes of texts and results that a principal may still store; nothing while the disk is nearly full."""
         if self._floor and self._is_disk_low():
             return 0
-        if not self._most:
-            return UNLIMITED
-        return max(0, self._most - self._usage_of(owner).bytes)
+        most = self._limit_of(owner)
+        return max(0, most - self._usage_of(owner).bytes) if most else UNLIMITED
 
     def admit_call(self, owner: str) -> None:
         """Check that a principal may call a service, which adds an entry to the journal.
@@ -109,10 +108,17 @@ class Quota:
         Raises:
             SessionLimit: its budget is exceeded so far that not even entries without texts are stored.
         """
-        usage = self._usage.get(owner)
-        if usage is not None and self._most and usage.bytes > self._most + self._most // SLACK:
+        usage, most = self._usage.get(owner), self._limit_of(owner)
+        if usage is not None and most and usage.bytes > most + most // SLACK:
             self._measure_when_due(owner, usage, over=True)
-            raise self._exceeded(usage)
+            raise self._exceeded(owner, usage)
+
+    def _limit_of(self, owner: str) -> int:
+        """Return the bytes that the sessions of a principal may take; 0 for no limit."""
+        limits = self._core.limits
+        if limits.is_active:
+            return limits.of(owner).stored_bytes
+        return self._core.policy.stored_bytes_per_principal
 
     def _usage_of(self, owner: str) -> Usage:
         usage = self._usage.get(owner)
@@ -128,10 +134,11 @@ class Quota:
             self._disk_read_at = now
         return self._disk_is_low
 
-    def _exceeded(self, usage: Usage) -> SessionLimit:
+    def _exceeded(self, owner: str, usage: Usage) -> SessionLimit:
+        limits = self._core.limits.of(owner)
         return SessionLimit(
-            f"The caller's sessions take {usage.bytes} of the {self._most} bytes that they may take in the store "
-            "(limits.stored_bytes_per_principal), closed ones included.",
+            f"The caller's sessions take {usage.bytes} of the {limits.stored_bytes} bytes that they may take in the store "
+            f"({limits.name('stored_bytes')}), closed ones included.",
             retry_after=MEASURE_SECONDS,
             recovery="Delete sessions that you no longer need; closing one helps only when it is purged.",
         )
@@ -140,7 +147,11 @@ class Quota:
         """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""
         usage = self._usage_of(owner)
         self._measure_when_due(owner, usage, over=False)
-        return {"bytes": usage.bytes, "limit": self._most, "measured_at": usage.measured_at}
+        return {
+            "bytes": usage.bytes,
+            "limit": self._limit_of(owner),
+            "measured_at": usage.measured_at,
+        }
 
     def _measure_when_due(self, owner: str, usage: Usage, *, over: bool) -> None:
         if usage.measuring:

@@ -119,6 +119,7 @@ class Store(Protocol):
         bindings: Sequence[BindingRecord],
         *,
         per_owner: int,
+        limit_name: str = "limits.sessions_per_principal",
         receipt: ReceiptRecord | None = None,
     ) -> None:
         """Insert a new session owned by `session.node` at epoch 1, durable on return.
@@ -128,7 +129,7 @@ class Store(Protocol):
         Raises:
             OperationBusy: when a session of the owner already has the receipt of a creating call with that id.
             NameTaken: when an open session of the same owner and namespace has the name. Closed ones do not count.
-            SessionLimit: when the owner has `per_owner` open sessions already (0: no limit).
+            SessionLimit: when the owner has `per_owner` open sessions already (0: no limit). It names the limit.
         """
         ...
 

@@ -26,6 +26,7 @@ class NewSession:
     bindings: Sequence[Row]
     per_owner: int
     receipt: Row | None = None
+    limit_name: str = "limits.sessions_per_principal"
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ def _admit(owner: _Owner, work: NewSession) -> Exception | None:
         return NameTaken(f"There is an open session named {name!r} already.")
     if work.per_owner and owner.count >= work.per_owner:
         return SessionLimit(
-            f"There are {owner.count} open sessions already, the most allowed (limits.sessions_per_principal).",
+            f"There are {owner.count} open sessions already, the most allowed ({work.limit_name}).",
             recovery="Close or delete sessions that you no longer need; pausing them does not help. The operator can delete "
             "those that nobody uses: statehold sessions purge --unused-for 30d.",
         )

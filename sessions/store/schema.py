@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0106"
+HEAD: Final = "0108"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -260,6 +260,22 @@ session_share: Final = Table(
     _time("expires_at"),
 )
 Index("session_share_grantee", session_share.c.grantee)
+
+principal: Final = Table(
+    "principal",
+    metadata,
+    # The digest of kind, issuer and name, whose lengths have no bound.
+    _name("digest", primary=True),
+    _text("kind"),
+    _text("issuer"),
+    _text("name"),
+    _text("policy"),
+    _text("member_of"),
+    _text("role"),
+    _integer("version"),
+    _time("changed_at"),
+)
+"""The policies of principals and groups, and the memberships of principals."""
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

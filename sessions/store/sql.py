@@ -230,6 +230,7 @@ class SQLStore:
         bindings: Sequence[BindingRecord],
         *,
         per_owner: int,
+        limit_name: str = "limits.sessions_per_principal",
         receipt: ReceiptRecord | None = None,
     ) -> None:
         session = session.model_copy(update={"epoch": 1})
@@ -237,7 +238,7 @@ class SQLStore:
         binding_rows = [rows.binding_row(binding) for binding in bindings]
         receipt_row = None if receipt is None else rows.receipt_row(receipt)
         await self._transactions.submit(
-            NewSession(row, rows.state_row(state), binding_rows, per_owner, receipt_row)
+            NewSession(row, rows.state_row(state), binding_rows, per_owner, receipt_row, limit_name)
         )
 
     async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:

@@ -6,6 +6,7 @@ from ..core import Core
 from ..errors import HumanInControl, SessionBusy, SessionError
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.session import LiveSession
+from ..principals.rates import CallLimits
 
 USED_SECONDS = 60.0
 """Shortest time between two writes of the last use of an open session."""
@@ -16,29 +17,47 @@ class Admission:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._call_limits = CallLimits(core.limits, core.clock.now)
+        self._in_flight: dict[str, int] = {}
+        """The calls in flight of each principal that has some, by its key."""
 
-    def admit(self, session: LiveSession) -> None:
+    def admit(self, session: LiveSession, service: str, tool: str) -> None:
         """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
 
         Raises:
             HumanInControl: a person drives the session.
             SessionBusy: too many calls are in flight already.
+            SessionLimit: the owner of the session has too many calls in flight, or calls too often.
+            NotAllowed: the owner may not use the service.
         """
         session.require_agent()
         if session.in_flight >= self._core.policy.calls_per_session:
             raise busy(session)
+        if self._core.limits.is_active:
+            owner = session.record.owner
+            self._call_limits.admit(owner, service, tool, self._in_flight.get(owner, 0))
         self.count_in(session)
 
     def count_in(self, session: LiveSession) -> None:
         """Count in a call that runs already, in a session of any status."""
         if session.in_flight == 0:
             self._core.budget.mark_busy(session.id)
+        owner = session.record.owner
+        self._in_flight[owner] = self._in_flight.get(owner, 0) + 1
         session.note_calls(session.in_flight + 1)
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
 
+    def in_flight(self, owner: str) -> int:
+        """Return the calls of a principal that this process has in flight."""
+        return self._in_flight.get(owner, 0)
+
     def release(self, session: LiveSession) -> None:
         """Count a call out. The idle time starts with the end of the last one."""
+        owner = session.record.owner
+        self._in_flight[owner] -= 1
+        if not self._in_flight[owner]:
+            del self._in_flight[owner]
         session.note_calls(session.in_flight - 1)
         if session.in_flight:
             return

@@ -29,6 +29,7 @@ from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import LiveSession
 from ..policy import Policy
+from ..principals.rates import service_refused
 from ..records import (
     LABELS,
     BindingRecord,
@@ -105,10 +106,11 @@ class Creation:
         self, principal: Principal, options: CreationOptions, source: ForkSource | None = None
     ) -> LiveSession:
         """Create a session and open its eager services; see Registry.create."""
-        services = self._services_of(options.services)
+        limits = self._core.limits.of(principal.key)
+        services = self._services_of(principal.key, options.services)
         record = new_record(
             options,
-            timeouts_of(self._core.policy, options),
+            limits.shorten(timeouts_of(self._core.policy, options)),
             session_id=self._core.new_id(),
             owner=principal.key,
             node=self._core.node.id,
@@ -142,10 +144,24 @@ class Creation:
             raise
         return session
 
-    def _services_of(self, names: Sequence[str] | None) -> list[Service]:
+    def _services_of(self, owner: str, names: Sequence[str] | None) -> list[Service]:
         if names is None:
-            return list(self._core.services.values())
-        return [self.service(name) for name in dict.fromkeys(names)]
+            limits = self._core.limits.of(owner)
+            return [s for name, s in self._core.services.items() if limits.allows_service(name)]
+        services = [self.service(name) for name in dict.fromkeys(names)]
+        for service in services:
+            self.require_allowed(owner, service.name)
+        return services
+
+    def require_allowed(self, owner: str, service: str) -> None:
+        """Check that a principal may use a service.
+
+        Raises:
+            NotAllowed: a policy forbids it.
+        """
+        limits = self._core.limits.of(owner)
+        if not limits.allows_service(service):
+            raise service_refused(limits, service)
 
     def service(self, name: str) -> Service:
         """Return a configured service.
@@ -184,13 +200,15 @@ class Creation:
     async def _insert(self, session: LiveSession, operation: Operation | None) -> None:
         record = session.record
         receipt = operation and operation.start(record.id, record.created_at)
+        limits = self._core.limits.of(record.owner)
         try:
             with self._directory.reserve(record.id), anyio.CancelScope(shield=True):
                 await self._core.store.create(
                     record,
                     session.state,
                     [b.record for b in session.bindings.values()],
-                    per_owner=self._core.policy.sessions_per_principal,
+                    per_owner=limits.sessions,
+                    limit_name=limits.name("sessions"),
                     receipt=receipt,
                 )
                 if operation is not None:

@@ -39,7 +39,7 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
             principal = Principal(subject=owner or "local")
             sessions.append(await registry.create(principal, CreationOptions(name=name)))
             if name == "busy":
-                registry.admission.admit(sessions[-1])
+                registry.admission.count_in(sessions[-1])
         if not silent:
             control = ControlVerb(ControlHandler(registry, store))
             local = await stack.enter_async_context(local_socket(data / NODES, node.id))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
+from ...principals.rules import (
+    Membership,
+    PolicyLimits,
+    PolicyTarget,
+    PrincipalRecord,
+    PrincipalSummary,
+)
 from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
 
 
@@ -78,6 +85,26 @@ class AccessRecords(Protocol):
         self, grantees: Sequence[str], now: float, limit: int
     ) -> list[tuple[SessionRecord, ShareRights]]:
         """Return the sessions that are shared with the grantees, those used last first, with the rights of each share."""
+        ...
+
+    async def changed_principals(self, after: int) -> list[PrincipalRecord]:
+        """Return the policies and memberships with a higher version, in the order of their versions."""
+        ...
+
+    async def limit_principal(
+        self, target: PolicyTarget, changes: Mapping[str, Any], now: float
+    ) -> PolicyLimits:
+        """Change limits of a subject, and return those it has now; durable on return. A change to None removes a limit."""
+        ...
+
+    async def put_membership(
+        self, target: PolicyTarget, membership: Membership, now: float
+    ) -> None:
+        """Store the groups and the role of a principal; durable on return."""
+        ...
+
+    async def principals(self) -> Sequence[PrincipalSummary]:
+        """Return the principals that have sessions, those that used theirs last first."""
         ...
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
+from ...principals.rules import (
+    Membership,
+    PolicyLimits,
+    PolicyTarget,
+    PrincipalRecord,
+    PrincipalSummary,
+)
 from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
 from .. import rows
 from ..transactions import Transactions
-from . import credentials, shares
+from . import credentials, principals, shares
 
 
 class AccessStore:
@@ -90,6 +97,26 @@ class AccessStore:
     ) -> list[tuple[SessionRecord, ShareRights]]:
         query = partial(shares.sessions, grantees=grantees, now=now, limit=limit)
         return await self._transactions.read(query)
+
+    async def changed_principals(self, after: int) -> list[PrincipalRecord]:
+        return await self._transactions.read(partial(principals.changed, after=after))
+
+    async def limit_principal(
+        self, target: PolicyTarget, changes: Mapping[str, Any], now: float
+    ) -> PolicyLimits:
+        operation = partial(principals.limit, target=target, changes=changes, now=now)
+        return cast("PolicyLimits", await self._transactions.submit(operation))
+
+    async def put_membership(
+        self, target: PolicyTarget, membership: Membership, now: float
+    ) -> None:
+        operation = partial(
+            principals.put_membership, target=target, membership=membership, now=now
+        )
+        await self._transactions.submit(operation)
+
+    async def principals(self) -> Sequence[PrincipalSummary]:
+        return await self._transactions.read(principals.summaries)
 
 
 __all__ = ["AccessStore"]

@@ -1,0 +1,80 @@
+"""The settings of `[[policies]]`: limits of a principal, a group, a role, or everybody."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from ....sessions.principals.rules import (
+    EVERYBODY,
+    PolicyLimits,
+    PolicyRule,
+    PolicySubject,
+    PolicyTarget,
+)
+from ....tools.browser.egress.policy import HostEntry
+from ..types import Section
+from .auth import Role
+
+_Text = Annotated[str, Field(min_length=1, max_length=2048)]
+_HOSTS: TypeAdapter[tuple[HostEntry, ...]] = TypeAdapter(tuple[HostEntry, ...])
+
+
+class PolicyMatch(Section):
+    """The subject of a policy. An empty table is everybody."""
+
+    principal: _Text | None = Field(
+        default=None,
+        description="A subject of `issuer`, or, without an issuer, one of a static token.",
+    )
+    group: _Text | None = Field(
+        default=None, description="A group of `issuer`, or, without an issuer, of any issuer."
+    )
+    role: Role | None = Field(default=None, description="A role; see `auth.roles`.")
+    issuer: str = Field(default="", max_length=2048, description="The issuer, as in its tokens.")
+
+    @model_validator(mode="after")
+    def _check_subject(self) -> Self:
+        subjects = [name for name in ("principal", "group", "role") if getattr(self, name)]
+        if len(subjects) > 1 or (self.issuer and subjects in ([], ["role"])):
+            raise PydanticCustomError(
+                "match", "Input should name a principal, a group or a role, or be empty"
+            )
+        return self
+
+    @property
+    def target(self) -> PolicyTarget:
+        """The subject as the sessions know it."""
+        if self.principal is not None:
+            return PolicyTarget(
+                kind=PolicySubject.PRINCIPAL, issuer=self.issuer, name=self.principal
+            )
+        if self.group is not None:
+            return PolicyTarget(kind=PolicySubject.GROUP, issuer=self.issuer, name=self.group)
+        if self.role is not None:
+            return PolicyTarget(kind=PolicySubject.ROLE, name=self.role)
+        return EVERYBODY
+
+
+class PolicySettings(PolicyLimits):
+    """One policy, as a table `[[policies]]`."""
+
+    match: PolicyMatch = Field(
+        default_factory=PolicyMatch,
+        description="The subject of the policy: `{principal, issuer}`, `{group, issuer}` or `{role}`. Default: everybody.",
+    )
+
+    @field_validator("browser_hosts")
+    @classmethod
+    def _check_hosts(cls, hosts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return None if hosts is None else _HOSTS.validate_python(hosts)
+
+    @property
+    def rule(self) -> PolicyRule:
+        values = {name: getattr(self, name) for name in PolicyLimits.model_fields}
+        return PolicyRule(self.match.target, PolicyLimits(**values))
+
+
+__all__ = ["PolicyMatch", "PolicySettings"]

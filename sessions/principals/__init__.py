@@ -1,0 +1,1 @@
+"""The limits of principals: the policies that an operator sets, and the effective limits of each principal."""

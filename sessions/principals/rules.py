@@ -1,0 +1,190 @@
+"""Policies: the limits that an operator sets for one principal, a group, a role, or everybody."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..records import Principal
+
+_Count = Annotated[int, Field(strict=True, ge=0, le=10_000_000)]
+_Seconds = Annotated[float, Field(strict=True, ge=0, le=3.2e9, allow_inf_nan=False)]
+_Patterns = Annotated[tuple[str, ...], Field(max_length=1000)]
+
+
+class Rate(BaseModel):
+    """The rate of a token bucket."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    calls_per_minute: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = (
+        Field(description="Calls a minute, on average. 0: no limit.")
+    )
+    burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Calls at once. Default: those of one minute."
+    )
+
+    @property
+    def capacity(self) -> int:
+        """The most calls at once."""
+        return self.burst or max(1, int(self.calls_per_minute))
+
+    def __str__(self) -> str:
+        return f"{self.calls_per_minute:g} calls a minute, {self.capacity} at once"
+
+
+class PolicyLimits(BaseModel):
+    """The limits of one policy. A limit that is None is left to less specific policies. 0 is no limit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sessions: _Count | None = Field(
+        default=None,
+        description="Open sessions, of all processes of the store together. 0: no limit.",
+    )
+    stored_bytes: Annotated[int, Field(strict=True, ge=0, le=1 << 60)] | None = Field(
+        default=None,
+        description="Bytes that the sessions may take, as `limits.stored_bytes_per_principal`. 0: no limit.",
+    )
+    calls_in_flight: _Count | None = Field(
+        default=None,
+        description="Calls of services at a time, of all sessions together. Each process admits its share. 0: no limit.",
+    )
+    rate: Rate | None = Field(
+        default=None,
+        description="The rate of the calls of services: `calls_per_minute` (0: no limit) and `burst` (those of one minute). "
+        "Each process admits its share.",
+    )
+    tool_rates: dict[str, Rate] | None = Field(
+        default=None,
+        description="Rates of the calls of single services or tools, such as "
+        '`{"browser/browser_navigate" = {calls_per_minute = 20}}`. A key is `SERVICE` or `SERVICE/TOOL`, with `*` for any '
+        "text.",
+    )
+    idle: _Seconds | None = Field(
+        default=None,
+        description="Longest `timeouts.idle` of a session, in seconds. A longer one is shortened when the session is "
+        "created or imported. 0: no bound.",
+    )
+    lifetime: _Seconds | None = Field(
+        default=None,
+        description="Longest lifetime of a session from its creation, its import, or an extension, in seconds; a longer one "
+        "is shortened. 0: no bound.",
+    )
+    services: _Patterns | None = Field(
+        default=None,
+        description="The services that may be used, with `*` for any text. An empty list allows none.",
+    )
+    browser_hosts: _Patterns | None = Field(
+        default=None,
+        description="The hosts that the built-in browser may reach, in the form of `allow` of a browser, which holds "
+        "besides. An empty list allows none.",
+    )
+
+
+class PolicySubject(StrEnum):
+    """The kinds of subjects of a policy, the most specific first."""
+
+    PRINCIPAL = "principal"
+    GROUP = "group"
+    ROLE = "role"
+    EVERYBODY = "everybody"
+
+
+class PolicyTarget(BaseModel):
+    """The subject of a policy. A group without an issuer is that group of every issuer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: PolicySubject
+    issuer: str = ""
+    name: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """The key of the store."""
+        text = f"{self.kind.value}\n{len(self.issuer)}\n{self.issuer}{self.name}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def words(self) -> str:
+        """The subject as messages name it."""
+        if self.kind is PolicySubject.EVERYBODY:
+            return "everybody"
+        issuer = f" of {self.issuer}" if self.issuer else ""
+        return f"{self.kind.value} {self.name}{issuer}"
+
+    @classmethod
+    def principal(cls, principal: Principal) -> PolicyTarget:
+        return cls(kind=PolicySubject.PRINCIPAL, issuer=principal.issuer, name=principal.subject)
+
+
+EVERYBODY: Final = PolicyTarget(kind=PolicySubject.EVERYBODY)
+DEFAULT_ROLE: Final = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """A policy: the limits of one subject."""
+
+    target: PolicyTarget
+    limits: PolicyLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The groups and the role of a principal, as its issuer named them in the token that was verified last."""
+
+    groups: Sequence[str] = ()
+    role: str = DEFAULT_ROLE
+
+
+NO_MEMBERSHIP: Final = Membership()
+
+
+class PrincipalRecord(BaseModel):
+    """A row of the store: the policy of a principal or a group, and the membership of a principal.
+
+    `version` rises over all rows, so that a process reads the rows that have changed since it looked.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    target: PolicyTarget
+    limits: PolicyLimits = Field(default_factory=PolicyLimits)
+    groups: list[str] = Field(default_factory=list[str])
+    role: str = DEFAULT_ROLE
+    version: int
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalSummary:
+    """The sessions of one principal."""
+
+    owner: str
+    open_sessions: int
+    sessions: int
+    """Open and closed ones."""
+    used_at: float
+
+
+__all__ = [
+    "DEFAULT_ROLE",
+    "EVERYBODY",
+    "NO_MEMBERSHIP",
+    "Membership",
+    "PolicyLimits",
+    "PolicyRule",
+    "PolicySubject",
+    "PolicyTarget",
+    "PrincipalRecord",
+    "PrincipalSummary",
+    "Rate",
+]

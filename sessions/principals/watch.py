@@ -1,0 +1,83 @@
+"""The policies of the store, read again when they change, and the groups of callers, written when they change."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ..errors import StoreUnavailable
+from ..records import NodeState, Principal
+from .rules import Membership, PolicyTarget
+
+if TYPE_CHECKING:
+    from ..core import Core
+
+logger = logging.getLogger("statehold.sessions")
+
+LOOK_SECONDS: Final = 0.5
+"""Seconds after which the store is asked for changes again."""
+WRITE_SECONDS: Final = 60.0
+"""Shortest time between two writes of the groups of one principal, whose tokens may differ."""
+
+
+class PolicyWatch:
+    """Keeps the limits of one process up to date. It lives as long as the registry.
+
+    While the store is down, the former policies hold.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._version = 0
+        self._written_at: dict[str, float] = {}
+        self._is_down = False
+
+    async def refresh(self) -> None:
+        """Take over what has changed in the store.
+
+        Raises:
+            StoreUnavailable: it cannot be read.
+        """
+        core, limits = self._core, self._core.limits
+        records = await core.store.access.changed_principals(self._version)
+        if records:
+            self._version = max(record.version for record in records)
+            limits.update(records)
+        if limits.is_active:
+            nodes = await core.store.nodes()
+            limits.nodes = max(1, sum(node.state is NodeState.UP for node in nodes))
+
+    async def run(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            await anyio.sleep(LOOK_SECONDS)
+            try:
+                await self.refresh()
+                self._is_down = False
+            except StoreUnavailable as error:
+                if not self._is_down:
+                    logger.warning("the former policies hold: %s", error)
+                self._is_down = True
+
+    def note_caller(self, principal: Principal, membership: Membership) -> None:
+        """Use the groups and the role of a caller whose token was verified, and tell other processes of new ones."""
+        if not self._core.limits.learn(principal.key, membership):
+            return
+        now = self._core.clock.now()
+        if now - self._written_at.get(principal.key, -WRITE_SECONDS) >= WRITE_SECONDS:
+            self._written_at[principal.key] = now
+            self._core.tasks.spawn(self._write, principal, membership)
+
+    async def _write(self, principal: Principal, membership: Membership) -> None:
+        target = PolicyTarget.principal(principal)
+        try:
+            await self._core.store.access.put_membership(target, membership, self._core.clock.now())
+        except StoreUnavailable as error:
+            # The next token that is verified tries again.
+            self._written_at.pop(principal.key, None)
+            logger.warning("the groups of a principal were not stored: %s", error)
+
+
+__all__ = ["LOOK_SECONDS", "PolicyWatch"]

@@ -1,0 +1,112 @@
+"""The policies and the memberships of principals, and the use of sessions by principal.
+
+The functions that write run in a transaction of the writer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, case, func, insert, select, update
+
+from ...lifecycle import OPEN
+from ...principals.rules import (
+    DEFAULT_ROLE,
+    Membership,
+    PolicyLimits,
+    PolicyTarget,
+    PrincipalRecord,
+    PrincipalSummary,
+)
+from .. import schema
+from ..dialect import wait_for_exclusive
+from ..rows import Row, columns_of
+
+_p = schema.principal.c
+_s = schema.session.c
+_CHANGED = select(schema.principal)
+
+
+def changed(connection: Connection, after: int) -> list[PrincipalRecord]:
+    rows = connection.execute(_CHANGED.where(_p.version > after).order_by(_p.version))
+    return [_record(columns_of(row)) for row in rows]
+
+
+def limit(
+    connection: Connection,
+    target: PolicyTarget,
+    changes: Mapping[str, Any],
+    now: float,
+) -> PolicyLimits:
+    """Change the policy of a subject, and return it. A change to None removes a limit."""
+    version = _next_version(connection)
+    row = _find(connection, target)
+    former = {} if row is None else _record(row).limits.model_dump(exclude_none=True)
+    limits = PolicyLimits.model_validate(
+        {key: value for key, value in {**former, **changes}.items() if value is not None}
+    )
+    policy = limits.model_dump_json(exclude_none=True)
+    _put(connection, target, row, {"policy": policy, "version": version, "changed_at": now})
+    return limits
+
+
+def put_membership(
+    connection: Connection, target: PolicyTarget, membership: Membership, now: float
+) -> None:
+    version = _next_version(connection)
+    row = _find(connection, target)
+    values = {"member_of": json.dumps(list(membership.groups)), "role": membership.role}
+    _put(connection, target, row, {**values, "version": version, "changed_at": now})
+
+
+def _next_version(connection: Connection) -> int:
+    # No other process may write a version between this look and the end of the transaction: readers would miss one.
+    wait_for_exclusive(connection, schema.version)
+    return (connection.scalar(select(func.max(_p.version))) or 0) + 1
+
+
+def _find(connection: Connection, target: PolicyTarget) -> Row | None:
+    row = connection.execute(_CHANGED.where(_p.digest == target.digest)).first()
+    return None if row is None else dict(columns_of(row))
+
+
+def _put(connection: Connection, target: PolicyTarget, row: Row | None, values: Row) -> None:
+    if row is not None:
+        statement = update(schema.principal).where(_p.digest == target.digest)
+        connection.execute(statement.values(**values))
+        return
+    first = {
+        "digest": target.digest,
+        "kind": target.kind.value,
+        "issuer": target.issuer,
+        "name": target.name,
+        "policy": "{}",
+        "member_of": "[]",
+        "role": DEFAULT_ROLE,
+    }
+    connection.execute(insert(schema.principal), {**first, **values})
+
+
+def _record(row: Mapping[str, Any]) -> PrincipalRecord:
+    target = {key: row[key] for key in ("kind", "issuer", "name")}
+    return PrincipalRecord.model_validate(
+        {
+            "target": target,
+            "limits": json.loads(row["policy"]),
+            "groups": json.loads(row["member_of"]),
+            "role": row["role"],
+            "version": row["version"],
+            "changed_at": row["changed_at"],
+        }
+    )
+
+
+def summaries(connection: Connection) -> Sequence[PrincipalSummary]:
+    """Return the principals that have sessions, those that used theirs last first."""
+    is_open = case((_s.status.in_(sorted(OPEN)), 1), else_=0)
+    used_at = func.max(_s.used_at)
+    statement = select(_s.owner, func.sum(is_open), func.count(), used_at).group_by(_s.owner)
+    rows = connection.execute(statement.order_by(used_at.desc()))
+    return [PrincipalSummary(row[0], int(row[1]), int(row[2]), float(row[3])) for row in rows]
