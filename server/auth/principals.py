@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from mcp.server.auth.provider import AccessToken
 
+from ...sessions.principals.rules import DEFAULT_ROLE, Membership
 from ...sessions.records import Principal
 from .scopes import SCOPES
 
@@ -33,4 +34,10 @@ def token_of(principal: Principal) -> AccessToken:
     )
 
 
-__all__ = ["principal_of", "token_of"]
+def membership_of(token: AccessToken) -> Membership:
+    """Return the groups and the role that an issuer names in a token."""
+    claims = token.claims or {}
+    return Membership(tuple(claims.get("groups") or ()), str(claims.get("role") or DEFAULT_ROLE))
+
+
+__all__ = ["membership_of", "principal_of", "token_of"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
 
 from ..config.access.auth import AuthSettings
 from .errors import TokenInvalid
@@ -28,7 +29,8 @@ CACHED_TOKENS: Final = 10_000
 class Verifier:
     """Verifies the tokens of one process, and keeps the callers of verified ones, by the SHA-256 of the token.
 
-    `now` returns the seconds since 1970, and `clock` seconds that only rise.
+    `now` returns the seconds since 1970, and `clock` seconds that only rise. `on_verified` is called with each caller whose
+    token an issuer has made, when the token is verified.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Verifier:
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = anyio.current_time,
+        on_verified: Callable[[AccessToken], None] | None = None,
     ) -> None:
         self.static = tokens
         """The static tokens, None if there are none."""
         self._issuers = _issuers_of(settings, clock) if settings.enabled else None
         self._now = now
+        self._on_verified = on_verified
         self._callers: dict[bytes, tuple[AuthenticatedUser, float]] = {}
 
     def known(self, token: str) -> AuthenticatedUser | None:
@@ -71,6 +75,8 @@ class Verifier:
             raise TokenInvalid("it is too long, or no token")
         now = self._now()
         user = AuthenticatedUser(await self._issuers.caller(token, now))
+        if self._on_verified is not None:
+            self._on_verified(user.access_token)
         expires_at = user.access_token.expires_at or 0
         self._keep(token, user, min(now + CACHE_SECONDS, expires_at))
         return user
@@ -94,9 +100,15 @@ def _issuers_of(settings: AuthSettings, clock: Callable[[], float]) -> Issuers:
     return Issuers(settings, clock=clock)
 
 
-def verifier_of(tokens: StaticTokens | None, settings: AuthSettings) -> Verifier | None:
+def verifier_of(
+    tokens: StaticTokens | None,
+    settings: AuthSettings,
+    on_verified: Callable[[AccessToken], None] | None = None,
+) -> Verifier | None:
     """Return the verifier of a process, None if its callers need no token."""
-    return None if tokens is None and not settings.enabled else Verifier(tokens, settings)
+    if tokens is None and not settings.enabled:
+        return None
+    return Verifier(tokens, settings, on_verified=on_verified)
 
 
 __all__ = ["Verifier", "verifier_of"]

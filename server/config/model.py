@@ -296,7 +296,7 @@ class Config(Section):
     @field_validator("policies")
     @classmethod
     def _check_policies(cls, policies: list[PolicySettings]) -> list[PolicySettings]:
-        targets = [policy.match.target for policy in policies]
+        targets = [policy.target for policy in policies]
         if len(set(targets)) < len(targets):
             raise PydanticCustomError("policies", "each `match` should be there once")
         return policies

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 from .access.auth import IssuerSettings
-from .access.policies import PolicyMatch, PolicySettings
+from .access.policies import PolicySettings
 from .http import TlsSettings
 from .messages import FLAGS
 from .model import Config
@@ -46,7 +46,6 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
             yield "server.tls", list(_settings(TlsSettings, "server.tls."))
     yield "[auth.issuers]", list(_settings(IssuerSettings, ""))
     yield "[policies]", list(_settings(PolicySettings, ""))
-    yield "[policies].match", list(_settings(PolicyMatch, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.recipe", list(_settings(Recipe, ""))

@@ -45,14 +45,16 @@ class ServerDocuments:
         return json_response({"nodes": [describe_seen(node) for node in nodes]})
 
     async def _usage(self, call: ApiCall) -> Response:
-        registry, limits = self._gateway.registry, self._gateway.config.limits
-        usage = registry.quota.usage((call.user.principal or LOCAL).key)
+        registry, owner = self._gateway.registry, (call.user.principal or LOCAL).key
+        usage, limits = registry.quota.usage(owner), registry.core.limits.of(owner)
         content: JSON = {
             "sessions": await self._gateway.store.counts(call.user.owner),
-            "sessions_limit": limits.sessions_per_principal,
+            "sessions_limit": limits.sessions,
             "stored_bytes": usage["bytes"],
             "stored_bytes_limit": usage["limit"],
             "measured_at": timestamp(usage["measured_at"]),
+            "calls_in_flight": registry.admission.in_flight(owner),
+            "limits": limits.describe(),
         }
         if call.user.is_operator:
             content["here"] = registry.statistics()

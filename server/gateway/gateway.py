@@ -124,8 +124,12 @@ class Gateway:
             self.ledger,
             has_local_callers=self._has_local_callers,
             own_ports=self.own_ports,
+            hosts_of=self._hosts_of,
             on_changed=self._note_change,
         )
+
+    def _hosts_of(self, owner: str) -> tuple[str, ...] | None:
+        return self.registry.core.limits.of(owner).browser_hosts
 
     def _note_change(
         self, service: UpstreamService, method: str, connection: UpstreamConnection, params: JSON

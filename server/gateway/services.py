@@ -12,6 +12,7 @@ from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig
 
 if TYPE_CHECKING:
+    from ...tools.browser.egress.service import OwnerHosts
     from ...tools.browser.service import BrowserService
 
 AnyService: TypeAlias = "UpstreamService | BrowserService"
@@ -25,12 +26,14 @@ def service_of(
     *,
     has_local_callers: bool,
     own_ports: set[int] | None = None,
+    hosts_of: OwnerHosts | None = None,
     on_changed: ServiceChangeCallback | None = None,
 ) -> AnyService:
     """Return the service of these settings.
 
     `has_local_callers`: every caller is a user of this machine, so by default browsers may reach private addresses. They
-    never reach `own_ports`, on which this process listens. `on_changed` is called when a connection announces a change.
+    never reach `own_ports`, on which this process listens, and the sessions of an owner reach only its `hosts_of`,
+    unless that is None. `on_changed` is called when a connection announces a change.
     """
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
@@ -46,6 +49,7 @@ def service_of(
             call_seconds=call_seconds,
             has_local_callers=has_local_callers,
             own_ports=own_ports,
+            hosts_of=hosts_of,
         )
     return UpstreamService(
         name,

@@ -12,7 +12,9 @@ from importlib.metadata import version
 
 import anyio
 import uvicorn
+from mcp.server.auth.provider import AccessToken
 
+from ..auth.principals import membership_of, principal_of
 from ..auth.verifier import verifier_of
 from ..cluster.owner import Owner
 from ..config.model import Config
@@ -124,7 +126,7 @@ async def _serve_on(
         keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
-    verifier = verifier_of(files.tokens, config.auth)
+    verifier = verifier_of(files.tokens, config.auth, partial(_note_caller, gateway))
     console = Console(gateway, verifier)
     application = HttpApplication(gateway, mcp_server, verifier, console.routes())
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
@@ -168,6 +170,10 @@ async def _serve_on(
                 report_serving()
             await server.ended.wait()
             tasks.cancel_scope.cancel()
+
+
+def _note_caller(gateway: Gateway, token: AccessToken) -> None:
+    gateway.registry.policies.note_caller(principal_of(token), membership_of(token))
 
 
 async def _end_http(

@@ -1,7 +1,8 @@
 """The effective limits of principals, from the policies of the configuration and of the store.
 
 For each limit the most specific policy wins that sets it: that of the principal, of its groups, of its role, of everybody;
-then `[limits]` of the configuration. For one subject, the store wins over the configuration. Of several groups the most generous limit holds.
+then `[limits]` of the configuration. For one subject, the store wins over the configuration. Of several groups the most
+generous limit holds.
 """
 
 from __future__ import annotations

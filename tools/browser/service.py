@@ -29,7 +29,7 @@ from ..upstream.probe import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
-from .egress.service import Egress
+from .egress.service import Egress, OwnerHosts
 from .missing_paths import find_missing_path
 from .opening import BrowserOpening
 from .output_folder import OutputFolder
@@ -76,12 +76,15 @@ class BrowserService:
         call_seconds: float = CALL_SECONDS,
         has_local_callers: bool = False,
         own_ports: set[int] | None = None,
+        hosts_of: OwnerHosts | None = None,
     ) -> None:
         """`has_local_callers`: every caller already has access to this machine, so private addresses may be reached
         by default, and the roots that its client offers are folders for uploads.
 
         `own_ports`: the ports that this process serves, also those opened later. No page can reach them, whatever the
         configuration allows.
+
+        `hosts_of`: returns the only hosts that the sessions of an owner may reach, besides; None for all.
         """
         self.name = name
         self.config = config
@@ -103,6 +106,7 @@ class BrowserService:
         self._has_local_callers = has_local_callers
         self._private = has_local_callers if config.private is None else config.private
         self._own_ports = own_ports
+        self._hosts_of = hosts_of
         self._data = data
         self._folder = Path() if data is None else data / "browser"
         self._contexts = self._folder / "contexts" / safe_name(name)
@@ -140,6 +144,7 @@ class BrowserService:
                 proxy=config.proxy,
                 remote=config.elsewhere or config.is_attached,
                 own_ports=self._own_ports,
+                hosts_of=self._hosts_of,
             )
             # A little less than the core allows, so that the cause is reported before the core's own timeout.
             seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)

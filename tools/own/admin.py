@@ -144,7 +144,8 @@ class AdminTools:
             OwnTool(
                 "server_stats",
                 "Count what the server does",
-                "Count the sessions of everybody by status, what is live in this process, and the bytes that yours take.",
+                "Count the sessions of everybody by status, what is live in this process, the bytes that yours take, and "
+                "your limits.",
                 Arguments,
                 Stats,
                 self._stats,
@@ -199,6 +200,7 @@ class AdminTools:
         counts = await self._store.counts()
         usage = self._registry.quota.usage(context.principal.key)
         measured_at = timestamp(usage.pop("measured_at"))
+        limits = self._registry.core.limits.of(context.principal.key)
         content: JSON = {
             "started_at": timestamp(self._started_at),
             "sessions": {status.value: counts.get(status.value, 0) for status in Status},
@@ -206,7 +208,7 @@ class AdminTools:
             "journal_dropped": self._store.dropped_entries,
             "stored": usage if measured_at is None else {**usage, "measured_at": measured_at},
         }
-        return Outcome(content)
+        return Outcome({**content, "limits": limits.describe()})
 
 
 __all__ = ["AdminTools"]

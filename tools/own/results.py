@@ -201,6 +201,8 @@ class Stats:
     journal_dropped: int
     stored: dict[str, Any] = field(default_factory=dict[str, Any])
     """The storage of the caller's sessions: `bytes`, `limit` (0: none), and `measured_at`, absent before the measurement."""
+    limits: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The limits of the caller: `limit` and `source` of each, by its name. A limit that is 0 or null is none."""
 
 
 def parse_result(kind: type[T], content: Mapping[str, Any]) -> T:

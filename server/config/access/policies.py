@@ -25,15 +25,10 @@ _HOSTS: TypeAdapter[tuple[HostEntry, ...]] = TypeAdapter(tuple[HostEntry, ...])
 class PolicyMatch(Section):
     """The subject of a policy. An empty table is everybody."""
 
-    principal: _Text | None = Field(
-        default=None,
-        description="A subject of `issuer`, or, without an issuer, one of a static token.",
-    )
-    group: _Text | None = Field(
-        default=None, description="A group of `issuer`, or, without an issuer, of any issuer."
-    )
-    role: Role | None = Field(default=None, description="A role; see `auth.roles`.")
-    issuer: str = Field(default="", max_length=2048, description="The issuer, as in its tokens.")
+    principal: _Text | None = None
+    group: _Text | None = None
+    role: Role | None = None
+    issuer: str = Field(default="", max_length=2048)
 
     @model_validator(mode="after")
     def _check_subject(self) -> Self:
@@ -61,9 +56,11 @@ class PolicyMatch(Section):
 class PolicySettings(PolicyLimits):
     """One policy, as a table `[[policies]]`."""
 
-    match: PolicyMatch = Field(
-        default_factory=PolicyMatch,
-        description="The subject of the policy: `{principal, issuer}`, `{group, issuer}` or `{role}`. Default: everybody.",
+    match: PolicyMatch | None = Field(
+        default=None,
+        description="The subject of the policy: `{principal = NAME}` with a subject, `{group = NAME}`, or `{role = NAME}`. "
+        "A principal or a group can have an `issuer`: without it, a principal is one of a static token, and a group one "
+        "of any issuer. Default: everybody.",
     )
 
     @field_validator("browser_hosts")
@@ -72,9 +69,13 @@ class PolicySettings(PolicyLimits):
         return None if hosts is None else _HOSTS.validate_python(hosts)
 
     @property
+    def target(self) -> PolicyTarget:
+        return EVERYBODY if self.match is None else self.match.target
+
+    @property
     def rule(self) -> PolicyRule:
         values = {name: getattr(self, name) for name in PolicyLimits.model_fields}
-        return PolicyRule(self.match.target, PolicyLimits(**values))
+        return PolicyRule(self.target, PolicyLimits(**values))
 
 
 __all__ = ["PolicyMatch", "PolicySettings"]

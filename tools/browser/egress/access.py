@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 RefusalCallback: TypeAlias = Callable[[str, str], None]
 """Called with a host (and its port, unless it is the default) and a reason."""
 
+HostsCallback: TypeAlias = Callable[[], tuple[str, ...] | None]
+"""Returns the hosts that the caller may reach now, None for all."""
+
 _LOOKUPS = 8
 
 
@@ -51,6 +54,7 @@ class EgressAccess:
         on_refused: RefusalCallback | None,
         on_failed: RefusalCallback | None,
         on_freed: Callable[[EgressAccess], None],
+        hosts: HostsCallback | None = None,
     ) -> None:
         self.port = port
         self.descriptor = descriptor
@@ -58,7 +62,8 @@ class EgressAccess:
         self.owner = owner
         self.server = f"socks5://127.0.0.1:{port}"
         """The address, as `socks5://127.0.0.1:PORT`, for the `server` of Playwright's `proxy` option."""
-        self.policy = policy
+        self._policy = policy
+        self._hosts = hosts
         self.upstream = upstream
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
         self.lookups = anyio.Semaphore(_LOOKUPS)
@@ -79,6 +84,13 @@ class EgressAccess:
 
     def __repr__(self) -> str:
         return f"<EgressAccess {self.server} connections={len(self._counted_scopes)}>"
+
+    @property
+    def policy(self) -> NetworkPolicy:
+        """The policy, with the hosts that the caller may reach now."""
+        if self._hosts is not None and (hosts := self._hosts()) != self._policy.hosts:
+            self._policy = self._policy.limited_to(hosts)
+        return self._policy
 
     def revoke(self) -> None:
         """End its connections at once and serve no more. May be called again.
@@ -143,4 +155,4 @@ class EgressAccess:
             logger.exception("the callback for a refused connection failed")
 
 
-__all__ = ["EgressAccess", "AccessStatistics", "RefusalCallback"]
+__all__ = ["AccessStatistics", "EgressAccess", "HostsCallback", "RefusalCallback"]

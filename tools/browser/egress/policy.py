@@ -244,6 +244,8 @@ class NetworkPolicy(BaseModel):
 
     allow: list[HostEntry] = Field(default_factory=list[HostEntry])
     block: list[HostEntry] = Field(default_factory=list[HostEntry])
+    hosts: tuple[HostEntry, ...] | None = None
+    """If it is no None, only these may be reached of those that are allowed else: the hosts of the caller."""
     private: bool = False
     bytes_per_second: Annotated[int, Field(gt=0)] | None = None
     """The rate of all connections together, in both directions."""
@@ -252,15 +254,22 @@ class NetworkPolicy(BaseModel):
 
     _allow: _Entries = PrivateAttr()
     _block: _Entries = PrivateAttr()
+    _hosts: _Entries | None = PrivateAttr(None)
 
     def model_post_init(self, context: Any, /) -> None:
         self._allow = _Entries(self.allow)
         self._block = _Entries(self.block)
+        self._hosts = None if self.hosts is None else _Entries(list(self.hosts))
+
+    def limited_to(self, hosts: tuple[str, ...] | None) -> NetworkPolicy:
+        """Return this policy with other hosts of the caller."""
+        return NetworkPolicy.model_validate({**self.model_dump(), "hosts": hosts})
 
     @property
     def has_schemes(self) -> bool:
         """Whether entries name schemes, so that targets have to be judged again when it is known if they use TLS."""
-        return self._allow.has_schemes or self._block.has_schemes
+        lists = (self._allow, self._block, self._hosts)
+        return any(entries is not None and entries.has_schemes for entries in lists)
 
     def name_refusal(self, target: Target) -> str | None:
         """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved.
@@ -291,6 +300,8 @@ class NetworkPolicy(BaseModel):
             return f"{name} is blocked"
         if self.allow and not self._allow.lists_host(target):
             return f"{name} is not among the allowed hosts"
+        if self._hosts is not None and not self._hosts.lists_host(target):
+            return f"{name} is not among the hosts that the caller may reach"
         return None
 
     def _address_refusal(self, address: IPAddress, target: Target) -> str | None:

@@ -24,7 +24,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ....sessions.clock import Clock, SystemClock
-from .access import AccessStatistics, EgressAccess, RefusalCallback
+from .access import AccessStatistics, EgressAccess, HostsCallback, RefusalCallback
 from .client import ProxyClient
 from .dialer import EgressDialer
 from .peer import SocketOwners
@@ -109,13 +109,14 @@ class FilteringProxy:
         upstream: UpstreamProxy | None = None,
         owner: str = "",
         listening: socket.socket | None = None,
+        hosts: HostsCallback | None = None,
     ) -> EgressAccess:
         """Give a context access to the network, by a port that is its own until the access is freed.
 
         `on_refused(host, reason)` is called for each connection that the policy refuses, `on_failed` for each whose site
         cannot be reached: a browser does not report why a proxy failed. Connections are divided among owners. `listening` is
         the socket of the context's port if it has one already; the access closes it, and refuses the connections that wait
-        there.
+        there. `hosts` returns the only hosts that the caller may reach, besides what the policy says.
 
         Raises:
             OSError: There is no port left to listen on, or no file descriptor.
@@ -140,6 +141,7 @@ class FilteringProxy:
             on_refused=on_refused,
             on_failed=on_failed,
             on_freed=self._accesses.discard,
+            hosts=hosts,
         )
         self._accesses.add(access)
         self._own_ports.add(access.port)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from ....sessions.errors import ServiceUnavailable
+from ....sessions.errors import NotAllowed, ServiceUnavailable
 from .policy import OTHER_SCHEMES, NetworkPolicy
 from .upstream import UpstreamProxy
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
     from .proxy import EgressAccess, FilteringProxy
+
+
+OwnerHosts: TypeAlias = Callable[[str], tuple[str, ...] | None]
+"""Returns the hosts that the sessions of an owner may reach, None for all."""
 
 
 class Egress:
@@ -30,15 +35,18 @@ class Egress:
         proxy: str | None = None,
         remote: bool = False,
         own_ports: set[int] | None = None,
+        hosts_of: OwnerHosts | None = None,
     ) -> None:
         """`proxy` is the URL of the proxy of the user's network. `remote` browsers have a network of their own, without
-        our proxy. `own_ports` are those that this process serves; no context reaches them.
+        our proxy. `own_ports` are those that this process serves; no context reaches them. `hosts_of` returns the only hosts
+        that the contexts of an owner may reach, besides what the policy says; None for all.
         """
         self.policy = policy
         self._remote = remote
         self._upstream = None if proxy is None else UpstreamProxy.parse(proxy)
         self._tasks = tasks
         self._own_ports = own_ports
+        self._hosts_of = hosts_of
         self._starting = anyio.Lock()
         self._proxy: FilteringProxy | None = None
 
@@ -58,8 +66,15 @@ class Egress:
 
         Raises:
             ServiceUnavailable: The proxy did not start, or no port is left.
+            NotAllowed: The browser is remote, and the owner may reach some hosts only.
         """
+        hosts = None if self._hosts_of is None else partial(self._hosts_of, owner)
         if self._remote:
+            if hosts is not None and hosts() is not None:
+                raise NotAllowed(
+                    "The caller may reach some hosts only (browser_hosts), which cannot be enforced in a browser that "
+                    "Statehold does not start."
+                )
             return None
         try:
             async with self._starting:
@@ -73,6 +88,7 @@ class Egress:
                 upstream=self._upstream,
                 owner=owner,
                 listening=listening,
+                hosts=hosts,
             )
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -99,4 +115,4 @@ async def _refuse(route: Route) -> None:
     await route.abort()
 
 
-__all__ = ["Egress", "refuse_schemes"]
+__all__ = ["Egress", "OwnerHosts", "refuse_schemes"]
