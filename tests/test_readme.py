@@ -266,7 +266,9 @@ def default_of(setting: str) -> str:
     return next(row[1] for row in table if row[0] == f"`{setting}`")
 
 
-@pytest.mark.parametrize("name", ["docs/security.md", "docs/store.md", "docs/auth.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/security.md", "docs/store.md", "docs/auth.md", "docs/policies.md"]
+)
 def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.txt"
     write_tokens(tokens, "3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
