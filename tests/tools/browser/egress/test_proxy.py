@@ -12,8 +12,10 @@ import pytest
 from anyio.abc import SocketStream
 from support.proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hello, port_of, site
 
+from statehold.sessions.errors import NotAllowed
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
+from statehold.tools.browser.egress.service import Egress
 from statehold.tools.browser.egress.socks import SocksReply
 
 NOBODY = 65534
@@ -143,3 +145,36 @@ async def test_an_error_of_its_user_passes_through_as_it_is(leaks: Any) -> None:
         async with FilteringProxy() as proxy, browser(await proxy.admit(LOCAL)):
             await anyio.sleep_forever()
     await leaks.check()
+
+
+async def test_the_hosts_of_a_caller_hold_from_the_next_connection(proxy: FilteringProxy) -> None:
+    handler, _ = hello(b"hi")
+    hosts: list[tuple[str, ...] | None] = [None]
+    access = await proxy.admit(LOCAL, hosts=lambda: hosts[0])
+    async with site(handler) as port:
+        for allowed, is_served in (
+            (None, True),
+            ((), False),
+            (("*.example.org", "127.0.0.2"), False),
+            ((f"127.0.0.1:{port}",), True),
+            (("*",), True),
+        ):
+            hosts[0] = allowed
+            if is_served:
+                assert await get(access, f"127.0.0.1:{port}") == b"hi"
+            else:
+                assert await connect(access, f"127.0.0.1:{port}") is SocksReply.NOT_ALLOWED
+    # What the policy refuses, the hosts of a caller do not allow.
+    strict = await proxy.admit(NetworkPolicy(), hosts=lambda: ("127.0.0.1", "*"))
+    async with site(handler) as port:
+        assert await connect(strict, f"127.0.0.1:{port}") is SocksReply.NOT_ALLOWED
+
+
+async def test_a_remote_browser_is_refused_to_a_caller_with_few_hosts() -> None:
+    hosts: list[tuple[str, ...] | None] = [("example.org",)]
+    async with anyio.create_task_group() as tasks:
+        egress = Egress(LOCAL, tasks=tasks, remote=True, hosts_of=lambda owner: hosts[0])
+        with pytest.raises(NotAllowed, match="browser_hosts"):
+            await egress.admit(lambda host, why: None, owner="ada")
+        hosts[0] = None
+        assert await egress.admit(lambda host, why: None, owner="ada") is None
