@@ -8,7 +8,7 @@ generous limit holds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -125,8 +125,8 @@ class PrincipalLimits:
         self._effective.pop(owner, None)
         return True
 
-    def update(self, records: Iterable[PrincipalRecord]) -> None:
-        """Take over rows of the store that have changed."""
+    def update(self, records: Iterable[PrincipalRecord], unwritten: Collection[str] = ()) -> None:
+        """Take over rows of the store that have changed, but the groups of principals whose groups here are newer."""
         for record in records:
             target = record.target
             if record.limits == PolicyLimits():
@@ -135,7 +135,8 @@ class PrincipalLimits:
                 self._stored[target] = record.limits
             if target.kind is PolicySubject.PRINCIPAL:
                 owner = Principal(issuer=target.issuer, subject=target.name).key
-                self._memberships[owner] = Membership(tuple(record.groups), record.role)
+                if owner not in unwritten:
+                    self._memberships[owner] = Membership(tuple(record.groups), record.role)
         self._effective.clear()
         self.is_active = bool(self._configured or self._stored)
 

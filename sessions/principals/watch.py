@@ -18,7 +18,7 @@ logger = logging.getLogger("statehold.sessions")
 
 LOOK_SECONDS: Final = 0.5
 """Seconds after which the store is asked for changes again."""
-WRITE_SECONDS: Final = 60.0
+WRITE_SECONDS: Final = 5.0
 """Shortest time between two writes of the groups of one principal, whose tokens may differ."""
 
 
@@ -32,6 +32,8 @@ class PolicyWatch:
         self._core = core
         self._version = 0
         self._written_at: dict[str, float] = {}
+        self._unwritten: set[str] = set()
+        """The principals whose groups are to be written."""
         self._is_down = False
 
     async def refresh(self) -> None:
@@ -44,7 +46,7 @@ class PolicyWatch:
         records = await core.store.access.changed_principals(self._version)
         if records:
             self._version = max(record.version for record in records)
-            limits.update(records)
+            limits.update(records, unwritten=self._unwritten)
         if limits.is_active:
             nodes = await core.store.nodes()
             limits.nodes = max(1, sum(node.state is NodeState.UP for node in nodes))
@@ -63,21 +65,24 @@ class PolicyWatch:
 
     def note_caller(self, principal: Principal, membership: Membership) -> None:
         """Use the groups and the role of a caller whose token was verified, and tell other processes of new ones."""
-        if not self._core.limits.learn(principal.key, membership):
-            return
-        now = self._core.clock.now()
-        if now - self._written_at.get(principal.key, -WRITE_SECONDS) >= WRITE_SECONDS:
-            self._written_at[principal.key] = now
-            self._core.tasks.spawn(self._write, principal, membership)
+        key = principal.key
+        if self._core.limits.learn(key, membership) and key not in self._unwritten:
+            self._unwritten.add(key)
+            self._core.tasks.spawn(self._write, principal)
 
-    async def _write(self, principal: Principal, membership: Membership) -> None:
-        target = PolicyTarget.principal(principal)
-        try:
-            await self._core.store.access.put_membership(target, membership, self._core.clock.now())
-        except StoreUnavailable as error:
-            # The next token that is verified tries again.
-            self._written_at.pop(principal.key, None)
-            logger.warning("the groups of a principal were not stored: %s", error)
+    async def _write(self, principal: Principal) -> None:
+        """Write the groups of a principal until the store has those that are known now."""
+        core, key = self._core, principal.key
+        target, written = PolicyTarget.principal(principal), None
+        while core.limits.membership(key) != written:
+            await core.clock.sleep_until(self._written_at.get(key, 0.0) + WRITE_SECONDS)
+            now, written = core.clock.now(), core.limits.membership(key)
+            self._written_at[key] = now
+            try:
+                await core.store.access.put_membership(target, written, now)
+            except StoreUnavailable:
+                written = None
+        self._unwritten.discard(key)
 
 
 __all__ = ["LOOK_SECONDS", "PolicyWatch"]

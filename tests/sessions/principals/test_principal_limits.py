@@ -255,6 +255,21 @@ async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> Non
 
         await until(is_known)
         assert other.of(ADA.key).sessions == 3
+        # The next write of the same principal waits, and the newest groups are written.
+        for groups in (("a",), ("b",)):
+            engine.registry.policies.note_caller(ADA, Membership(groups))
+        await engine.registry.policies.refresh()
+        assert engine.registry.core.limits.membership(ADA.key) == Membership(("b",))
+
+        async def is_written() -> bool:
+            engine.clock.advance(1)
+            other.update(await engine.store.access.changed_principals(0))
+            return other.membership(ADA.key) == Membership(("b",))
+
+        await until(is_written)
+        engine.clock.advance(10)
+        engine.registry.policies.note_caller(ADA, Membership(("crew",), "operator"))
+        await until(is_known)
         # The policy and the groups of one principal do not replace each other.
         await engine.store.access.limit_principal(OF_ADA, {"sessions": 2}, 1.0)
         assert await is_known()
