@@ -14,45 +14,18 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from mcp.server.lowlevel import Server
-from starlette.routing import BaseRoute, Mount, Route
+from support.application_routes import filled_routes
 from support.gateway_process import JSON, Running
 from support.hostile_issuer import AUDIENCE, HostileIssuer, encoded, hostile_issuer
 
-from statehold.server.auth.verifier import verifier_of
-from statehold.server.console.app import Console, SecurityHeaders
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.app import HttpApplication
-from statehold.server.protocol.server import StateholdServer
 
 PUBLIC = ("/livez", "/readyz", "/health", "/.well-known/oauth-protected-resource")
 """The routes that need no token and no login, besides the files of the console's page."""
-METHODS = {"/mcp": {"GET", "POST", "DELETE"}, "/s/{session}/mcp": {"GET", "POST", "DELETE"}}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"accept": "application/json, text/event-stream"}
 FOREIGN_KEY = rsa.generate_private_key(65537, 2048)
 Attack = Callable[[HostileIssuer], str]
-
-
-def routes_of(gateway: Gateway, server: StateholdServer) -> set[tuple[str, str]]:
-    """Return the method and the path of each route of the application."""
-    verifier = verifier_of(None, gateway.config.auth)
-    application = HttpApplication(gateway, server, verifier, Console(gateway).routes())
-    return {
-        (method, re.sub(r"\{[^}]*\}", "x", path))
-        for route in application.routes
-        for methods, path in _paths(route)
-        for method in METHODS.get(path, methods or {"GET", "POST"})
-        if method != "HEAD"
-    }
-
-
-def _paths(route: BaseRoute) -> list[tuple[set[str] | None, str]]:
-    if isinstance(route, Route):
-        return [(route.methods, route.path)]
-    assert isinstance(route, Mount)
-    inner = route.app.routes if isinstance(route.app, SecurityHeaders) else []
-    below = [(m, f"{route.path}{path}") for each in inner for m, path in _paths(each)]
-    return below or [(None, f"{route.path}/")]
 
 
 def public_pem(issuer: HostileIssuer) -> bytes:
@@ -176,10 +149,9 @@ async def routes(
     gateway: Gateway, mcp_server: Server[object], server: Running
 ) -> dict[Endpoint, Reply]:
     """The answer of each route to a request without a token."""
-    assert isinstance(mcp_server, StateholdServer)
     replies: dict[Endpoint, Reply] = {}
     async with httpx2.AsyncClient(base_url=server.url, timeout=60) as raw:
-        for method, path in sorted(routes_of(gateway, mcp_server)):
+        for method, path in sorted(filled_routes(gateway, mcp_server)):
             answer = await send(raw, method, path)
             replies[method, path] = answer.status_code, answer.text
             if not is_public(path) and not path.startswith("/api/v1"):

@@ -29,6 +29,7 @@ from support.gateway_process import (
     structured,
     text_of,
 )
+from support.session_requests import TOOLS
 from support.token_file import write_tokens
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
@@ -174,37 +175,6 @@ async def test_without_a_good_token_no_route_answers(server: Running) -> None:
             tasks.start_soon(refused, method, in_the_url, None)
 
 
-SESSION_TOOLS: list[tuple[str, JSON]] = [
-    ("session_info", {}),
-    ("session_pause", {}),
-    ("session_resume", {}),
-    ("session_extend", {}),
-    ("session_restart", {}),
-    ("session_rename", {"name": "mine now"}),
-    ("session_bind", {"service": "asking"}),
-    ("session_unbind", {"service": "asking"}),
-    ("session_close", {"force": True}),
-    ("session_fork", {}),
-    ("session_request_human", {"reason": "look", "wait_seconds": 0}),
-    ("session_share", {"subject": "eve"}),
-    ("session_unshare", {"subject": "eve"}),
-    ("session_view", {}),
-    ("session_merge", {"sources": ["sh_" + "b" * 26]}),
-    ("state_get", {}),
-    ("state_update", {"values": {"n": 1}}),
-    ("session_history", {}),
-    ("session_note", {"role": "user", "content": "x"}),
-    ("session_run", {"run_id": "r1", "status": "running"}),
-    ("session_summary", {}),
-    ("session_summary", {"text": "mine"}),
-    ("session_export", {"secrets": True}),
-    ("session_delete", {"force": True}),
-    ("inc", {}),
-    ("fail", {}),
-    ("ask", {}),
-]
-
-
 async def test_a_foreign_session_is_the_same_as_an_unknown_one(alice: Client, ben: Client) -> None:
     name = f"alice's {alice.protocol_version}"
     live = await opened_session(alice, name=name)
@@ -215,7 +185,7 @@ async def test_a_foreign_session_is_the_same_as_an_unknown_one(alice: Client, be
     await alice.call_tool("session_pause", {"session_id": paused})
     closed = await opened_session(alice)
     await alice.call_tool("session_close", {"session_id": closed})
-    for tool, more in SESSION_TOOLS:
+    for tool, more in TOOLS:
         unknown = await ben.call_tool(tool, {"session_id": UNKNOWN, **more})
         assert code_of(unknown) == "session_not_found"
         for foreign in (live, idle, paused, closed, name):
@@ -247,7 +217,7 @@ async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Cl
         if "session_id" in tool.input_schema["properties"]
         and "statehold/service" not in (tool.meta or {})
     }
-    assert own <= {tool for tool, _ in SESSION_TOOLS}
+    assert own <= {tool for tool, _ in TOOLS}
 
 
 async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as_it_is(
