@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ...sessions.records import LOCAL, Principal
-from .people import PersonAudit
+from .people import NOBODY, PersonAudit
 from .requests import OpenRequest
 
 UNRECORDED: Final = frozenset({"login", "logout", "me", "openapi", "events", "input", "act_renew"})
@@ -59,14 +59,23 @@ class ConsoleAudit:
     ) -> None:
         """Record a login or a logout that ended, well or with an error."""
         if self._people is not None:
-            self._people.note_login(route, outcome, name, principal or LOCAL, address)
+            actor = principal or (NOBODY if name is None else LOCAL)
+            self._people.note_login(route, outcome, name, actor, address)
 
-    def note_refusal(self, route: str, code: str, session_id: str | None, address: str) -> None:
+    def note_refusal(
+        self,
+        route: str,
+        code: str,
+        principal: Principal | None,
+        session_id: str | None,
+        address: str,
+    ) -> None:
         """Record a request that was not admitted."""
         if self._people is not None:
             self._people.note_refusal(
                 f"console/{route}",
                 code,
+                principal=principal or NOBODY,
                 session_id=session_id,
                 transport=TRANSPORT,
                 address=address,

@@ -53,7 +53,13 @@ class ClaimChecks:
             expires_at=expires_at,
             resource=resource,
             subject=_text_claim(claims, self._settings.subject_claim),
-            claims={"iss": issuer, "groups": groups, "role": self._role(groups)},
+            claims={
+                "iss": issuer,
+                "groups": groups,
+                "role": self._role(groups),
+                # Those who act for the caller (RFC 8693 4.1), for the audit log.
+                "act": claims.get("act"),
+            },
         )
 
     def _check_audience(self, value: object) -> str:

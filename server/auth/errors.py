@@ -13,18 +13,31 @@ class AuthError(Exception):
 
     code: ClassVar[str] = "token_invalid"
     """The name of the refusal in the audit log."""
+    kind: str = WRONG
+    """The kind of the refusal, for the log."""
+
+    @property
+    def detail(self) -> str:
+        """The reason, for the log."""
+        return f"({self})"
 
 
 class TokenMissing(AuthError):
     """Raised when a request has no bearer token."""
 
     code = "token_missing"
+    kind = "no token"
+
+    @property
+    def detail(self) -> str:
+        return ""
 
 
 class TokenMalformed(AuthError):
     """Raised when a request has several tokens, one in its URL, or one that cannot be a token."""
 
     code = "token_malformed"
+    kind = "malformed token"
 
 
 class TokenInvalid(AuthError):
@@ -33,7 +46,6 @@ class TokenInvalid(AuthError):
     def __init__(self, reason: str, kind: str = WRONG) -> None:
         super().__init__(reason)
         self.kind = kind
-        """The kind of the refusal, for the log."""
 
     @property
     def detail(self) -> str:
@@ -45,6 +57,7 @@ class ScopeMissing(AuthError):
     """Raised when a token does not allow an operation."""
 
     code = "scope_missing"
+    kind = "missing scope"
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(f"the operation needs {scope}")
@@ -53,6 +66,9 @@ class ScopeMissing(AuthError):
 
 class VerifierUnavailable(AuthError):
     """Raised when a token cannot be checked now, because its issuer does not answer."""
+
+    code = "verifier_unavailable"
+    kind = "unchecked token"
 
 
 __all__ = [

@@ -17,9 +17,11 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ...sessions.records import LOCAL
 from ..audit.console import ConsoleAudit
 from ..audit.people import user_name
 from ..audit.requests import OpenRequest
+from ..auth.refusal_log import RefusalLog
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff
 from ..control.handler import ControlHandler
@@ -85,6 +87,7 @@ class Console:
         sessions = ConsoleSessions(gateway, calls)
         links = LinkJournal(sessions, calls)
         self._audit = audit = ConsoleAudit(gateway.person_audit)
+        self._refusals = RefusalLog()
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
                 *(self.logins, verifier, backoff or Backoff(), links, audit),
@@ -121,9 +124,11 @@ class Console:
         address = request.client.host if request.client else ""
         session_id: str | None = request.path_params.get("session_id")
         record: OpenRequest | None = None
+        login: Login | None = None
         outcome, is_admitted = "error", False
         try:
-            call = await self._check(route, request)
+            login = await self.logins.find(request.cookies.get(COOKIE, ""))
+            call = await self._check(route, request, login)
             record = await self._audit.admit(
                 *(route.name, call.user.name, call.user.principal, session_id, address),
                 is_change=route.method != "GET",
@@ -135,7 +140,7 @@ class Console:
         except (ApiError, SessionError, Refused) as error:
             outcome = error.code
             if not is_admitted:
-                self._audit.note_refusal(route.name, outcome, session_id, address)
+                self._note_refusal(route, outcome, login, session_id, address)
             return error_response(error)
         except StoreUnavailable as error:
             return error_response(error)
@@ -146,7 +151,21 @@ class Console:
             if record is not None:
                 record.end(outcome)
 
-    async def _check(self, route: ApiRoute, request: Request) -> ApiCall:
+    def _note_refusal(
+        self,
+        route: ApiRoute,
+        code: str,
+        login: Login | None,
+        session_id: str | None,
+        address: str,
+    ) -> None:
+        user = None if login is None else login.user
+        principal = None if user is None else user.principal or LOCAL
+        who = "" if user is None or principal is None else f" of {user.name} ({principal.words})"
+        self._refusals.add(f"console: {code}", address, f"for {route.name}{who}")
+        self._audit.note_refusal(route.name, code, principal, session_id, address)
+
+    async def _check(self, route: ApiRoute, request: Request, login: Login | None) -> ApiCall:
         """Return a request that may be answered.
 
         Raises:
@@ -154,7 +173,6 @@ class Console:
         """
         if route.method != "GET":
             self._check_origin(request)
-        login = await self.logins.find(request.cookies.get(COOKIE, ""))
         if route.audience == "anyone":
             user = ANYONE if login is None else login.user
         else:

@@ -14,10 +14,12 @@ from starlette.responses import Response
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
 from ...sessions.views import timestamp
 from ..audit.console import ConsoleAudit
-from ..auth.errors import TokenInvalid, VerifierUnavailable
+from ..auth.errors import AuthError, ScopeMissing, TokenInvalid, VerifierUnavailable
 from ..auth.principals import principal_of
+from ..auth.refusal_log import RefusalLog
 from ..auth.scopes import CONTROL, READ
 from ..auth.token_file import digest_of
 from ..auth.verifier import Verifier
@@ -52,6 +54,7 @@ class LoginHandlers:
         self._links = links
         self._audit = audit
         self._browsers = list(browsers)
+        self._refusals = RefusalLog()
 
     def handlers(self) -> dict[str, Handler]:
         return {"login": self._login, "logout": self._logout, "me": self._me}
@@ -63,7 +66,7 @@ class LoginHandlers:
             raise InvalidArgument("body: give either code or token.")
         opened, refusal = None, ("wrong code", "")
         try:
-            opened = await self._open(body)
+            opened = await self._open(body, _address_of(call))
         except TokenInvalid as error:
             refusal = error.kind, error.detail
         if opened is None:
@@ -99,7 +102,7 @@ class LoginHandlers:
         )
         return response
 
-    async def _open(self, body: LoginBody) -> tuple[str, Login] | None:
+    async def _open(self, body: LoginBody, address: str) -> tuple[str, Login] | None:
         """Return the cookie and the login of a code or a token, None for a wrong code.
 
         Raises:
@@ -113,18 +116,25 @@ class LoginHandlers:
             raise TokenInvalid("")
         try:
             token = (await self._verifier.verify(text)).access_token
-        except VerifierUnavailable:
+        except VerifierUnavailable as error:
+            self._note_refusal(error, None, address)
             raise ApiError(
                 "service_unavailable", "The token cannot be checked now.", "Try again later."
             ) from None
-        if READ not in token.scopes:
-            raise not_allowed(f"The token does not have the scope {READ}.")
         principal = principal_of(token)
+        if READ not in token.scopes:
+            self._note_refusal(ScopeMissing(READ), principal, address)
+            raise not_allowed(f"The token does not have the scope {READ}.")
         rights: Rights = "control" if CONTROL in token.scopes else "view"
         user = ConsoleUser(f"{principal.subject} at the console", principal, rights)
         if token.expires_at is not None:
             return await self._logins.open(user, ends_by=token.expires_at)
         return await self._logins.open(user, digest_of(text).hex())
+
+    def _note_refusal(self, error: AuthError, principal: Principal | None, address: str) -> None:
+        who = "" if principal is None else f" of {principal.words}"
+        self._refusals.add(error.kind, address, f"{error.detail}{who} at the console")
+        self._audit.note_login("login", error.code, None, principal, address)
 
     async def _logout(self, call: ApiCall) -> Response:
         body, login = call.body, call.require_login()

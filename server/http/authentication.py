@@ -23,6 +23,7 @@ from ..auth.errors import (
     TokenMissing,
 )
 from ..auth.principals import principal_of
+from ..auth.refusal_log import RefusalLog
 from ..auth.scopes import ADMIN, READ, OperationScopes
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff, is_guessable
@@ -53,6 +54,7 @@ class Authentication:
         self._public = public
         self._audit = audit
         self._backoff = Backoff()
+        self._refusals = RefusalLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._is_public(scope):
@@ -76,13 +78,19 @@ class Authentication:
         await self._app(scope, receive, send)
 
     def _note(self, error: AuthError, user: AuthenticatedUser | None, scope: Scope) -> None:
+        principal = NOBODY if user is None else principal_of(user.access_token)
+        address = _address(scope)
+        # A token that is invalid was logged before its answer was delayed.
+        if not isinstance(error, TokenInvalid):
+            who = "" if user is None else f" of {principal.words}"
+            self._refusals.add(error.kind, address, f"{error.detail}{who}")
         if self._audit is not None:
             self._audit.note_refusal(
                 f"{scope['method']} {scope['path'][:128]}",
                 type(error).code,
-                principal=NOBODY if user is None else principal_of(user.access_token),
+                principal=principal,
                 transport="http",
-                address=scope["client"][0] if scope["client"] else "",
+                address=address,
             )
 
     def _is_public(self, scope: Scope) -> bool:
@@ -92,11 +100,11 @@ class Authentication:
         return any(route.matches(scope)[0] != Match.NONE for route in self._public)
 
     async def _verify(self, token: str, scope: Scope) -> AuthenticatedUser:
-        address = scope["client"][0] if scope["client"] else ""
         try:
             return await self._verifier.verify(token)
         except TokenInvalid as error:
             is_delayed = is_guessable(token)
+            address = _address(scope)
             await self._backoff.fail(address, error.kind, error.detail, is_delayed=is_delayed)
             raise
 
@@ -128,6 +136,10 @@ class Authentication:
 
 class _TooLarge(Exception):
     """Raised when a body is larger than any that is read."""
+
+
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope["client"] else ""
 
 
 def _read_token(scope: Scope) -> str:

@@ -105,8 +105,9 @@ def session_requests(
     prompt: JSON = {"name": "report", "arguments": {"session_id": SESSION}}
     found.append(_modern("prompts/get", "prompts/get", "report", prompt))
     for tool in ("inc", "session_info"):
-        title, params = f"{tool} at the URL of a session", {"name": tool, "arguments": {}}
-        found.append(_modern(title, "tools/call", tool, params, path=f"/s/{SESSION}/mcp"))
+        pinned: JSON = {"name": tool, "arguments": {}}
+        title, path = f"{tool} at the URL of a session", f"/s/{SESSION}/mcp"
+        found.append(_modern(title, "tools/call", tool, pinned, path=path))
     if transport_session is not None:
         found += _legacy(transport_session)
     if csrf is not None:
