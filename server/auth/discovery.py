@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from .errors import VerifierUnavailable
+from .errors import IssuerMismatch, VerifierUnavailable
 from .issuer_requests import get_json
 
 
@@ -13,7 +13,8 @@ async def find_jwks_uri(issuer: str) -> str:
     """Return the URL of the keys of an issuer.
 
     Raises:
-        VerifierUnavailable: the issuer has no metadata, that of another issuer, or metadata without keys.
+        IssuerMismatch: its metadata is that of another issuer.
+        VerifierUnavailable: it has no metadata, or metadata without keys.
     """
     problems: list[str] = []
     for url in _metadata_urls(issuer):
@@ -23,7 +24,7 @@ async def find_jwks_uri(issuer: str) -> str:
             problems.append(str(error))
             continue
         if document.get("issuer") != issuer:
-            raise VerifierUnavailable(f"{url} is not about the issuer {issuer}")
+            raise IssuerMismatch(f"{url} is not about the issuer {issuer}")
         uri = document.get("jwks_uri")
         if isinstance(uri, str):
             return uri

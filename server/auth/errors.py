@@ -71,8 +71,13 @@ class VerifierUnavailable(AuthError):
     kind = "unchecked token"
 
 
+class IssuerMismatch(VerifierUnavailable):
+    """Raised when the metadata at the URL of an issuer is that of another one."""
+
+
 __all__ = [
     "AuthError",
+    "IssuerMismatch",
     "ScopeMissing",
     "TokenInvalid",
     "TokenMalformed",

@@ -6,6 +6,7 @@ import functools
 import json
 import ssl
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
 import anyio
@@ -31,7 +32,20 @@ async def get_json(url: str) -> JSON:
     Raises:
         VerifierUnavailable: there is none.
     """
-    return await _request("GET", url)
+    return (await _request("GET", url))[0]
+
+
+async def get_json_and_date(url: str) -> tuple[JSON, float | None]:
+    """Return the same with the time of the answer by the clock of the issuer, in seconds since 1970, if it gives one.
+
+    Raises:
+        VerifierUnavailable: there is none.
+    """
+    document, headers = await _request("GET", url)
+    try:
+        return document, parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return document, None
 
 
 async def post_form(url: str, form: Mapping[str, str], client: tuple[str, str]) -> JSON:
@@ -40,15 +54,15 @@ async def post_form(url: str, form: Mapping[str, str], client: tuple[str, str]) 
     Raises:
         VerifierUnavailable: there is none.
     """
-    return await _request("POST", url, data=form, auth=client)
+    return (await _request("POST", url, data=form, auth=client))[0]
 
 
-async def _request(method: str, url: str, **content: Any) -> JSON:
+async def _request(method: str, url: str, **content: Any) -> tuple[JSON, httpx2.Headers]:
     if not is_protected_url(url):
         raise VerifierUnavailable(f"{url[:200]} is no https URL")
     try:
         with anyio.fail_after(ANSWER_SECONDS):
-            body = await _read(method, url, content)
+            body, headers = await _read(method, url, content)
         document: object = json.loads(body)
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
         raise VerifierUnavailable(f"{url} cannot be read ({type(error).__name__})") from None
@@ -56,10 +70,10 @@ async def _request(method: str, url: str, **content: Any) -> JSON:
         raise VerifierUnavailable(f"{url} is no JSON") from None
     if not isinstance(document, dict):
         raise VerifierUnavailable(f"{url} is no JSON object")
-    return cast("JSON", document)
+    return cast("JSON", document), headers
 
 
-async def _read(method: str, url: str, content: Mapping[str, Any]) -> bytes:
+async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[bytes, httpx2.Headers]:
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     async with (
         httpx2.AsyncClient(verify=_ssl_context(), timeout=ANSWER_SECONDS) as client,
@@ -73,7 +87,7 @@ async def _read(method: str, url: str, content: Mapping[str, Any]) -> bytes:
             body += part
             if len(body) > ANSWER_BYTES:
                 raise VerifierUnavailable(f"{url} is too large")
-    return bytes(body)
+    return bytes(body), answer.headers
 
 
-__all__ = ["get_json", "post_form"]
+__all__ = ["get_json", "get_json_and_date", "post_form"]

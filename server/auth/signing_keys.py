@@ -129,7 +129,7 @@ class SigningKeys:
         fitting = [
             jwk
             for jwk in self._jwks
-            if _fits(jwk, algorithm) and (key_id is None or jwk.get("kid") == key_id)
+            if fits(jwk, algorithm) and (key_id is None or jwk.get("kid") == key_id)
         ]
         if not fitting or (key_id is None and len(fitting) > 1):
             return None
@@ -143,7 +143,7 @@ class SigningKeys:
         return key
 
 
-def _fits(jwk: JSON, algorithm: str) -> bool:
+def fits(jwk: JSON, algorithm: str) -> bool:
     """Whether a key may verify signatures of an algorithm. A private or a symmetric key never may."""
     operations: object = jwk.get("key_ops")
     return (
@@ -156,4 +156,4 @@ def _fits(jwk: JSON, algorithm: str) -> bool:
     )
 
 
-__all__ = ["SigningKeys"]
+__all__ = ["SigningKeys", "fits"]

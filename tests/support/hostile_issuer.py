@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -37,6 +37,8 @@ class HostileIssuer:
         self.keys: dict[str, Any] = {"rsa": rsa.generate_private_key(65537, 2048)}
         self.opaque: dict[str, JSON] = {}
         self.callers: list[str] = []
+        self.now: Callable[[], str] | None = None
+        """The date of its answers, in place of the right one."""
 
     def add_key(self, key_id: str, kind: str = "ec") -> None:
         self.keys[key_id] = (
@@ -131,6 +133,9 @@ def hostile_issuer() -> Generator[HostileIssuer]:
                 self.close_connection = True
 
         do_POST = do_GET
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return super().date_time_string(timestamp) if issuer.now is None else issuer.now()
 
         def log_message(self, format: str, *args: object) -> None: ...
 

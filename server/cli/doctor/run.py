@@ -30,6 +30,10 @@ def run(arguments: CommandLine) -> int:
     checks: list[Check] = [check_python, check_programs]
     if configuration.status != "fail":
         checks += [check_services, check_browser, check_tokens, check_files]
+    if configuration.status != "fail" and config.auth.enabled:
+        from .issuers import check_issuers
+
+        checks.append(check_issuers)
     if not config.ephemeral:
         checks += [check_folder, check_store, check_children, check_keeper]
     if configuration.status != "fail" and not config.ephemeral:
