@@ -24,11 +24,9 @@ from statehold.client import connect
 from statehold.server.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[4]
-PASSES = 20
+PASSES = int(os.environ.get("RECORDING_PASSES", "6"))
 SECONDS = 20.0
 """Seconds that a page may take on a busy machine."""
-QUICK = FLOWS[:3]
-"""Flows of the quick tests: an order and a query of its database, a row that is removed, and a login."""
 PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 SHOP = "http://shop.test"
 WITHOUT = ("langsmith_plugin", "hypothesispytest", "asyncio", "cacheprovider", "timeout")
@@ -285,18 +283,6 @@ def documented(source: str, url: str) -> str:
 
 
 @pytest.mark.thorough
-def test_the_test_of_a_flow_passes_and_finds_what_is_broken(recordings: Recordings) -> None:
-    sources = recordings.sources(QUICK)
-    check_style(recordings.folder / "quick", sources, "check", "format")
-    assert documented(sources["shop"], recordings.site.url()) in PAGE
-    for mutation, name in (("shop-email", "shop"), ("cart-stays", "cart")):
-        sources[mutation] = recordings.broken(sources[name], mutation)
-    outcomes = recordings.run("once", sources, seconds=3, workers=0, environment=LOGIN)
-    check_passes(outcomes, [flow.name for flow in QUICK], 1)
-    check_failures(QUICK, outcomes, sources)
-
-
-@pytest.mark.thorough
 def test_no_secret_is_in_a_test_that_needs_some(recordings: Recordings) -> None:
     flows = [flow for flow in FLOWS if flow.name in ("login", "pin")]
     sources = recordings.sources(flows)
@@ -320,6 +306,7 @@ def test_twelve_tests_pass_again_and_again_and_find_each_mutation(recordings: Re
     sources = recordings.sources(FLOWS)
     assert len(sources) == 12
     assert not any(secret in source for secret in (PASSWORD, PIN) for source in sources.values())
+    assert documented(sources["shop"], recordings.site.url()) in PAGE
     check_style(recordings.folder / "all", sources, "check", "format", "pyright")
     outcomes = recordings.run("passes", sources, passes=PASSES, workers=4, environment=LOGIN)
     check_passes(outcomes, sources, PASSES)
