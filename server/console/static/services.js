@@ -44,7 +44,7 @@ class Services extends LitElement {
   render() {
     if (this.problem && !this.data) return html`<p class="notice bad" role="alert">${this.problem.message}</p>`;
     if (!this.data) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
-    const { services, nodes, usage } = this.data;
+    const { services, nodes, usage } = this.data, calls = usage.limits.calls_in_flight;
     return html`<div class="page">
       <h1>Services</h1>
       <div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">State</th>
@@ -54,6 +54,7 @@ class Services extends LitElement {
       <h2>Usage</h2>
       <dl class="usage">${this._renderUse("Open sessions", openOf(usage.sessions), usage.sessions_limit, grouped)}
         ${this._renderUse("Stored", usage.stored_bytes, usage.stored_bytes_limit, bytes)}
+        ${calls.limit ? this._renderUse("Calls in flight here", usage.calls_in_flight, calls.limit, grouped) : nothing}
         ${usage.here ? this._renderUse("Open in this process", usage.here.live, null, grouped) : nothing}</dl>
       ${nodes.length ? html`<h2>Processes</h2>
       <div class="scroll"><table class="rows"><thead><tr><th scope="col">Process</th><th scope="col">State</th>

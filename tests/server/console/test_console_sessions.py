@@ -154,6 +154,8 @@ async def test_services_usage_and_nodes_are_shown(
     usage = await alice.get("/usage")
     assert usage["sessions"]["idle"] >= 1
     assert usage["sessions_limit"] == 10_000
+    assert usage["limits"]["sessions"] == {"limit": 10_000, "source": "default"}
+    assert usage["limits"]["calls_in_flight"]["limit"] == usage["calls_in_flight"] == 0
     assert "here" not in usage
     assert (await root.get("/usage"))["here"]["owned"] >= 1
     [node] = (await root.get("/nodes"))["nodes"]
