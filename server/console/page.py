@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mimetypes
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +25,10 @@ _TYPES: Final = {".js": "text/javascript", ".svg": "image/svg+xml"}
 
 def page_routes() -> list[BaseRoute]:
     """Return the routes of the files below PAGE."""
+    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.is_file()}
     # The files are the same for everybody, so their compressed sizes tell nothing.
     return [
-        Route(path, endpoint=_file, methods=["GET"], middleware=[Middleware(GZipMiddleware)])
+        Route(path, endpoint=partial(_answer, files), methods=["GET"], middleware=[Middleware(GZipMiddleware)])
         for path in ("/", "/{name:path}")
     ]
 
@@ -35,10 +38,10 @@ async def redirect_to_page(scope: Scope, receive: Receive, send: Send) -> None:
     await RedirectResponse("console/", status_code=308)(scope, receive, send)
 
 
-async def _file(request: Request) -> Response:
-    name = request.path_params.get("name") or "index.html"
-    path = (FOLDER / name).resolve()
-    if not path.is_relative_to(FOLDER.resolve()) or not path.is_file():
+async def _answer(files: Mapping[str, Path], request: Request) -> Response:
+    # A name is looked up, and never becomes a path: not every text can be one.
+    path = files.get(request.path_params.get("name") or "index.html")
+    if path is None:
         return error_response(not_found())
     media_type = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
     return FileResponse(path, media_type=media_type)
