@@ -280,6 +280,17 @@ def typescript(npm_peers: Path) -> Callable[[JSON], Awaitable[list[JSON]]]:
     return run
 
 
+@pytest.fixture(scope="session")
+def typescript_login(npm_peers: Path) -> Callable[[JSON], Awaitable[JSON]]:
+    """`await typescript_login({"mode": ..., "url": ..., "account": ...})`; see peers/typescript_login.mjs."""
+
+    async def run(settings: JSON) -> JSON:
+        command = ["node", str(PEERS / "typescript_login.mjs")]
+        return json.loads(await _run_peer(command, json.dumps(settings)))
+
+    return run
+
+
 def _python_peer(python: str, program: str) -> list[str]:
     return [python, str(PEERS / "python" / program)]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, Final, cast
+from collections.abc import Iterator, Sequence
+from typing import Final, cast
 
 import anyio
 
+from ....sessions.json_codec import JSON
 from ....sessions.plural import plural
 from ...auth.claims import LEEWAY_SECONDS
 from ...auth.discovery import find_jwks_uri
@@ -52,24 +53,25 @@ async def _ask(issuer: IssuerSettings) -> Finding:
 async def _fetch(issuer: IssuerSettings) -> Finding:
     uri = issuer.jwks_uri or await find_jwks_uri(issuer.issuer)
     document, date = await get_json_and_date(uri)
-    keys: object = document.get("keys")
-    listed = cast("list[Any]", keys) if isinstance(keys, list) else []
-    usable = [
-        key
-        for key in listed
-        if isinstance(key, dict) and any(fits(key, name) for name in issuer.algorithms)
-    ]
-    if not usable:
+    count = _count_keys(document.get("keys"), issuer.algorithms)
+    if not count:
         accepted = ", ".join(issuer.algorithms)
         remedy = "add the algorithm of the issuer to `algorithms`, or have it sign with one of them"
         return _failure(issuer, f"{uri} has no key for {accepted}", remedy)
     skew = 0.0 if date is None else abs(date - time.time())
-    found = f"{plural(len(usable), 'key')} at {uri}"
+    found = f"{plural(count, 'key')} at {uri}"
     if skew >= CLOCK_SECONDS:
         status = "fail" if skew >= LEEWAY_SECONDS else "warn"
         detail = f"{found}; its clock differs by {skew:.0f} s"
         return Finding(_name(issuer), status, detail, "set the clock of this machine by NTP")
     return Finding(_name(issuer), "ok", found)
+
+
+def _count_keys(keys: object, algorithms: Sequence[str]) -> int:
+    """Count the keys that verify signatures of one of the algorithms."""
+    listed = cast("list[object]", keys) if isinstance(keys, list) else []
+    jwks = [cast("JSON", key) for key in listed if isinstance(key, dict)]
+    return sum(any(fits(jwk, name) for name in algorithms) for jwk in jwks)
 
 
 def _name(issuer: IssuerSettings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -35,6 +35,7 @@ from support.gateway_process import (
 from support.hostile_issuer import INTROSPECTOR
 
 CALLBACK = "http://127.0.0.1:9/callback"
+TypescriptLogin = Callable[[JSON], Awaitable[JSON]]
 PROGRAM = Path(__file__).resolve().parents[2] / "peers" / "oidc_provider.mjs"
 
 
@@ -221,6 +222,22 @@ async def test_a_client_that_registers_anew_keeps_its_sessions(alice: Login, ben
         assert code_of(await client.call_tool("inc", {"session_id": session})) == (
             "session_not_found"
         )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
+async def test_a_typescript_client_logs_in_steps_up_refreshes_and_registers_anew(
+    server: Running, typescript_login: TypescriptLogin, mode: str, version: str
+) -> None:
+    url = f"{server.url}/mcp"
+    login = await typescript_login({"mode": mode, "url": url, "account": f"person{mode}"})
+    assert login["version"] == version
+    first, stepped_up, last = login["scopes"]
+    assert first == last == ["statehold:use"]
+    assert "statehold:admin" in stepped_up
+    assert login["counts"] == [1, 2, 3, 4]
+    assert login["refreshed"]
+    assert len(set(login["clients"])) == 2
 
 
 async def test_no_other_token_of_the_provider_gets_in(
