@@ -51,10 +51,11 @@ async def _start_without_keys(client: httpx2.AsyncClient, issuer: HostileIssuer)
     assert await status_of(client, issuer.token()) == 503
     del issuer.answers[METADATA]
     issuer.answers["/elsewhere"] = 200, {}, b'{"keys": []}'
-    for answer in (
+    bad: list[tuple[int, dict[str, str], bytes]] = [
         (302, {"location": f"{issuer.url}/elsewhere"}, b""),
         (200, {}, b"[" * 100_000_000),
-    ):
+    ]
+    for answer in bad:
         issuer.answers[KEYS] = answer
         fetched = issuer.requests[KEYS]
         await until(lambda fetched=fetched: _is_fetched(client, issuer, fetched), within=30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import anyio
@@ -38,7 +38,7 @@ def is_public(path: str) -> bool:
 
 
 async def send(
-    raw: httpx2.AsyncClient, method: str, path: str, headers: list[tuple[str, str]]
+    raw: httpx2.AsyncClient, method: str, path: str, headers: Sequence[tuple[str, str]]
 ) -> httpx2.Response:
     body = PING if method == "POST" else None
     return await raw.request(method, path, json=body, headers=[*ACCEPT.items(), *headers])
