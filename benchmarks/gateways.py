@@ -24,6 +24,8 @@ HEADS = {
     "statehold": "",
     "journal off": 'journal = "off"',
     "facts off": "[history]\nfacts = false",
+    "audit on": 'audit = "on"',
+    "audit required": 'audit = "required"',
     "no keeper": "[keeper]\nlinger_seconds = 0",
 }
 """The first lines of the configuration of each Statehold, by the name of its route."""

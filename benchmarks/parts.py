@@ -35,6 +35,8 @@ PARTS = {
     "chaos": "benchmarks.chaos",
     "console": "benchmarks.console",
     "console-soak": "benchmarks.console.left_open",
+    "access": "benchmarks.access.cost",
+    "timing": "benchmarks.access.timing",
 }
 ONLY_BY_NAME = {"keeper", "soak", "chaos", "console-soak"}
 """Parts that are tests instead of measurements: the command fails when they do."""

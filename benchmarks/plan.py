@@ -95,6 +95,9 @@ class Plan:
     """Seconds for which the processor time of viewers is counted, in each round."""
     watched_calls: int = 6
     """Calls of each kind in a turn, of which half are watched."""
+    timing_samples: int = 2000
+    """Answers about foreign and about unknown sessions, for each request of `timing`."""
+    audit_entries: int = 100_000
 
 
 def quick(folder: Path) -> Plan:
@@ -138,6 +141,8 @@ def quick(folder: Path) -> Plan:
         watch_rounds=1,
         watch_seconds=0.5,
         watched_calls=1,
+        timing_samples=10,
+        audit_entries=2000,
     )
 
 

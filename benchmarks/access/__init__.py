@@ -1,0 +1,1 @@
+"""What the checks of callers cost, and whether the time of an answer tells foreign sessions from unknown ones."""
