@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .clock import Clock, SystemClock
 from .concurrency import BackgroundTasks
@@ -15,6 +15,7 @@ from .live.deadlines import Deadlines
 from .node import Node
 from .policy import Policy
 from .principals.limits import PrincipalLimits
+from .principals.revocations import RevocationRecord
 from .services import Service
 from .store.base import Store
 
@@ -39,6 +40,8 @@ class Core:
     """Returns the id of a new session."""
     file_bytes: Callable[[Sequence[str]], int] | None = None
     """Returns the bytes of the files that services keep for some sessions; it may block."""
+    revoked: dict[str, RevocationRecord] = field(default_factory=dict[str, RevocationRecord])
+    """The revoked principals by their keys, as the store had them last."""
 
     @classmethod
     def create(

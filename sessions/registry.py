@@ -41,6 +41,7 @@ from .transitions.expiry import Expiry
 from .transitions.pause import Pausing, end_questions
 from .transitions.rebalancing import Rebalancing
 from .transitions.recovery import Recovery
+from .transitions.revocation import Revocations
 from .transitions.suspension import Suspension
 
 logger = logging.getLogger("statehold.sessions")
@@ -109,6 +110,9 @@ class Registry:
             core, self._directory, self.connector, self.pausing, self.closing, self._note_beat
         )
         self._expiry = Expiry(core, self._directory, self.pausing, self.closing, self.controls)
+        self.revocations = Revocations(
+            core, self._directory, self.pausing, self.closing, self.controls
+        )
 
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
@@ -120,7 +124,8 @@ class Registry:
         self.core.tasks.start(self.summaries.run)
         await self.policies.refresh()
         if self.core.policy.shared:
-            self.core.tasks.start(self.policies.run)
+            await self.revocations.refresh()
+            self.core.tasks.start(self.policies.run, self.revocations.look)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ...sessions.records import Principal
 from .scopes import Scope
 from .wrong_tokens import WRONG
 
@@ -53,6 +54,16 @@ class TokenInvalid(AuthError):
         return f"({text})" if text and self.kind == WRONG else text
 
 
+class PrincipalRevoked(TokenInvalid):
+    """Raised when a token is right, and the access of its principal is revoked."""
+
+    code = "principal_revoked"
+
+    def __init__(self, principal: Principal) -> None:
+        super().__init__(principal.words, "token of a revoked principal:")
+        self.principal = principal
+
+
 class ScopeMissing(AuthError):
     """Raised when a token does not allow an operation."""
 
@@ -78,6 +89,7 @@ class IssuerMismatch(VerifierUnavailable):
 __all__ = [
     "AuthError",
     "IssuerMismatch",
+    "PrincipalRevoked",
     "ScopeMissing",
     "TokenInvalid",
     "TokenMalformed",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -12,8 +12,10 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from ..config.access.auth import AuthSettings
-from .errors import TokenInvalid
-from .principals import token_of
+from .errors import PrincipalRevoked, TokenInvalid
+from .principals import principal_of, token_of
+from .single_flight import SingleFlight
+from .token_file import digest_of
 from .tokens import StaticTokens
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ class Verifier:
     """Verifies the tokens of one process, and keeps the callers of verified ones, by the SHA-256 of the token.
 
     `now` returns the seconds since 1970, and `clock` seconds that only rise. `on_verified` is called with each caller whose
-    token an issuer has made, when the token is verified.
+    token an issuer has made, when the token is verified. The tokens of the principals whose keys are in `revoked`, which may
+    change, are refused.
     """
 
     def __init__(
@@ -41,31 +44,47 @@ class Verifier:
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = anyio.current_time,
         on_verified: Callable[[AccessToken], None] | None = None,
+        revoked: Container[str] = frozenset(),
     ) -> None:
         self.static = tokens
         """The static tokens, None if there are none."""
         self._issuers = _issuers_of(settings, clock) if settings.enabled else None
         self._now = now
         self._on_verified = on_verified
+        self._revoked = revoked
         self._callers: dict[bytes, tuple[AuthenticatedUser, float]] = {}
+        self._flights = SingleFlight[AuthenticatedUser]()
 
     def known(self, token: str) -> AuthenticatedUser | None:
-        """Return the caller of a token that was verified a short time ago, else None."""
-        if not self._callers:
-            return None
-        found = self._callers.get(hashlib.sha256(token.encode()).digest())
-        return found[0] if found is not None and self._now() < found[1] else None
+        """Return the caller of a token that was verified a short time ago and is not revoked, else None."""
+        user = self._cached(token) if self._callers else None
+        if self._revoked and user is not None:
+            return None if principal_of(user.access_token).key in self._revoked else user
+        return user
 
     async def verify(self, token: str) -> AuthenticatedUser:
         """Return the caller of a token.
 
         Raises:
             TokenInvalid: the token is not accepted.
+            PrincipalRevoked: its principal is revoked.
             VerifierUnavailable: the token cannot be checked now.
         """
-        user = self.known(token) or self._static_user(token)
-        if user is not None:
-            return user
+        user = self._cached(token) or self._static_user(token)
+        if user is None:
+            self._require_issuers(token)
+            # An issuer is asked once about a token that comes in many requests.
+            user = await self._flights.run(token, partial(self._ask_issuer, token))
+        if self._revoked:
+            self._require_access(user)
+        return user
+
+    def _cached(self, token: str) -> AuthenticatedUser | None:
+        found = self._callers.get(digest_of(token))
+        return found[0] if found is not None and self._now() < found[1] else None
+
+    def _require_issuers(self, token: str) -> None:
+        """Raises TokenInvalid when no issuer has to be asked about a token."""
         if self.static is not None and (self._issuers is None or self.static.find(token)):
             kind, detail = self.static.refusal(token)
             raise TokenInvalid(detail, kind)
@@ -73,20 +92,27 @@ class Verifier:
             raise TokenInvalid("")
         if len(token) > TOKEN_CHARACTERS or not token.isascii():
             raise TokenInvalid("it is too long, or no token")
+
+    async def _ask_issuer(self, token: str) -> AuthenticatedUser:
+        assert self._issuers is not None
         now = self._now()
         user = AuthenticatedUser(await self._issuers.caller(token, now))
         if self._on_verified is not None:
             self._on_verified(user.access_token)
         expires_at = user.access_token.expires_at or 0
-        self._keep(token, user, min(now + CACHE_SECONDS, expires_at))
+        self._keep(digest_of(token), user, min(now + CACHE_SECONDS, expires_at))
         return user
+
+    def _require_access(self, user: AuthenticatedUser) -> None:
+        principal = principal_of(user.access_token)
+        if principal.key in self._revoked:
+            raise PrincipalRevoked(principal)
 
     def _static_user(self, token: str) -> AuthenticatedUser | None:
         principal = None if self.static is None else self.static.principal(token)
         return None if principal is None else AuthenticatedUser(token_of(principal))
 
-    def _keep(self, token: str, user: AuthenticatedUser, until: float) -> None:
-        digest = hashlib.sha256(token.encode()).digest()
+    def _keep(self, digest: bytes, user: AuthenticatedUser, until: float) -> None:
         self._callers.pop(digest, None)
         if len(self._callers) >= CACHED_TOKENS:
             del self._callers[next(iter(self._callers))]
@@ -104,11 +130,12 @@ def verifier_of(
     tokens: StaticTokens | None,
     settings: AuthSettings,
     on_verified: Callable[[AccessToken], None] | None = None,
+    revoked: Container[str] = frozenset(),
 ) -> Verifier | None:
     """Return the verifier of a process, None if its callers need no token."""
     if tokens is None and not settings.enabled:
         return None
-    return Verifier(tokens, settings, on_verified=on_verified)
+    return Verifier(tokens, settings, on_verified=on_verified, revoked=revoked)
 
 
 __all__ = ["Verifier", "verifier_of"]

@@ -17,7 +17,13 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...sessions.views import timestamp
 from ..audit.console import ConsoleAudit
-from ..auth.errors import AuthError, ScopeMissing, TokenInvalid, VerifierUnavailable
+from ..auth.errors import (
+    AuthError,
+    PrincipalRevoked,
+    ScopeMissing,
+    TokenInvalid,
+    VerifierUnavailable,
+)
 from ..auth.principals import principal_of
 from ..auth.refusal_log import RefusalLog
 from ..auth.scopes import CONTROL, READ
@@ -65,12 +71,15 @@ class LoginHandlers:
         if (body.code is None) == (body.token is None):
             raise InvalidArgument("body: give either code or token.")
         opened, refusal = None, ("wrong code", "")
+        outcome, revoked = "login_failed", None
         try:
             opened = await self._open(body, _address_of(call))
+        except PrincipalRevoked as error:
+            refusal, outcome, revoked = (error.kind, error.detail), error.code, error.principal
         except TokenInvalid as error:
             refusal = error.kind, error.detail
         if opened is None:
-            self._audit.note_login("login", "login_failed", None, None, _address_of(call))
+            self._audit.note_login("login", outcome, None, revoked, _address_of(call))
             kind, detail = refusal[0], f"{refusal[1]} at the console".lstrip()
             is_delayed = body.token is None or is_guessable(body.token)
             await self._backoff.fail(_address_of(call), kind, detail, is_delayed=is_delayed)

@@ -18,9 +18,11 @@ from typing import Final, Literal, cast
 import anyio
 
 from ...sessions.errors import StoreUnavailable
+from ...sessions.live.control_lease import user_of
 from ...sessions.records import CredentialKind, CredentialRecord, Principal, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
+from ..auth.errors import PrincipalRevoked
 
 Rights = Literal["view", "control"]
 
@@ -60,7 +62,7 @@ class ConsoleUser:
         """Identifies the person over several logins: the user of this machine, a principal, or the guest of a link."""
         if self.link is not None:
             return guest_key(self.link)
-        return "machine" if self.owner is None else f"principal {self.owner}"
+        return "machine" if self.owner is None else user_of(self.owner)
 
     @property
     def is_guest(self) -> bool:
@@ -161,7 +163,12 @@ class Logins:
         """Open a login, and return its cookie with it.
 
         `token` is the digest of the static token that it depends on, and `ends_by` the end of an access token.
+
+        Raises:
+            PrincipalRevoked: the access of the user is revoked.
         """
+        if user.principal is not None and self._is_revoked(user):
+            raise PrincipalRevoked(user.principal)
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
         record = self._login_record(cookie, user).model_copy(update={"created_by": token})
         if ends_by is not None and ends_by < record.expires_at:
@@ -182,7 +189,7 @@ class Logins:
                 return None
             login = self._keep(record, cookie)
             login.checked_at = now
-        if now >= login.expires_at or not self._has_token(login):
+        if now >= login.expires_at or not self._has_token(login) or self._is_revoked(login.user):
             self._forget(digest)
             return None
         login.seen_at = now
@@ -268,6 +275,9 @@ class Logins:
             return True
         return self._is_valid is not None and self._is_valid(login.token)
 
+    def _is_revoked(self, user: ConsoleUser) -> bool:
+        return user.owner in self._registry.core.revoked
+
     def _forget(self, digest: str) -> None:
         login = self._known.pop(digest, None)
         if login is not None:
@@ -292,7 +302,8 @@ class Logins:
         """End the logins that another process ended, or whose token did, and forget those that are not in use any more."""
         now = self.clock()
         for login in list(self._known.values()):
-            if not _is_in_use(login, now) or not self._has_token(login):
+            is_used = _is_in_use(login, now)
+            if not is_used or not self._has_token(login) or self._is_revoked(login.user):
                 self._forget(login.digest)
         logins = list(self._known.values())
         if not logins:

@@ -25,10 +25,17 @@ _TYPES: Final = {".js": "text/javascript", ".svg": "image/svg+xml"}
 
 def page_routes() -> list[BaseRoute]:
     """Return the routes of the files below PAGE."""
-    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.is_file()
+    }
     # The files are the same for everybody, so their compressed sizes tell nothing.
     return [
-        Route(path, endpoint=partial(_answer, files), methods=["GET"], middleware=[Middleware(GZipMiddleware)])
+        Route(
+            path,
+            endpoint=partial(_answer, files),
+            methods=["GET"],
+            middleware=[Middleware(GZipMiddleware)],
+        )
         for path in ("/", "/{name:path}")
     ]
 

@@ -73,6 +73,7 @@ class HttpApplication:
         app = ForeignSessions(app, gateway, self.streams, needs_user=needs_user)
         if needs_user:
             app = AuthContextMiddleware(app)
+            gateway.registry.revocations.on_look.append(self._end_revoked)
         self.behind_tokens: ASGIApp = app
         if verifier is not None:
             scopes = OperationScopes(own_names(gateway.config.toolsets, shares=True))
@@ -85,6 +86,12 @@ class HttpApplication:
             origins=settings.allowed_origins,
             audit=gateway.person_audit,
         )
+
+    def _end_revoked(self) -> None:
+        revoked = self._gateway.registry.core.revoked
+        self.streams.end_of(revoked)
+        self.fast_path.end_of(revoked)
+        self._manager.end_of(revoked)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncGenerator[None]:

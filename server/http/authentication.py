@@ -17,6 +17,7 @@ from ..audit.people import NOBODY, PersonAudit
 from ..auth.challenges import Challenges, raw_path
 from ..auth.errors import (
     AuthError,
+    PrincipalRevoked,
     ScopeMissing,
     TokenInvalid,
     TokenMalformed,
@@ -79,6 +80,8 @@ class Authentication:
 
     def _note(self, error: AuthError, user: AuthenticatedUser | None, scope: Scope) -> None:
         principal = NOBODY if user is None else principal_of(user.access_token)
+        if isinstance(error, PrincipalRevoked):
+            principal = error.principal
         address = _address(scope)
         # A token that is invalid was logged before its answer was delayed.
         if not isinstance(error, TokenInvalid):

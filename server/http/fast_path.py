@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Final, Protocol, cast
 
@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON
 from ..asgi import replay_messages
+from ..auth.principals import principal_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import request_connection
 from ..sdk.caller import DELIVERY_SCOPE, PIN_SCOPE
@@ -179,6 +180,15 @@ class FastPath:
                 self._server.return_notice(context)
             del self._open_calls[response]
             response.end()
+
+    def end_of(self, revoked: Container[str]) -> None:
+        """End the calls of the principals with these keys. They are answered with an error."""
+        for response in list(self._open_calls):
+            user: object = response.request.scope.get("user")
+            if not isinstance(user, AuthenticatedUser):
+                continue
+            if principal_of(user.access_token).key in revoked:
+                response.revoke()
 
     async def _watch(self, tasks: TaskGroup) -> None:
         """Watch the clients of calls that run longer than WATCH_SECONDS; for shorter calls a task would cost too much."""

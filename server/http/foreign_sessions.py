@@ -77,9 +77,7 @@ class ForeignSessions:
         if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
             return self._app(scope, receive, send)
         answer = partial(self._answer, peers, f"{_NODE}{node}")
-        if scope["method"] == "GET":
-            return self._streams.run(answer, scope, receive, send)
-        return answer(scope, receive, send)
+        return self._streams.run(answer, scope, receive, send)
 
     async def _answer(
         self, peers: Peers, node: str, scope: Scope, receive: Receive, send: Send

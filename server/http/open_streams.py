@@ -1,34 +1,39 @@
-"""The open event streams of clients, which are ended when the process stops, or when the token of the client does."""
+"""The open requests of clients: streams end when the process stops, or when the token of the client does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..auth.errors import TokenInvalid, VerifierUnavailable
+from ..auth.principals import principal_of
+from ..auth.verifier import Verifier
 
 _METHOD: Final = b"mcp-method"
 _LISTEN: Final = b"subscriptions/listen"
 
 
 class OpenStreams:
-    """The streams of clients that last until the client leaves: GET requests, and those of `subscriptions/listen`.
+    """The requests that the SDK answers. Its streams last until the client leaves: GET, and `subscriptions/listen`.
 
     Without that, each stream would keep uvicorn from stopping. To the client, the stream ends normally.
     """
 
     def __init__(self) -> None:
         self._scopes: dict[anyio.CancelScope, Scope] = {}
-        """The scope of the request of each stream."""
+        """The scope of each request."""
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
-        """Return an application whose streams can be ended."""
-        return _Streams(app, self)
+        """Return an application whose requests can be ended."""
+        return _Requests(app, self)
 
     async def run(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run an application for a stream until it, or this object, ends it."""
+        """Run an application for a request until it, or this object, ends it."""
         is_started = is_finished = False
 
         async def send_and_track(message: Message) -> None:
@@ -37,46 +42,81 @@ class OpenStreams:
             await send(message)
             is_finished = message["type"] == "http.response.body" and not message.get("more_body")
 
-        with anyio.CancelScope() as stream:
-            self._scopes[stream] = scope
+        with anyio.CancelScope() as request:
+            self._scopes[request] = scope
             try:
                 await app(scope, receive, send_and_track)
             finally:
-                self._scopes.pop(stream, None)
-        if stream.cancelled_caught and is_started and not is_finished:
+                self._scopes.pop(request, None)
+        if request.cancelled_caught and not is_started:
+            await JSONResponse({"error": "invalid_token"}, 401)(scope, receive, send)
+        elif request.cancelled_caught and not is_finished:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def end(self) -> None:
         """End the streams of GET requests. Those of `subscriptions/listen` end with an answer of the server."""
-        for stream, scope in list(self._scopes.items()):
+        for request, scope in list(self._scopes.items()):
             if scope["method"] == "GET":
-                stream.cancel()
+                request.cancel()
+
+    def end_of(self, revoked: Container[str]) -> None:
+        """End the requests of the principals with these keys, streams and others."""
+        for request, scope in list(self._scopes.items()):
+            user = _user_of(scope)
+            if user is not None and principal_of(user.access_token).key in revoked:
+                request.cancel()
 
     def end_without_token(self, is_valid: Callable[[str], bool]) -> None:
         """End the streams whose static token is valid no more. Those for another node have none: that node ends them."""
-        for stream, scope in list(self._scopes.items()):
-            token = _token_of(scope)
-            if token is not None and not is_valid(token):
+        for stream, user, token in self._streams():
+            if user.access_token.expires_at is None and not is_valid(token):
                 stream.cancel()
 
+    async def end_refused(self, verifier: Verifier) -> None:
+        """End the streams whose access token would be refused now. While an issuer does not answer, its tokens go on."""
+        async with anyio.create_task_group() as tasks:
+            for stream, user, token in self._streams():
+                if user.access_token.expires_at is not None and verifier.known(token) is None:
+                    tasks.start_soon(_end_if_refused, verifier, stream, token)
 
-class _Streams:
+    def _streams(self) -> list[tuple[anyio.CancelScope, AuthenticatedUser, str]]:
+        """Return the streams that came with a token, with their callers."""
+        return [
+            (request, user, token)
+            for request, scope in self._scopes.items()
+            if _is_stream(scope)
+            and (user := _user_of(scope)) is not None
+            and (token := _token_of(scope)) is not None
+        ]
+
+
+async def _end_if_refused(verifier: Verifier, stream: anyio.CancelScope, token: str) -> None:
+    try:
+        await verifier.verify(token)
+    except TokenInvalid:
+        stream.cancel()
+    except VerifierUnavailable:
+        pass
+
+
+class _Requests:
     def __init__(self, app: ASGIApp, streams: OpenStreams) -> None:
         self._app = app
         self._streams = streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and _is_stream(scope):
+        if scope["type"] == "http":
             await self._streams.run(self._app, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
 
-def _token_of(scope: Scope) -> str | None:
-    """Return the static token of the caller, if any. A client that refreshes its access token keeps its streams."""
+def _user_of(scope: Scope) -> AuthenticatedUser | None:
     user: object = scope.get("user")
-    if not isinstance(user, AuthenticatedUser) or user.access_token.expires_at is not None:
-        return None
+    return user if isinstance(user, AuthenticatedUser) else None
+
+
+def _token_of(scope: Scope) -> str | None:
     for name, value in scope["headers"]:
         if name == b"authorization":
             return value.decode("latin-1").partition(" ")[2].strip()

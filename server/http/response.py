@@ -12,7 +12,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp.shared.transport_context import TransportContext
-from mcp_types import ErrorData
+from mcp_types import CONNECTION_CLOSED, ErrorData
 from starlette.requests import Request
 from starlette.types import Send
 
@@ -217,6 +217,12 @@ class CallResponse:
 
     def on_disconnect(self) -> None:
         """Cancel the call: a 2026-07-28 client cancels by closing the stream."""
+        self.scope.cancel()
+
+    def revoke(self) -> None:
+        """End the call because the access of its caller is revoked."""
+        message = "The access of this caller was revoked"
+        self.cancel_error = ErrorData(code=CONNECTION_CLOSED, message=message)
         self.scope.cancel()
 
     async def client_left(self) -> bool:

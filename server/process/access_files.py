@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from ..auth.tokens import StaticTokens
+from ..auth.verifier import Verifier
 from ..config.model import Config
 from ..config.private_file import LOOK_SECONDS
 from ..http.open_streams import OpenStreams
@@ -52,4 +53,11 @@ class AccessFiles:
                 streams.end_without_token(self.tokens.is_valid)
 
 
-__all__ = ["AccessFiles"]
+async def watch_streams(streams: OpenStreams, verifier: Verifier) -> None:
+    """End the streams whose access token has expired, or is refused for another reason, until cancelled."""
+    while True:
+        await anyio.sleep(LOOK_SECONDS)
+        await streams.end_refused(verifier)
+
+
+__all__ = ["AccessFiles", "watch_streams"]

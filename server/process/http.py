@@ -30,7 +30,7 @@ from ..http.open_streams import OpenStreams
 from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
-from .access_files import AccessFiles
+from .access_files import AccessFiles, watch_streams
 from .console_port import ConsolePort
 from .gateway import create_gateway, has_uvloop, hold_open
 from .http_server import ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
@@ -126,7 +126,8 @@ async def _serve_on(
         keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
-    verifier = verifier_of(files.tokens, config.auth, partial(_note_caller, gateway))
+    note, revoked = partial(_note_caller, gateway), gateway.registry.core.revoked
+    verifier = verifier_of(files.tokens, config.auth, note, revoked)
     console = Console(gateway, verifier)
     application = HttpApplication(gateway, mcp_server, verifier, console.routes())
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
@@ -157,6 +158,8 @@ async def _serve_on(
             tasks.start_soon(end, shutdown, is_held)
             tasks.start_soon(_force_exit, server, shutdown)
             tasks.start_soon(files.watch, application.streams)
+            if verifier is not None and config.auth.enabled:
+                tasks.start_soon(watch_streams, application.streams, verifier)
             tasks.start_soon(server.serve, [listener] if certificate is None else [])
             await server.accepts.wait()
             if certificate is not None:

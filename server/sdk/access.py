@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Hashable
+from collections.abc import Container, Generator, Hashable
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ from mcp.shared.dispatcher import Outbound
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, RequestId
 
+from ...sessions.records import Principal
 from ..config.http import HttpSettings
 from .replay import RETRY_MS, Replay, SessionEvents
 
@@ -139,6 +140,14 @@ class TransportSessions(StreamableHTTPSessionManager):
         self._forget(session_id)
         scope.cancel()
         return True
+
+    def end_of(self, revoked: Container[str]) -> None:
+        """End the sessions of the principals with these keys, with their calls."""
+        for session_id, owner in list(self._session_owners.items()):
+            principal = Principal(issuer=owner["issuer"] or "", subject=owner["subject"] or "")
+            transport = self._server_instances.get(session_id)
+            if principal.key in revoked and transport is not None and self._task_group is not None:
+                self._task_group.start_soon(self._discard_session, session_id, transport)
 
     async def _discard_session(
         self, session_id: str, transport: StreamableHTTPServerTransport

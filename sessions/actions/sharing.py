@@ -78,7 +78,10 @@ class Sharing:
         digests = [grantee.digest for grantee in grantees]
         now = self._core.clock.now()
         owner = await self._core.store.access.shared_owner(session_id, digests, RIGHTS[rights], now)
-        return None if owner is None else Principal.of_key(owner)
+        # Sessions that are kept while their owner is revoked are closed to others, too.
+        if owner is None or owner in self._core.revoked:
+            return None
+        return Principal.of_key(owner)
 
     async def shared_with(self, grantees: Sequence[Grantee], limit: int) -> list[dict[str, Any]]:
         """Return the sessions that are shared with the grantees, each once with its highest rights, and their owners."""
@@ -86,6 +89,8 @@ class Sharing:
         now = self._core.clock.now()
         found: dict[str, dict[str, Any]] = {}
         for record, rights in await self._core.store.access.shared_sessions(digests, now, limit):
+            if record.owner in self._core.revoked:
+                continue
             known = found.setdefault(record.id, describe_shared(record, rights))
             if rights is ShareRights.USE:
                 known["rights"] = rights.value

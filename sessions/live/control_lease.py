@@ -19,8 +19,13 @@ _ENDS: Final[Mapping[ControlEnd, str]] = {
     ControlEnd.DONE: "and handed it back: done",
     ControlEnd.COULD_NOT: "and handed it back: could not do it",
     ControlEnd.EXPIRED: "and left without handing it back",
-    ControlEnd.REVOKED: "until the link for that person was revoked",
+    ControlEnd.REVOKED: "until the access of that person was revoked",
 }
+
+
+def user_of(owner: str) -> str:
+    """Return the `user` of the leases of a principal, by its key."""
+    return f"principal {owner}"
 
 
 def human_lease(
@@ -94,4 +99,5 @@ __all__ = [
     "is_abandoned",
     "moved_lease",
     "renewed_lease",
+    "user_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -51,16 +52,17 @@ class PolicyWatch:
             nodes = await core.store.nodes()
             limits.nodes = max(1, sum(node.state is NodeState.UP for node in nodes))
 
-    async def run(self) -> None:
-        """Look for changes until cancelled."""
+    async def run(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Look for changes until cancelled, and call `look` each time."""
         while True:
             await anyio.sleep(LOOK_SECONDS)
             try:
+                await look()
                 await self.refresh()
                 self._is_down = False
             except StoreUnavailable as error:
                 if not self._is_down:
-                    logger.warning("the former policies hold: %s", error)
+                    logger.warning("the former policies and revocations hold: %s", error)
                 self._is_down = True
 
     def note_caller(self, principal: Principal, membership: Membership) -> None:

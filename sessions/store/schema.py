@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0108"
+HEAD: Final = "0109"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -276,6 +276,20 @@ principal: Final = Table(
     _time("changed_at"),
 )
 """The policies of principals and groups, and the memberships of principals."""
+
+revocation: Final = Table(
+    "revocation",
+    metadata,
+    # The digest of the owner, whose length has no bound.
+    _name("digest", primary=True),
+    _text("owner"),
+    _time("revoked_at"),
+    _text("revoked_by"),
+    _text("reason", null=True),
+    _time("until", null=True),
+    _integer("keeps_sessions"),
+)
+"""The principals whose access has ended, by their keys."""
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

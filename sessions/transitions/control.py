@@ -177,6 +177,12 @@ class Controls:
         if lease.expires_at is not None and lease.expires_at <= self._core.clock.now():
             await self._end(session, lease.epoch, ControlEnd.EXPIRED, None)
 
+    async def revoke(self, session: LiveSession) -> None:
+        """End the control of the person who drives a session, if any, because the access of that person has ended."""
+        lease = session.record.control
+        if lease.driver is SessionDriver.HUMAN:
+            await self._end(session, lease.epoch, ControlEnd.REVOKED, None)
+
     async def note_link(
         self,
         principal: Principal,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     Membership,
     PolicyLimits,
@@ -105,6 +106,21 @@ class AccessRecords(Protocol):
 
     async def principals(self) -> Sequence[PrincipalSummary]:
         """Return the principals that have sessions, those that used theirs last first."""
+        ...
+
+    async def revoke(self, record: RevocationRecord) -> None:
+        """Revoke a principal, and delete its logins and the links to its sessions; durable on return.
+
+        It replaces an earlier revocation of the principal.
+        """
+        ...
+
+    async def restore(self, owner: str) -> bool:
+        """Delete the revocation of a principal; durable on return. Return False if there is none."""
+        ...
+
+    async def revocations(self) -> list[RevocationRecord]:
+        """Return all revocations, also those that have ended by themselves, the oldest first."""
         ...
 
 

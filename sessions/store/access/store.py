@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     Membership,
     PolicyLimits,
@@ -16,7 +17,7 @@ from ...principals.rules import (
 from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
 from .. import rows
 from ..transactions import Transactions
-from . import credentials, principals, shares
+from . import credentials, principals, revocations, shares
 
 
 class AccessStore:
@@ -117,6 +118,15 @@ class AccessStore:
 
     async def principals(self) -> Sequence[PrincipalSummary]:
         return await self._transactions.read(principals.summaries)
+
+    async def revoke(self, record: RevocationRecord) -> None:
+        await self._transactions.submit(partial(revocations.put, record=record))
+
+    async def restore(self, owner: str) -> bool:
+        return bool(await self._transactions.submit(partial(revocations.delete_one, owner=owner)))
+
+    async def revocations(self) -> list[RevocationRecord]:
+        return await self._transactions.read(revocations.all_records)
 
 
 __all__ = ["AccessStore"]

@@ -126,7 +126,7 @@ async def test_the_timeline_tells_who_gave_used_and_revoked_a_link(
         await root.send("DELETE", f"/sessions/{session}/links/{link['id']}")
     # The guest had control, which ended with the link.
     result = await agent.call_tool("echo", {"session_id": session, "text": "hello"})
-    assert "until the link for that person was revoked" in str(result.content)
+    assert "until the access of that person was revoked" in str(result.content)
     [_, opened, revoked] = events = await link_entries(alice, session)
     assert events[0] == ("link_created", "alice at the console")
     assert opened == ("link_opened", "a guest of alice at the console")

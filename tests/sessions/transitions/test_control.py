@@ -213,7 +213,7 @@ async def test_links_are_in_the_journal_and_a_revoked_one_ends_control(build: Bu
         assert session.has_human_driver
         await note("revoked")
         answer = await engine.call(session.id)
-        assert "until the link for that person was revoked" in (answer.notice or "")
+        assert "until the access of that person was revoked" in (answer.notice or "")
         assert (await control_of(engine, session))["end"] == "revoked"
         written = await entries(engine, session)
         assert [status for status, _ in written] == [

@@ -1,0 +1,63 @@
+"""The revoked principals. The functions that write run in a transaction of the writer."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, or_, select
+
+from ...principals.revocations import RevocationRecord
+from .. import schema
+
+_r = schema.revocation.c
+_c = schema.credential.c
+_COLUMNS = select(
+    _r.owner, _r.revoked_at, _r.revoked_by, _r.reason, _r.until, _r.keeps_sessions
+).order_by(_r.revoked_at)
+
+
+def put(connection: Connection, record: RevocationRecord) -> None:
+    """Store a revocation, and end the logins of the principal and the links to its sessions."""
+    delete_one(connection, record.owner)
+    values = {
+        "digest": _digest(record.owner),
+        "owner": record.owner,
+        "revoked_at": record.revoked_at,
+        "revoked_by": record.revoked_by,
+        "reason": record.reason,
+        "until": record.until,
+        "keeps_sessions": int(record.keeps_sessions),
+    }
+    connection.execute(insert(schema.revocation), values)
+    own = select(schema.session.c.id).where(schema.session.c.owner == record.owner)
+    is_ended = or_(_c.principal == record.owner, _c.session_id.in_(own))
+    connection.execute(delete(schema.credential).where(is_ended))
+
+
+def delete_one(connection: Connection, owner: str) -> bool:
+    this = _r.digest == _digest(owner)
+    return bool(connection.execute(delete(schema.revocation).where(this)).rowcount)
+
+
+def all_records(connection: Connection) -> list[RevocationRecord]:
+    return [_record(row) for row in connection.execute(_COLUMNS)]
+
+
+def _record(row: Any) -> RevocationRecord:
+    return RevocationRecord(
+        owner=row.owner,
+        revoked_at=row.revoked_at,
+        revoked_by=row.revoked_by,
+        reason=row.reason,
+        until=row.until,
+        keeps_sessions=bool(row.keeps_sessions),
+    )
+
+
+def _digest(owner: str) -> str:
+    # The length of a key has no bound.
+    return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()
+
+
+__all__ = ["all_records", "delete_one", "put"]
