@@ -127,6 +127,10 @@ def _run_configured(arguments: CommandLine) -> int:
 
                 return run_tokens(config, arguments)
             case "principals":
+                if arguments.action in ("revoke", "restore"):
+                    from .access.revocations import run as run_revocations
+
+                    return run_revocations(config, arguments)
                 from .access.principals import run as run_principals
 
                 return run_principals(config, arguments)

@@ -45,7 +45,40 @@ def principals_group() -> Group:
                 ),
                 JSON_OPTION,
             ),
+            Command(
+                "revoke",
+                "Refuse a caller on every node, and end its sessions, streams and logins within a second.",
+                "statehold principals revoke ada --reason 'left the company'",
+                _subject(required=False),
+                _issuer(),
+                _token(),
+                click.Option(["--reason"], metavar="TEXT", help="a note for the list and the log"),
+                click.Option(
+                    ["--until"], metavar="TIME", help="restore it then: 30d, 12h, a date or a time"
+                ),
+                click.Option(
+                    ["--keep-sessions"],
+                    is_flag=True,
+                    help="pause its sessions, and do not close them",
+                ),
+                JSON_OPTION,
+            ),
+            Command(
+                "restore",
+                "Accept a revoked caller again.",
+                "statehold principals restore ada",
+                _subject(required=False),
+                _issuer(),
+                _token(),
+                JSON_OPTION,
+            ),
         ],
+    )
+
+
+def _token() -> click.Option:
+    return click.Option(
+        ["--token"], metavar="NAME", help="the caller of the static token with this name"
     )
 
 

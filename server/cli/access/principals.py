@@ -16,6 +16,7 @@ from ....sessions.audit.log import AuditLog
 from ....sessions.clock import SystemClock
 from ....sessions.json_codec import JSON
 from ....sessions.principals.limits import FIELDS, PrincipalLimits
+from ....sessions.principals.revocations import RevocationRecord
 from ....sessions.principals.rules import (
     PolicyLimits,
     PolicySubject,
@@ -69,6 +70,8 @@ class KnownPrincipals:
     """Those that have sessions, by their keys."""
     records: list[PrincipalRecord]
     limits: PrincipalLimits
+    revoked: Mapping[str, RevocationRecord]
+    """Those whose access is revoked, by their keys."""
 
     @classmethod
     async def read(cls, config: Config, store: SQLStore) -> KnownPrincipals:
@@ -77,7 +80,9 @@ class KnownPrincipals:
         records = await store.access.changed_principals(0)
         limits = PrincipalLimits(config.policy())
         limits.update(records)
-        return cls(config, store, summaries, records, limits)
+        now, revocations = time.time(), await store.access.revocations()
+        revoked = {each.owner: each for each in revocations if each.is_in_force(now)}
+        return cls(config, store, summaries, records, limits, revoked)
 
     def owners(self) -> list[str]:
         """Return the keys of all: those with sessions, the last used first, then those with a row of their own."""
@@ -86,7 +91,7 @@ class KnownPrincipals:
             for each in self.records
             if each.target.kind is PolicySubject.PRINCIPAL
         ]
-        return list(dict.fromkeys([*self.summaries, *rows]))
+        return list(dict.fromkeys([*self.summaries, *rows, *self.revoked]))
 
     def find(self, arguments: CommandLine, *, may_be_new: bool = False) -> Principal:
         """Return the principal that a command line names.
@@ -140,7 +145,21 @@ class KnownPrincipals:
             "stored_bytes": await self.stored_bytes(owner) if summary else 0,
             "used_at": None if summary is None else timestamp(summary.used_at),
             "policy": _policy(policy),
+            "revoked": None
+            if owner not in self.revoked
+            else describe_revocation(self.revoked[owner]),
         }
+
+
+def describe_revocation(record: RevocationRecord) -> JSON:
+    """Return a revocation as JSON."""
+    return {
+        "revoked_at": timestamp(record.revoked_at),
+        "revoked_by": record.revoked_by,
+        "reason": record.reason,
+        "until": None if record.until is None else timestamp(record.until),
+        "keeps_sessions": record.keeps_sessions,
+    }
 
 
 async def _list(known: KnownPrincipals, arguments: CommandLine) -> int:
@@ -164,10 +183,11 @@ async def _list(known: KnownPrincipals, arguments: CommandLine) -> int:
             size_words(each["stored_bytes"]),
             ago(used.get(owner), now),
             ", ".join(each["policy"]),
+            ago(known.revoked[owner].revoked_at, now) if owner in known.revoked else "",
         ]
         for owner, each in zip(known.owners(), principals, strict=True)
     ]
-    head = ["SUBJECT", "ISSUER", "OPEN", "SESSIONS", "STORED", "LAST USE", "LIMITED"]
+    head = ["SUBJECT", "ISSUER", "OPEN", "SESSIONS", "STORED", "LAST USE", "LIMITED", "REVOKED"]
     say(table(head, rows) if rows else "no caller has a session or a policy")
     if groups:
         named = [[each["group"], each["issuer"], ", ".join(each["policy"])] for each in groups]
@@ -194,6 +214,7 @@ async def _show(known: KnownPrincipals, arguments: CommandLine) -> int:
                 ("all sessions", principal["sessions"]),
                 ("stored", size_words(principal["stored_bytes"])),
                 ("last use", ago(summary.used_at, time.time()) if summary else "never"),
+                *_revocation_words(known.revoked.get(owner)),
             ]
         )
     )
@@ -202,12 +223,20 @@ async def _show(known: KnownPrincipals, arguments: CommandLine) -> int:
     return OK
 
 
+def _revocation_words(record: RevocationRecord | None) -> list[tuple[str, str]]:
+    if record is None:
+        return []
+    until = "" if record.until is None else f" until {timestamp(record.until)}"
+    reason = f": {record.reason}" if record.reason else ""
+    return [("revoked", f"{timestamp(record.revoked_at)}{until} by {record.revoked_by}{reason}")]
+
+
 async def _limit(known: KnownPrincipals, arguments: CommandLine) -> int:
     target = _target(known, arguments)
     changes = parse_changes(arguments)
     if not changes:
         raise CommandError.usage("no limit is given; see: statehold principals limit --help")
-    async with _recorded(known, f"principals limit {target.words}", changes):
+    async with recorded(known, f"principals limit {target.words}", changes):
         limits = await known.store.access.limit_principal(target, changes, time.time())
     if arguments.json:
         subject = {"kind": target.kind.value, "name": target.name, "issuer": target.issuer}
@@ -231,8 +260,8 @@ def _target(known: KnownPrincipals, arguments: CommandLine) -> PolicyTarget:
 
 
 @asynccontextmanager
-async def _recorded(
-    known: KnownPrincipals, operation: str, changes: Mapping[str, Any]
+async def recorded(
+    known: KnownPrincipals, operation: str, changes: Mapping[str, Any] | None = None
 ) -> AsyncGenerator[None]:
     """Record the change of the block in the audit log, if there is one."""
     if known.config.audit == "off":
@@ -240,7 +269,7 @@ async def _recorded(
         return
     is_required = known.config.audit == "required"
     audit = PersonAudit(AuditLog(known.store, "command", is_required=is_required), SystemClock())
-    words = f"{operation}: {', '.join(changes)}"
+    words = f"{operation}: {', '.join(changes)}" if changes else operation
     record = await audit.admit(
         f"{user_name()} by a command", words, None, principal=LOCAL, transport="command"
     )
@@ -256,4 +285,4 @@ def _policy(limits: PolicyLimits | None) -> JSON:
     return {} if limits is None else limits.model_dump(exclude_none=True, mode="json")
 
 
-__all__ = ["KnownPrincipals", "run"]
+__all__ = ["KnownPrincipals", "describe_revocation", "recorded", "run"]
