@@ -335,6 +335,8 @@ class CredentialKind(StrEnum):
     """The code of a link for a guest."""
     LOGIN = "login"
     """The cookie that a code or a token was exchanged for."""
+    ATTEMPT = "attempt"
+    """The answer of an issuer to a login, which counts once."""
 
 
 class CredentialRecord(Record):
@@ -359,6 +361,9 @@ class CredentialRecord(Record):
     expires_at: float
     used_at: float | None = None
     """When the code of a link was exchanged."""
+    role: str = "user"
+    groups: tuple[str, ...] = ()
+    """The groups of a person at its issuer."""
 
 
 class ShareRights(StrEnum):

@@ -8,7 +8,9 @@ from ...sessions.records import LOCAL, Principal
 from .people import NOBODY, PersonAudit
 from .requests import OpenRequest
 
-UNRECORDED: Final = frozenset({"login", "logout", "me", "openapi", "events", "input", "act_renew"})
+UNRECORDED: Final = frozenset(
+    {"login", "login_ways", "logout", "me", "openapi", "events", "input", "act_renew"}
+)
 """Routes that record themselves, or that an open page uses all the time: taking control and handing it back are recorded."""
 TRANSPORT: Final = "console"
 

@@ -1,4 +1,4 @@
-"""The claims of an access token, checked and turned into the caller that they name."""
+"""The claims of an access token or an ID token, checked and turned into the caller that they name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from urllib.parse import urlsplit
 from mcp.server.auth.provider import AccessToken
 
 from ...sessions.json_codec import JSON
-from ..config.access.auth import DEFAULT_ROLE, AuthSettings, Role
+from ..config.access.auth import DEFAULT_ROLE, ROLES, AuthSettings, Role
 from .errors import TokenInvalid
-from .scopes import scopes_in
+from .scopes import CONTROL, scopes_in
 
 LEEWAY_SECONDS: Final = 30.0
 """Seconds by which the clock of an issuer may differ from ours."""
 SUBJECT_CHARACTERS: Final = 255
 MOST_GROUPS: Final = 1000
 _ID_TOKEN_CLAIMS: Final = ("nonce", "at_hash", "c_hash")
-_ROLES: Final[tuple[Role, ...]] = ("user", "operator", "admin")
 
 
 class ClaimChecks:
@@ -62,10 +61,36 @@ class ClaimChecks:
             },
         )
 
+    def person(
+        self, claims: JSON, issuer: str, *, client_id: str, nonce: str, now: float
+    ) -> AccessToken:
+        """Return the person whom the claims of an ID token of `issuer` name, with the scope to manage sessions.
+
+        Raises:
+            TokenInvalid: the token is not for this client and its nonce, or not for now.
+        """
+        _check_times(claims, now)
+        if claims.get("iss") != issuer:
+            raise TokenInvalid("it is of another issuer")
+        audiences = _audiences(claims.get("aud"))
+        party: object = claims.get("azp", client_id if len(audiences) == 1 else None)
+        if client_id not in audiences or party != client_id:
+            raise TokenInvalid("it is for another client")
+        if claims.get("nonce") != nonce:
+            raise TokenInvalid("its nonce is wrong")
+        _text_claim(claims, "sub")
+        groups = self._groups(claims)
+        return AccessToken(
+            token="",
+            client_id=client_id,
+            scopes=scopes_in(CONTROL),
+            subject=_text_claim(claims, self._settings.subject_claim),
+            claims={"iss": issuer, "groups": groups, "role": self._role(groups)},
+        )
+
     def _check_audience(self, value: object) -> str:
         """Return the audience of a token that is ours."""
-        audiences = cast("list[object]", value) if isinstance(value, list) else [value]
-        for audience in audiences:
+        for audience in _audiences(value):
             if isinstance(audience, str) and normal_resource(audience) in self._audience:
                 return audience
         raise TokenInvalid("its audience is not in auth.audience")
@@ -79,7 +104,7 @@ class ClaimChecks:
         """Return the highest role of the groups."""
         roles = self._settings.roles
         found: list[Role] = [roles[group] for group in groups if group in roles]
-        return max([*found, DEFAULT_ROLE], key=_ROLES.index)
+        return max([*found, DEFAULT_ROLE], key=ROLES.index)
 
 
 def normal_resource(uri: str) -> str:
@@ -93,6 +118,10 @@ def normal_resource(uri: str) -> str:
     start = len(parts.scheme) + 3 + len(parts.netloc)
     rest = uri[start:]
     return uri[:start].lower() + ("" if rest == "/" else rest)
+
+
+def _audiences(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
 def _check_times(claims: JSON, now: float) -> int:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from ...sessions.json_codec import JSON
 from .errors import IssuerMismatch, VerifierUnavailable
 from .issuer_requests import get_json
 
 
-async def find_jwks_uri(issuer: str) -> str:
-    """Return the URL of the keys of an issuer.
+async def find_metadata(issuer: str, *members: str) -> JSON:
+    """Return the first metadata of an issuer that have texts with these names.
 
     Raises:
         IssuerMismatch: its metadata is that of another issuer.
-        VerifierUnavailable: it has no metadata, or metadata without keys.
+        VerifierUnavailable: it has no metadata, or metadata without one of them.
     """
     problems: list[str] = []
     for url in _metadata_urls(issuer):
@@ -25,11 +26,20 @@ async def find_jwks_uri(issuer: str) -> str:
             continue
         if document.get("issuer") != issuer:
             raise IssuerMismatch(f"{url} is not about the issuer {issuer}")
-        uri = document.get("jwks_uri")
-        if isinstance(uri, str):
-            return uri
-        problems.append(f"{url} has no jwks_uri")
+        missing = [name for name in members if not isinstance(document.get(name), str)]
+        if not missing:
+            return document
+        problems.append(f"{url} has no {missing[0]}")
     raise VerifierUnavailable("; ".join(problems))
+
+
+async def find_jwks_uri(issuer: str) -> str:
+    """Return the URL of the keys of an issuer.
+
+    Raises:
+        VerifierUnavailable: as find_metadata().
+    """
+    return str((await find_metadata(issuer, "jwks_uri"))["jwks_uri"])
 
 
 def _metadata_urls(issuer: str) -> Iterator[str]:
@@ -41,4 +51,4 @@ def _metadata_urls(issuer: str) -> Iterator[str]:
         yield f"{origin}/.well-known/openid-configuration{path}"
 
 
-__all__ = ["find_jwks_uri"]
+__all__ = ["find_jwks_uri", "find_metadata"]

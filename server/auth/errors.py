@@ -86,10 +86,15 @@ class IssuerMismatch(VerifierUnavailable):
     """Raised when the metadata at the URL of an issuer is that of another one."""
 
 
+class IssuerRefused(VerifierUnavailable):
+    """Raised when an issuer answers that a request to it is wrong."""
+
+
 __all__ = [
     "AuthError",
     "IssuerMismatch",
     "PrincipalRevoked",
+    "IssuerRefused",
     "ScopeMissing",
     "TokenInvalid",
     "TokenMalformed",

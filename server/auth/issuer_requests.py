@@ -14,7 +14,7 @@ import httpx2
 
 from ...sessions.json_codec import JSON
 from ..config.types import is_protected_url
-from .errors import VerifierUnavailable
+from .errors import IssuerRefused, VerifierUnavailable
 
 ANSWER_SECONDS: Final = 5.0
 """Seconds for a whole request."""
@@ -48,11 +48,14 @@ async def get_json_and_date(url: str) -> tuple[JSON, float | None]:
         return document, None
 
 
-async def post_form(url: str, form: Mapping[str, str], client: tuple[str, str]) -> JSON:
-    """Send a form with the id and the secret of a client, and return the JSON object of the answer.
+async def post_form(
+    url: str, form: Mapping[str, str], client: tuple[str, str] | None = None
+) -> JSON:
+    """Send a form, with the id and the secret of a client, and return the JSON object of the answer.
 
     Raises:
-        VerifierUnavailable: there is none.
+        IssuerRefused: the issuer says that the form is wrong.
+        VerifierUnavailable: there is no such answer.
     """
     return (await _request("POST", url, data=form, auth=client))[0]
 
@@ -79,6 +82,8 @@ async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[byte
         httpx2.AsyncClient(verify=_ssl_context(), timeout=ANSWER_SECONDS) as client,
         client.stream(method, url, headers=headers, follow_redirects=False, **content) as answer,
     ):
+        if answer.status_code in (400, 401, 403):
+            raise IssuerRefused(f"{url} answers {answer.status_code}")
         if answer.status_code != 200:
             raise VerifierUnavailable(f"{url} answers {answer.status_code}")
         body = bytearray()

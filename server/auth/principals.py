@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from mcp.server.auth.provider import AccessToken
 
-from ...sessions.principals.rules import DEFAULT_ROLE, Membership
+from ...sessions.principals.rules import Membership
 from ...sessions.records import Principal
+from ..config.access.auth import DEFAULT_ROLE, Role
 from .scopes import SCOPES
 
 
@@ -23,14 +24,25 @@ def _principal(issuer: str, subject: str, client_id: str) -> Principal:
     return Principal(issuer=issuer, subject=subject, client_id=client_id)
 
 
-def token_of(principal: Principal) -> AccessToken:
+def role_of(token: AccessToken) -> Role:
+    """Return the role of the caller of a token."""
+    role: Role = (token.claims or {}).get("role", DEFAULT_ROLE)
+    return role
+
+
+def groups_of(token: AccessToken) -> tuple[str, ...]:
+    """Return the groups of the caller of a token."""
+    return tuple((token.claims or {}).get("groups") or ())
+
+
+def token_of(principal: Principal, role: Role = DEFAULT_ROLE) -> AccessToken:
     """Return an access token of a principal with all scopes; principal_of() is the inverse."""
     return AccessToken(
         token="",
         client_id=principal.client_id,
         scopes=list(SCOPES),
         subject=principal.subject,
-        claims={"iss": principal.issuer},
+        claims={"iss": principal.issuer, "role": role},
     )
 
 
@@ -40,4 +52,4 @@ def membership_of(token: AccessToken) -> Membership:
     return Membership(tuple(claims.get("groups") or ()), str(claims.get("role") or DEFAULT_ROLE))
 
 
-__all__ = ["membership_of", "principal_of", "token_of"]
+__all__ = ["groups_of", "membership_of", "principal_of", "role_of", "token_of"]

@@ -220,10 +220,12 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
         if "keys" in cluster:
             where = Location(layer.name, ("cluster", "keys"))
             cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
-    if isinstance(auth := values.get("auth"), dict) and "issuers" in auth:
-        where = Location(layer.name, ("auth", "issuers"))
-        issuers = expand(cast(JSON, auth)["issuers"], where, layer.base, environ)
-        values["auth"] = {**cast(JSON, auth), "issuers": issuers}
+    if isinstance(auth := values.get("auth"), dict):
+        auth = values["auth"] = dict(cast(JSON, auth))
+        for key in ("issuers", "console"):
+            if key in auth:
+                where = Location(layer.name, ("auth", key))
+                auth[key] = expand(auth[key], where, layer.base, environ)
     return values
 
 

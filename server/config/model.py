@@ -227,7 +227,7 @@ class Config(Section):
     @property
     def secrets(self) -> tuple[str, ...]:
         """The secret texts of the services and of issuers, which the journal and the log do not hold."""
-        clients = [issuer.client_secret for issuer in self.auth.issuers]
+        clients = [issuer.client_secret for issuer in (*self.auth.issuers, self.auth.console)]
         of_issuers = (secret.get_secret_value() for secret in clients if secret is not None)
         return (*secrets_of(self.services.values(), self.inherit_env), *of_issuers)
 

@@ -36,8 +36,8 @@ class SessionActions:
         if action.name == "take":
             arguments["holder"] = call.user.name
         elif action.name == "give-back":
-            arguments["by_operator"] = call.user.is_operator
-        if arguments.get("secrets") and not call.user.is_operator:
+            arguments["by_operator"] = call.user.is_machine_user
+        if arguments.get("secrets") and not call.user.is_machine_user:
             raise not_allowed("Only the user of the machine may export what is secret.")
         return json_response(await self._calls.call(record, action.tool, **arguments))
 

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
@@ -28,11 +28,12 @@ from ..control.handler import ControlHandler
 from ..gateway.gateway import Gateway
 from ..http.request import read_body
 from ..sockets.request import Refused
+from .access.cookies import LOGIN
 from .actions import SessionActions
 from .calls import ANYONE, ApiCall, Handler
 from .errors import ApiError, error_response, login_required, not_allowed, not_found
 from .events import EventHandlers
-from .login_handlers import COOKIE, LoginHandlers
+from .login_handlers import LoginHandlers
 from .logins import ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
 from .page import PAGE, page_routes, redirect_to_page
@@ -43,6 +44,9 @@ from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
 from .session_links import LinkHandlers, LinkJournal
 from .state_documents import StateDocuments
+
+if TYPE_CHECKING:
+    from .access.account_login import AccountLogin
 
 HEADERS: Final = {
     "cache-control": "no-store",
@@ -88,10 +92,19 @@ class Console:
         links = LinkJournal(sessions, calls)
         self._audit = audit = ConsoleAudit(gateway.person_audit)
         self._refusals = RefusalLog()
+        backoff = backoff or Backoff()
+        self._account: AccountLogin | None = None
+        if verifier is not None and config.auth.console.enabled:
+            # Imported here: a process without issuers needs neither PyJWT nor cryptography.
+            from .access.account_login import AccountLogin
+
+            page = f"{config.server.public_url}{PAGE}"
+            self._account = AccountLogin(config.auth, page, self.logins, backoff, audit)
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
-                *(self.logins, verifier, backoff or Backoff(), links, audit),
+                *(self.logins, verifier, backoff, links, audit),
                 list(config.browsers()),
+                self._account,
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
@@ -107,7 +120,8 @@ class Console:
         api = Router(
             [self._route(route) for route in ROUTES], redirect_slashes=False, default=_unknown
         )
-        page = Router(page_routes(), redirect_slashes=False, default=_unknown)
+        login = [] if self._account is None else self._account.routes()
+        page = Router([*login, *page_routes()], redirect_slashes=False, default=_unknown)
         return [
             Mount(PREFIX, app=SecurityHeaders(api)),
             Route(PAGE, endpoint=SecurityHeaders(redirect_to_page), methods=["GET"]),
@@ -127,7 +141,7 @@ class Console:
         login: Login | None = None
         outcome, is_admitted = "error", False
         try:
-            login = await self.logins.find(request.cookies.get(COOKIE, ""))
+            login = await self.logins.find(request.cookies.get(LOGIN, ""))
             call = await self._check(route, request, login)
             record = await self._audit.admit(
                 *(route.name, call.user.name, call.user.principal, session_id, address),
@@ -202,7 +216,7 @@ def _check_login(route: ApiRoute, request: Request, login: Login) -> None:
             "csrf", "The header X-CSRF-Token is missing or wrong.", "Read it from GET /api/v1/me."
         )
     user = login.user
-    if route.audience == "operator" and not user.is_operator:
+    if route.audience == "machine" and not user.is_machine_user:
         raise not_allowed("Only the user of the machine may see this.")
     if route.audience == "member" and user.is_guest:
         raise not_allowed("A link does not include this.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING
 
 import anyio
 from starlette.responses import Response
@@ -24,26 +24,30 @@ from ..auth.errors import (
     TokenInvalid,
     VerifierUnavailable,
 )
-from ..auth.principals import principal_of
 from ..auth.refusal_log import RefusalLog
-from ..auth.scopes import CONTROL, READ
+from ..auth.scopes import READ
 from ..auth.token_file import digest_of
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff, is_guessable
+from .access.cookies import LOGIN, set_cookie
+from .access.users import user_of_token
 from .calls import ApiCall, Handler
 from .errors import ApiError, json_response, not_allowed
-from .logins import ConsoleUser, Login, Logins, Rights
+from .logins import Login, Logins
 from .requests import LoginBody, LogoutBody
 from .session_links import LinkJournal
 
-logger = logging.getLogger("statehold.server")
+if TYPE_CHECKING:
+    from .access.account_login import AccountLogin
 
-COOKIE: Final = "__Host-statehold"
-"""The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
+logger = logging.getLogger("statehold.server")
 
 
 class LoginHandlers:
-    """The handlers of logins of one process. `browsers` are the services that have a live picture."""
+    """The handlers of logins of one process.
+
+    `browsers` are the services that have a live picture, and `account` is the login with accounts, if there is one.
+    """
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class LoginHandlers:
         links: LinkJournal,
         audit: ConsoleAudit,
         browsers: Sequence[str] = (),
+        account: AccountLogin | None = None,
     ) -> None:
         self._logins = logins
         self._verifier = verifier
@@ -61,9 +66,19 @@ class LoginHandlers:
         self._audit = audit
         self._browsers = list(browsers)
         self._refusals = RefusalLog()
+        self._account = account
 
     def handlers(self) -> dict[str, Handler]:
-        return {"login": self._login, "logout": self._logout, "me": self._me}
+        return {
+            "login_ways": self._login_ways,
+            "login": self._login,
+            "logout": self._logout,
+            "me": self._me,
+        }
+
+    async def _login_ways(self, call: ApiCall) -> Response:
+        account = None if self._account is None else self._account.describe()
+        return json_response({"account": account, "token": self._verifier is not None})
 
     async def _login(self, call: ApiCall) -> Response:
         body = call.body
@@ -100,15 +115,7 @@ class LoginHandlers:
         logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
         self._audit.note_login("login", "ok", login.user.name, principal, _address_of(call))
         response = json_response(self._describe(login))
-        response.set_cookie(
-            COOKIE,
-            cookie,
-            max_age=max(0, int(login.expires_at - self._logins.clock())),
-            path="/",
-            secure=True,
-            httponly=True,
-            samesite="strict",
-        )
+        set_cookie(response, LOGIN, cookie, login.expires_at - self._logins.clock())
         return response
 
     async def _open(self, body: LoginBody, address: str) -> tuple[str, Login] | None:
@@ -130,12 +137,10 @@ class LoginHandlers:
             raise ApiError(
                 "service_unavailable", "The token cannot be checked now.", "Try again later."
             ) from None
-        principal = principal_of(token)
+        user = user_of_token(token)
         if READ not in token.scopes:
-            self._note_refusal(ScopeMissing(READ), principal, address)
+            self._note_refusal(ScopeMissing(READ), user.principal, address)
             raise not_allowed(f"The token does not have the scope {READ}.")
-        rights: Rights = "control" if CONTROL in token.scopes else "view"
-        user = ConsoleUser(f"{principal.subject} at the console", principal, rights)
         if token.expires_at is not None:
             return await self._logins.open(user, ends_by=token.expires_at)
         return await self._logins.open(user, digest_of(text).hex())
@@ -155,7 +160,7 @@ class LoginHandlers:
             await self._logins.end_all(login.user)
             logger.info("console: %s logged out everywhere", login.user.name)
         response = json_response({})
-        response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+        set_cookie(response, LOGIN, "", 0)
         return response
 
     async def _me(self, call: ApiCall) -> Response:
@@ -168,7 +173,8 @@ class LoginHandlers:
             "name": user.name,
             "principal": None if user.principal is None else user.principal.subject,
             "rights": user.rights,
-            "is_operator": user.is_operator,
+            "is_machine_user": user.is_machine_user,
+            "role": user.role,
             "session_id": user.session_id,
             "browsers": self._browsers,
             "expires_at": timestamp(login.expires_at),
@@ -180,4 +186,4 @@ def _address_of(call: ApiCall) -> str:
     return client.host if client else ""
 
 
-__all__ = ["COOKIE", "LoginHandlers"]
+__all__ = ["LoginHandlers"]

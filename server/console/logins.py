@@ -23,6 +23,7 @@ from ...sessions.records import CredentialKind, CredentialRecord, Principal, Ses
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
 from ..auth.errors import PrincipalRevoked
+from ..config.access.auth import DEFAULT_ROLE, ROLES, Role
 
 Rights = Literal["view", "control"]
 
@@ -56,6 +57,9 @@ class ConsoleUser:
     """The one session that exists for the user of a link."""
     link: str | None = None
     """The id of the link by which a guest came."""
+    role: Role = DEFAULT_ROLE
+    groups: tuple[str, ...] = ()
+    """The groups of the person at its issuer."""
 
     @property
     def key(self) -> str:
@@ -70,9 +74,13 @@ class ConsoleUser:
         return self.session_id is not None
 
     @property
-    def is_operator(self) -> bool:
+    def is_machine_user(self) -> bool:
         """Whether it is the user of this machine."""
         return self.principal is None and not self.is_guest
+
+    def has_role(self, role: Role) -> bool:
+        """Whether the user may do what a role allows. The user of this machine may do everything."""
+        return self.is_machine_user or ROLES.index(self.role) >= ROLES.index(role)
 
     @property
     def owner(self) -> str | None:
@@ -176,6 +184,18 @@ class Logins:
         await self._store.access.add_credential(record, most=MOST)
         return cookie, self._keep(record, cookie)
 
+    async def use_attempt(self, digest: str, seconds: float) -> bool:
+        """Note that the answer of an issuer to a login was used. Return False if it was used before."""
+        now = self.clock()
+        record = CredentialRecord(
+            id=secrets.token_hex(8),
+            kind=CredentialKind.ATTEMPT,
+            digest=digest,
+            created_at=now,
+            expires_at=now + seconds,
+        )
+        return await self._store.access.add_credential_once(record, most=MOST)
+
     async def find(self, cookie: str) -> Login | None:
         """Return the login of a cookie, None if there is none or it has ended."""
         if not cookie:
@@ -255,6 +275,8 @@ class Logins:
             link=user.link,
             created_at=now,
             expires_at=expires_at,
+            role=user.role,
+            groups=user.groups,
         )
 
     def _keep(self, record: CredentialRecord, cookie: str) -> Login:
@@ -328,7 +350,10 @@ def _is_in_use(login: Login, now: float) -> bool:
 def _user_of(record: CredentialRecord) -> ConsoleUser:
     principal = None if record.principal is None else Principal.of_key(record.principal)
     rights = cast("Rights", record.rights)
-    return ConsoleUser(record.name, principal, rights, record.session_id, record.link)
+    role = cast("Role", record.role)
+    return ConsoleUser(
+        *(record.name, principal, rights, record.session_id, record.link, role, record.groups)
+    )
 
 
 def _digest(secret: str) -> str:

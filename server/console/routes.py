@@ -33,7 +33,7 @@ PREFIX: Final = "/api/v1"
 BODY_BYTES: Final = 1 << 20
 """The largest body of a request that carries no files."""
 
-Audience = Literal["anyone", "guest", "member", "operator"]
+Audience = Literal["anyone", "guest", "member", "machine"]
 """The users that a route is for: anyone, those with a login, those whose login is no link, the user of the machine."""
 
 Answer = Literal["json", "file", "events", "frames"]
@@ -108,6 +108,7 @@ ACTIONS: Final = (
 )
 
 ROUTES: Final = (
+    ApiRoute("GET", "/login", "login_ways", "Show the ways to log in", "anyone"),
     ApiRoute(
         *("POST", "/login", "login", "Exchange a code or a token for a cookie", "anyone"),
         body=LoginBody,
@@ -160,7 +161,7 @@ ROUTES: Final = (
     ),
     *(action.route for action in ACTIONS),
     ApiRoute("GET", "/services", "services", "List the services of this process"),
-    ApiRoute("GET", "/nodes", "nodes", "List the processes of the store", "operator"),
+    ApiRoute("GET", "/nodes", "nodes", "List the processes of the store", "machine"),
     ApiRoute("GET", "/usage", "usage", "Show what is used, and its limits"),
     ApiRoute(
         *("GET", "/events", "events", "Follow changes of sessions as server-sent events", "guest"),

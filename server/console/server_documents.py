@@ -56,7 +56,7 @@ class ServerDocuments:
             "calls_in_flight": registry.admission.in_flight(owner),
             "limits": limits.describe(),
         }
-        if call.user.is_operator:
+        if call.user.is_machine_user:
             content["here"] = registry.statistics()
         return json_response(content)
 

@@ -24,7 +24,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...tools.catalog import CatalogEntry, Naming
 from ...tools.own.definition import OwnTool, ToolContext, missing_session
-from ..auth.principals import principal_of
+from ..auth.principals import groups_of, principal_of
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import (
@@ -174,8 +174,7 @@ class Requester:
     def groups(self) -> tuple[str, ...]:
         """Return the groups of the caller of this request, which its issuer names. A forwarded request has none."""
         token = get_access_token()
-        claims = None if token is None else token.claims
-        return tuple((claims or {}).get("groups") or ())
+        return () if token is None else groups_of(token)
 
     def is_shared(self, ctx: RequestContext) -> bool:
         """Whether a request runs as one of the owner of a session that is shared with its caller."""

@@ -173,11 +173,15 @@ def summary_record(row: Mapping[str, Any]) -> SummaryRecord:
 
 def credential_row(record: CredentialRecord) -> Row:
     texts = {"name": _plain(record.name), "created_by": _plain(record.created_by)}
-    return {**record.__dict__, "kind": record.kind.value, **texts}
+    row: Row = {**record.__dict__, "kind": record.kind.value, **texts}
+    claims = {"role": row.pop("role"), "groups": list(row.pop("groups"))}
+    return {**row, "claims": dumps(claims)}
 
 
 def credential_record(row: Mapping[str, Any]) -> CredentialRecord:
-    return CredentialRecord.model_validate(dict(row))
+    values = dict(row)
+    claims = values.pop("claims")
+    return CredentialRecord.model_validate({**values, **loads(claims or "{}")})
 
 
 def share_row(record: ShareRecord) -> Row:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0109"
+HEAD: Final = "0110"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -242,6 +242,7 @@ credential: Final = Table(
     _time("created_at"),
     _time("expires_at"),
     _time("used_at", null=True),
+    _text("claims", null=True),
 )
 """Codes, links and logins of the console. There are few rows, so the primary key is their only index."""
 

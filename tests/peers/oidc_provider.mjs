@@ -8,6 +8,7 @@ import { createServer } from "node:http";
 import Provider from "oidc-provider";
 
 const SCOPES = "statehold:read statehold:use statehold:control statehold:admin";
+const groupsOf = (account) => (account === "olga" ? ["staff", "operators"] : ["staff"]);
 const isOpaque = process.argv.includes("opaque");
 const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const server = createServer();
@@ -42,8 +43,9 @@ const provider = new Provider(issuer, {
     },
     revocation: { enabled: true },
   },
-  extraTokenClaims: () => ({ groups: ["staff"] }),
-  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  extraTokenClaims: (_, token) => ({ groups: groupsOf(token.accountId) }),
+  claims: { openid: ["sub", "groups"] },
+  findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, groups: groupsOf(id) }) }),
   interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
   issueRefreshToken: () => true,
   expiresWithSession: () => false,
@@ -63,7 +65,7 @@ async function interact(request, response) {
     ? await provider.Grant.find(grantId)
     : new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
   grant.addOIDCScope(params.scope ?? "");
-  grant.addResourceScope(params.resource, params.scope ?? "");
+  if (params.resource) grant.addResourceScope(params.resource, params.scope ?? "");
   const consent = { grantId: await grant.save() };
   await provider.interactionFinished(request, response, { consent }, { mergeWithLastSubmission: true });
 }

@@ -39,6 +39,8 @@ class HostileIssuer:
         self.callers: list[str] = []
         self.now: Callable[[], str] | None = None
         """The date of its answers, in place of the right one."""
+        self.forms: list[dict[str, list[str]]] = []
+        """The forms that /token got."""
 
     def add_key(self, key_id: str, kind: str = "ec") -> None:
         self.keys[key_id] = (
@@ -88,10 +90,18 @@ class HostileIssuer:
 
     def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         self.requests[path] += 1
+        if path == "/token":
+            self.forms.append(parse_qs(body.decode()))
         if path in self.answers:
             return self.answers[path]
         if path == "/.well-known/openid-configuration":
-            document = {"issuer": self.url, "jwks_uri": f"{self.url}/jwks"}
+            document = {
+                "issuer": self.url,
+                "jwks_uri": f"{self.url}/jwks",
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "authorization_response_iss_parameter_supported": True,
+            }
         elif path == "/jwks":
             document = self.jwks()
         elif path == "/introspect" and method == "POST":

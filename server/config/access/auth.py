@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 from pydantic_core import PydanticCustomError
 
 from ..types import Names, Section, is_protected_url, split
+from .console import ConsoleLoginSettings
 
 Role = Literal["user", "operator", "admin"]
 _Rsa = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
@@ -97,6 +98,7 @@ class AuthSettings(Section):
         default_factory=dict[str, Role],
         description='The role of the members of each group: `"user"`, `"operator"` or `"admin"`.',
     )
+    console: ConsoleLoginSettings = Field(default_factory=ConsoleLoginSettings)
 
     @property
     def enabled(self) -> bool:
@@ -108,13 +110,25 @@ class AuthSettings(Section):
         names = [issuer.issuer for issuer in self.issuers]
         if len(set(names)) < len(names):
             raise PydanticCustomError("issuers", "each issuer should be there once")
+        if self.console.enabled and self.console_issuer is None:
+            raise PydanticCustomError("console", "console.issuer should be one of auth.issuers")
         return self
+
+    @property
+    def console_issuer(self) -> IssuerSettings | None:
+        """The issuer at which people log in for the console; None without one."""
+        wanted = self.console.issuer
+        found = [each for each in self.issuers if each.issuer == wanted or not wanted]
+        return found[0] if self.console.enabled and len(found) == 1 else None
 
 
 DEFAULT_ROLE: Final[Role] = "user"
+ROLES: Final[tuple[Role, ...]] = ("user", "operator", "admin")
+"""All roles, each of which includes those before it."""
 
 __all__ = [
     "DEFAULT_ROLE",
+    "ROLES",
     "Algorithm",
     "AuthSettings",
     "IssuerSettings",

@@ -68,7 +68,7 @@ class Actions extends LitElement {
         <label>Children<input name="count" type="number" min="1" max="100" value="1" required></label>
         <label>Names, separated by commas<input name="names" placeholder="none" autocomplete="off"></label>
         <p class="quiet">A copied login is the same login: a site may log out all copies when one renews it.</p>`;
-      case "export": return this.user.is_operator ? html`
+      case "export": return this.user.is_machine_user ? html`
         <label class="check"><input type="checkbox" name="secrets">With logins and other secrets</label>` : nothing;
       case "restart": return html`<fieldset><legend>Services</legend>${(session.services ?? []).map(({ service, status }) => html`
         <label class="check"><input type="checkbox" name="service" value=${service} ?checked=${status === "open"}>${service}

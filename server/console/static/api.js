@@ -53,6 +53,8 @@ export async function login(secret) {
   return user;
 }
 
+export const loginWays = () => get("/login");
+
 export async function whoAmI() {
   const user = await get("/me");
   csrf = user.csrf;

@@ -1,7 +1,7 @@
 // The frame of the page: login, addresses, the bar at the top, the jump to a session.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { login, logout, whoAmI } from "./api.js";
+import { login, loginWays, logout, whoAmI } from "./api.js";
 import { Sessions } from "./sessions.js";
 import "./jump.js";
 import "./overview.js";
@@ -9,11 +9,16 @@ import "./services.js";
 import "./session.js";
 
 const PAGES = [["", "Sessions"], ["services", "Services"]];
+const FAILURES = {
+  login_failed: "The login did not succeed. Try it again.",
+  service_unavailable: "The accounts cannot be checked now. Try again later.",
+  store_unavailable: "The server cannot read its store now. Try again later.",
+};
 
 class Console extends LitElement {
   static properties = {
     user: { state: true }, route: { state: true }, problem: { state: true }, ready: { state: true },
-    connection: { state: true }, ended: { state: true },
+    connection: { state: true }, ended: { state: true }, ways: { state: true },
   };
 
   constructor() {
@@ -35,6 +40,10 @@ class Console extends LitElement {
     super.connectedCallback();
     const words = new URLSearchParams(location.hash.slice(1));
     const code = words.get("code");
+    if (words.has("failed")) {
+      this.problem = { message: FAILURES[words.get("failed")] ?? FAILURES.login_failed };
+      history.replaceState(null, "", location.pathname);
+    }
     if (code) {
       // The code leaves the address before anything else can read it.
       history.replaceState(null, "", location.pathname + (words.get("at") ? `#/${words.get("at")}` : ""));
@@ -42,12 +51,29 @@ class Console extends LitElement {
     } else {
       try {
         await this._begin(await whoAmI());
+        this._goBack();
       } catch (error) {
         if (error.status !== 401) this.problem = error;
       }
     }
     this._go();
+    if (!this.user) await this._findWays();
     this.ready = true;
+  }
+
+  async _findWays() {
+    try {
+      this.ways = await loginWays();
+    } catch {
+      this.ways = { token: true };
+    }
+  }
+
+  // The way to the issuer of accounts loses the address of the session that a person wanted.
+  _goBack() {
+    const wanted = sessionStorage.getItem("wanted");
+    sessionStorage.removeItem("wanted");
+    if (wanted && !location.hash) location.hash = wanted;
   }
 
   async _login(secret) {
@@ -77,6 +103,7 @@ class Console extends LitElement {
   _end() {
     this.user = null;
     this.sessions.stop();
+    if (!this.ways) this._findWays();
   }
 
   _go() {
@@ -137,15 +164,27 @@ class Console extends LitElement {
   }
 
   _renderLogin() {
+    const account = this.ways?.account;
+    const hasToken = this.ways?.token ?? true;
     return html`<main class="center"><form class="card login" @submit=${this._onSubmit}>
       <img src="icon.svg" alt="" width="36" height="36">
       <h1>Statehold</h1>
-      <label>Token<input name="token" type="password" autocomplete="off" required autofocus></label>
       ${this.ended ? html`<p role="status">${this.ended}</p>` : nothing}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
-      <button class="main">Log in</button>
-      <p class="quiet">On this machine, <code>statehold console</code> opens this page without a token.</p>
+      ${account ? html`<a class="button main" href=${account.url} @click=${this._leave}>Log in with ${account.name}</a>` : nothing}
+      ${account && hasToken ? html`<details><summary>Log in with a token</summary>${this._renderToken(false)}</details>` : nothing}
+      ${account || !hasToken ? nothing : this._renderToken(true)}
+      <p class="quiet">On this machine, <code>statehold console</code> opens this page without ${account ? "a login" : "a token"}.</p>
     </form></main>`;
+  }
+
+  _renderToken(isMain) {
+    return html`<label>Token<input name="token" type="password" autocomplete="off" required ?autofocus=${isMain}></label>
+      <button class=${isMain ? "main" : ""}>Log in</button>`;
+  }
+
+  _leave() {
+    if (location.hash) sessionStorage.setItem("wanted", location.hash);
   }
 
   async _onSubmit(event) {

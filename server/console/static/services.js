@@ -24,7 +24,7 @@ class Services extends LitElement {
 
   async _load() {
     try {
-      const nodes = this.user.is_operator ? get("/nodes") : { nodes: [] };
+      const nodes = this.user.is_machine_user ? get("/nodes") : { nodes: [] };
       const [services, processes, usage] = await Promise.all([get("/services"), nodes, get("/usage")]);
       this.data = { services: services.services, nodes: processes.nodes, usage };
       this.problem = null;

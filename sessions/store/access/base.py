@@ -30,6 +30,10 @@ class AccessRecords(Protocol):
         """Return a credential by the digest of its secret, whether it has expired or not."""
         ...
 
+    async def add_credential_once(self, record: CredentialRecord, *, most: int) -> bool:
+        """The same, unless there is a credential with its digest: False then. Of concurrent ones, one returns True."""
+        ...
+
     async def exchange_credential(
         self, digest: str, login: CredentialRecord, *, most: int
     ) -> CredentialRecord | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from ...records import CredentialKind, CredentialRecord
 from .. import schema
@@ -52,6 +53,16 @@ def exchange(connection: Connection, digest: str, login: Row, most: int) -> Cred
     row = {**login, **of_code}
     add(connection, row, most)
     return credential_record(row)
+
+
+def add_once(connection: Connection, row: Row, most: int) -> bool:
+    """Insert a credential, unless there is one with its digest. Return whether it was inserted."""
+    try:
+        with connection.begin_nested():
+            add(connection, row, most)
+    except IntegrityError:
+        return False
+    return True
 
 
 def open_digests(connection: Connection, digests: Sequence[str]) -> set[str]:

@@ -33,6 +33,12 @@ class AccessStore:
     async def credential(self, digest: str) -> CredentialRecord | None:
         return await self._transactions.read(partial(credentials.credential, digest=digest))
 
+    async def add_credential_once(self, record: CredentialRecord, *, most: int) -> bool:
+        row = rows.credential_row(record)
+        return bool(
+            await self._transactions.submit(partial(credentials.add_once, row=row, most=most))
+        )
+
     async def exchange_credential(
         self, digest: str, login: CredentialRecord, *, most: int
     ) -> CredentialRecord | None:

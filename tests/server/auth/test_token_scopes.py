@@ -227,7 +227,7 @@ async def test_a_console_login_has_the_rights_and_the_life_of_its_token(
             client.cookie = client.csrf = ""
             login = await client.log_in(token=issuer.token(scope=f"statehold:{scope}"))
             assert (login["rights"], login["principal"]) == (rights, "alice")
-            assert not login["is_operator"]
+            assert not login["is_machine_user"]
         client.cookie = client.csrf = ""
         refused = await client.refused("POST", "/login", {"token": issuer.token(scope="openid")})
         assert (refused["status"], refused["code"]) == (403, "not_allowed")

@@ -37,7 +37,7 @@ async def test_a_code_gives_a_strict_cookie_once(server: Running) -> None:
         assert response.headers["referrer-policy"] == "no-referrer"
         assert response.headers["x-content-type-options"] == "nosniff"
         assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
-        assert response.json()["is_operator"] is True
+        assert response.json()["is_machine_user"] is True
         replayed = await client.refused("POST", "/login", {"code": code})
         assert (replayed["status"], replayed["code"]) == (401, "login_failed")
         # An answer has no second copy of the cookie.

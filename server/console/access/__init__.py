@@ -1,0 +1,1 @@
+"""Logins with accounts, the work of operators, and shares with people."""

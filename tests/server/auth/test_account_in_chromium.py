@@ -1,0 +1,120 @@
+"""People log in at the console in a real browser, at a real OpenID provider."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+from support.gateway_process import Running, opened_session, service, serving, toml
+from test_real_issuer import PROGRAM, Login, free_port
+
+
+@pytest.fixture(scope="module")
+def provider(npm_peers: object) -> Generator[str]:
+    """The URL of an OpenID provider."""
+    with subprocess.Popen(["node", str(PROGRAM)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
+    port, folder = free_port(), tmp_path_factory.mktemp("accounts")
+    url = f"http://127.0.0.1:{port}"
+    metadata = {
+        "redirect_uris": [f"{url}/console/callback"],
+        "application_type": "native",
+        "token_endpoint_auth_method": "client_secret_basic",
+    }
+    client = httpx2.post(f"{provider}/reg", json=metadata).json()
+    auth = {
+        "issuers": [{"issuer": provider}],
+        "audience": [f"{url}/mcp"],
+        "roles": {"operators": "operator"},
+        "console": {key: client[key] for key in ("client_id", "client_secret")},
+    }
+    settings = {
+        "server": {"public_url": url},
+        "auth": auth,
+        "services": {"quick": service("quick")},
+    }
+    config = folder / "statehold.toml"
+    config.write_text(toml(settings))
+    with serving(config, folder / "data", "--port", str(port)) as running:
+        yield running
+
+
+@pytest.fixture
+async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=headless_shell)
+        yield started
+        await started.close()
+
+
+@asynccontextmanager
+async def person(browser: Browser, provider: str, account: str) -> AsyncGenerator[Page]:
+    """A browser of a person whom the provider knows."""
+    async with await browser.new_context() as context:
+        await context.add_cookies([{"name": "account", "value": account, "url": provider}])
+        yield await context.new_page()
+
+
+async def log_in(page: Page, url: str) -> None:
+    await page.goto(url)
+    await page.get_by_role("link", name="Log in with 127.0.0.1").click()
+    await page.get_by_role("button", name="Log out").wait_for()
+
+
+async def cookies(page: Page, url: str) -> dict[str, Any]:
+    return {cookie.get("name", ""): cookie for cookie in await page.context.cookies(url)}
+
+
+async def test_a_person_finds_the_sessions_of_its_clients_at_the_console(
+    server: Running, provider: str, browser: Browser
+) -> None:
+    sessions: dict[str, str] = {}
+    for account in ("alice", "ben"):
+        login = Login(server, account)
+        async with login.connect() as client:
+            sessions[account] = await opened_session(client, name=f"work of {account}")
+        await login.person.aclose()
+    async with person(browser, provider, "alice") as page:
+        # The address of the session that the person wanted survives the login.
+        await log_in(page, f"{server.url}/console/#/s/{sessions['alice']}")
+        await page.get_by_role("heading", name="work of alice").wait_for()
+        assert urlsplit(page.url).fragment == f"/s/{sessions['alice']}"
+        found = await cookies(page, server.url)
+        assert found["__Host-statehold"]["sameSite"] == "Strict"
+        assert "__Host-statehold-attempt" not in found
+        await page.goto(f"{server.url}/console/#/")
+        await page.get_by_role("link", name="work of alice").wait_for()
+        assert await page.get_by_role("link", name="work of ben").count() == 0
+        await page.get_by_role("button", name="Log out").click()
+        await page.get_by_role("link", name="Log in with 127.0.0.1").wait_for()
+        assert "__Host-statehold" not in await cookies(page, server.url)
+
+
+async def test_an_answer_for_another_browser_is_refused(
+    server: Running, provider: str, browser: Browser
+) -> None:
+    callback = f"{server.url}/console/callback?"
+    url = f"{server.url}/console/login"
+    async with httpx2.AsyncClient(cookies={"account": "ben"}, timeout=60) as attacker:
+        while not url.startswith(callback):
+            url = str(httpx2.URL(url).join((await attacker.get(url)).headers["location"]))
+    async with person(browser, provider, "alice") as page:
+        await page.goto(url)
+        await page.get_by_text("The login did not succeed").wait_for()
+        assert await page.get_by_role("button", name="Log out").count() == 0
+        await log_in(page, f"{server.url}/console/")
+        assert await page.get_by_title("You").text_content() == "alice at the console"
