@@ -1,7 +1,7 @@
 """The file of static bearer tokens: one line for the digest of each, with the principal that it stands for.
 
-A line is `sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [expires=TIME] [name=NAME]`. `#` begins a comment, and quotes
-hold a word with spaces together. A file of comments alone holds no token.
+A line is `sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [role=ROLE] [expires=TIME] [name=NAME]`. `#` begins a
+comment, and quotes hold a word with spaces together. A file of comments alone holds no token.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ...sessions.records import Principal
+from ..config.access.auth import DEFAULT_ROLE, ROLES, Role
 from ..config.model import ConfigError
 from ..config.private_file import read_private
 
@@ -27,8 +28,10 @@ SETTING: Final = "server.tokens (--token-file)"
 ID_DIGITS: Final = 12
 """Digits of a digest that name its token in lists."""
 _PREFIX: Final = "sha256:"
-_LINE: Final = "sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [expires=TIME] [name=NAME]"
-_OPTIONS: Final = frozenset({"issuer", "client_id", "expires", "name"})
+_LINE: Final = (
+    "sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [role=ROLE] [expires=TIME] [name=NAME]"
+)
+_OPTIONS: Final = frozenset({"issuer", "client_id", "role", "expires", "name"})
 _TIME: Final = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d))?", re.ASCII
 )
@@ -46,6 +49,7 @@ class StaticToken:
     expires_at: float | None = None
     """Seconds since the epoch; None for a token that stays valid."""
     name: str = ""
+    role: Role = DEFAULT_ROLE
 
     @property
     def id(self) -> str:
@@ -60,6 +64,7 @@ class StaticToken:
         options = {
             "issuer": principal.issuer,
             "client_id": principal.client_id,
+            "role": "" if self.role == DEFAULT_ROLE else self.role,
             "expires": "" if expires_at is None else format_time(expires_at),
             "name": self.name,
         }
@@ -127,7 +132,10 @@ def _parse_line(location: str, line: str) -> StaticToken | None:
         issuer=options.get("issuer", ""),
         client_id=options.get("client_id", ""),
     )
-    return StaticToken(digest, principal, expires_at, options.get("name", ""))
+    role = next((role for role in ROLES if role == options.get("role", DEFAULT_ROLE)), None)
+    if role is None:
+        raise ConfigError(f"{location}: role should be one of {', '.join(ROLES)}; correct it")
+    return StaticToken(digest, principal, expires_at, options.get("name", ""), role)
 
 
 def _parse_digest(location: str, word: str) -> bytes:
@@ -181,7 +189,11 @@ def format_time(moment: float) -> str:
 
 
 def add_token(
-    path: Path, principal: Principal, expires_at: float | None, name: str
+    path: Path,
+    principal: Principal,
+    expires_at: float | None,
+    name: str,
+    role: Role = DEFAULT_ROLE,
 ) -> tuple[str, StaticToken]:
     """Add a new token to a file, which is made when it is missing. Return it with its line.
 
@@ -189,7 +201,7 @@ def add_token(
         ConfigError: the file cannot be changed, or holds a mistake.
     """
     secret = f"sht_{secrets.token_urlsafe(32)}"
-    token = StaticToken(digest_of(secret), principal, expires_at, name)
+    token = StaticToken(digest_of(secret), principal, expires_at, name, role)
     with _changing(path) as lines:
         if lines and not lines[-1].endswith("\n"):
             lines[-1] += "\n"

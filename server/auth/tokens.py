@@ -74,13 +74,18 @@ class StaticTokens:
         # The time of the lookup depends on the digest, from which nobody learns the token.
         return self._tokens.get(digest_of(token))
 
+    def valid(self, token: str) -> StaticToken | None:
+        """Return the line of a presented token, or None if it is wrong or has expired."""
+        found = self.find(token)
+        return None if found is None or found.is_expired(self._clock()) else found
+
     def principal(self, token: str) -> Principal | None:
         """Return the principal of a presented token, or None if it is wrong or has expired."""
-        found = self.find(token)
-        return None if found is None or found.is_expired(self._clock()) else found.principal
+        found = self.valid(token)
+        return None if found is None else found.principal
 
     def refusal(self, token: str) -> tuple[str, str]:
-        """Return the reason for which principal() is None, and a detail of it, for the log."""
+        """Return the reason for which valid() is None, and a detail of it, for the log."""
         found = self.find(token)
         if found is None:
             return WRONG, ""
@@ -88,12 +93,12 @@ class StaticTokens:
 
     def is_valid(self, token: str) -> bool:
         """Whether a token would be accepted now."""
-        return self.principal(token) is not None
+        return self.valid(token) is not None
 
-    def is_valid_digest(self, digest: str) -> bool:
-        """Whether the token of a digest, in hexadecimal, would be accepted now."""
+    def is_valid_digest(self, digest: str, role: str) -> bool:
+        """Whether the token of a digest, in hexadecimal, would be accepted now, and has a role."""
         found = self._tokens.get(bytes.fromhex(digest))
-        return found is not None and not found.is_expired(self._clock())
+        return found is not None and not found.is_expired(self._clock()) and found.role == role
 
     def __len__(self) -> int:
         return len(self._tokens)

@@ -109,8 +109,8 @@ class Verifier:
             raise PrincipalRevoked(principal)
 
     def _static_user(self, token: str) -> AuthenticatedUser | None:
-        principal = None if self.static is None else self.static.principal(token)
-        return None if principal is None else AuthenticatedUser(token_of(principal))
+        found = None if self.static is None else self.static.valid(token)
+        return None if found is None else AuthenticatedUser(token_of(found.principal, found.role))
 
     def _keep(self, digest: bytes, user: AuthenticatedUser, until: float) -> None:
         self._callers.pop(digest, None)

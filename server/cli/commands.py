@@ -235,6 +235,11 @@ def _tokens() -> Group:
                 ),
                 click.Option(["--issuer"], metavar="ISSUER", help="the issuer of the subject"),
                 click.Option(["--client-id"], metavar="ID", help="the program of the caller"),
+                click.Option(
+                    ["--role"],
+                    type=click.Choice(["user", "operator", "admin"]),
+                    help="an operator sees and closes sessions of others without their content",
+                ),
                 click.Option(["--name"], metavar="NAME", help="a note, such as the machine"),
                 JSON_OPTION,
             ),

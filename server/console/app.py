@@ -29,6 +29,7 @@ from ..gateway.gateway import Gateway
 from ..http.request import read_body
 from ..sockets.request import Refused
 from .access.cookies import LOGIN
+from .access.operators import OperatorSessions
 from .actions import SessionActions
 from .calls import ANYONE, ApiCall, Handler
 from .errors import ApiError, error_response, login_required, not_allowed, not_found
@@ -112,6 +113,7 @@ class Console:
             **ScreenHandlers(gateway, sessions, calls, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins, links).handlers(),
             **ServerDocuments(gateway).handlers(),
+            **OperatorSessions(gateway, sessions, calls).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
         }
 
@@ -220,6 +222,8 @@ def _check_login(route: ApiRoute, request: Request, login: Login) -> None:
         raise not_allowed("Only the user of the machine may see this.")
     if route.audience == "member" and user.is_guest:
         raise not_allowed("A link does not include this.")
+    if not user.has_role(route.role):
+        raise not_allowed(f"This needs the role {route.role}.")
     if route.rights == "control" and user.rights != "control":
         raise not_allowed("This login may look only.")
 

@@ -127,7 +127,8 @@ class Logins:
 
     `machine_user` is the user of codes that `statehold console` shows. `clock` returns seconds since 1970. While logins
     are in use here, one task looks at the store for all of them. A login with a bearer token lasts while `is_valid` is true
-    for the digest of that token.
+    for the digest of that token and
+    the role of the login.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Logins:
         machine_user: ConsoleUser,
         *,
         clock: Callable[[], float] | None = None,
-        is_valid: Callable[[str], bool] | None = None,
+        is_valid: Callable[[str, Role], bool] | None = None,
     ) -> None:
         self.clock = clock or registry.core.clock.now
         self._is_valid = is_valid
@@ -295,7 +296,7 @@ class Logins:
         """Whether the bearer token of a login, if it has one, is valid."""
         if login.token is None:
             return True
-        return self._is_valid is not None and self._is_valid(login.token)
+        return self._is_valid is not None and self._is_valid(login.token, login.user.role)
 
     def _is_revoked(self, user: ConsoleUser) -> bool:
         return user.owner in self._registry.core.revoked

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ...sessions.json_codec import JSON
+from ..config.access.auth import DEFAULT_ROLE
 from .logins import Rights
 from .requests import ApiModel
 from .routes import ROUTES, ApiRoute
@@ -57,7 +58,7 @@ def _operation(route: ApiRoute, schemas: JSON) -> JSON:
     media_type, schema = _TYPES[route.answer]
     operation: JSON = {
         "operationId": route.name,
-        "summary": f"{route.summary}.{_NEEDS[route.rights]}",
+        "summary": f"{route.summary}.{_NEEDS[route.rights]}{_role(route)}",
         "security": [] if route.audience == "anyone" else [{"cookie": []}],
         "parameters": _parameters(route, schemas),
         "responses": {
@@ -69,6 +70,10 @@ def _operation(route: ApiRoute, schemas: JSON) -> JSON:
         content = {"application/json": {"schema": _schema(route.body, schemas)}}
         operation["requestBody"] = {"content": content}
     return operation
+
+
+def _role(route: ApiRoute) -> str:
+    return "" if route.role == DEFAULT_ROLE else f" Needs the role {route.role}."
 
 
 def _parameters(route: ApiRoute, schemas: JSON) -> list[JSON]:

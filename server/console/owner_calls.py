@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import anyio
 
@@ -43,7 +43,14 @@ class OwnerCalls:
         self._gateway = gateway
         self._run = run
 
-    async def call(self, record: SessionRecord, tool: str, **arguments: Any) -> JSON:
+    async def call(
+        self,
+        record: SessionRecord,
+        tool: str,
+        *,
+        cause: Literal["console", "operator"] = "console",
+        **arguments: Any,
+    ) -> JSON:
         """Run a tool on a session for its owner, and return the content of the result.
 
         Raises:
@@ -53,7 +60,7 @@ class OwnerCalls:
             tool=tool,
             arguments={"session_id": record.id, **arguments},
             owner=record.owner,
-            cause="console",
+            cause=cause,
         )
         for _ in range(ATTEMPTS):
             try:

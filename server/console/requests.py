@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from ...sessions.errors import InvalidArgument
+from ...sessions.lifecycle import Status
 from ..control.pictures import PictureQuery
 from .logins import LINK_SECONDS, Rights
 
@@ -97,6 +99,16 @@ class ListQuery(ApiModel):
     cursor: Annotated[str | None, Field(max_length=512)] = None
 
 
+class OperatorListQuery(ApiModel):
+    status: Annotated[
+        str | None,
+        Field(description="Statuses, separated by commas. Default: all but closed", max_length=100),
+    ] = None
+    sort: Annotated[Literal["used", "created"], Field(description="The latest first")] = "used"
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: Annotated[str | None, Field(max_length=512)] = None
+
+
 class TimelineQuery(ApiModel):
     before: Annotated[int | None, Field(ge=1, description="Only entries before this `seq`")] = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
@@ -130,6 +142,21 @@ class NoQuery(ApiModel):
     """No parameters."""
 
 
+def parse_statuses(text: str | None) -> set[Status]:
+    """Return the statuses of a query.
+
+    Raises:
+        InvalidArgument: there is no such status.
+    """
+    if not text:
+        return set(Status) - {Status.CLOSED}
+    try:
+        return {Status(word.strip()) for word in text.split(",")}
+    except ValueError:
+        words = ", ".join(Status)
+        raise InvalidArgument(f"status: should be some of {words}.") from None
+
+
 def tool_arguments(body: ApiModel) -> dict[str, Any]:
     """Return the members that a request gave, as the arguments of a tool."""
     return body.model_dump(exclude_unset=True)
@@ -149,10 +176,12 @@ __all__ = [
     "LoginBody",
     "NoBody",
     "NoQuery",
+    "OperatorListQuery",
     "RenameBody",
     "RenewBody",
     "RestartBody",
     "StateQuery",
     "TimelineQuery",
+    "parse_statuses",
     "tool_arguments",
 ]

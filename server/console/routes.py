@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..config.access.auth import Role
 from ..http.request import BODY_LIMIT
 from .logins import Rights
 from .requests import (
@@ -22,6 +23,7 @@ from .requests import (
     LogoutBody,
     NoBody,
     NoQuery,
+    OperatorListQuery,
     RenameBody,
     RenewBody,
     RestartBody,
@@ -41,7 +43,11 @@ Answer = Literal["json", "file", "events", "frames"]
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """A route. `name` is that of its handler; `rights` are those that its user needs."""
+    """A route. `name` is that of its handler; `rights` and `role` are those that its user needs.
+
+    A route without a role answers for sessions of its user alone. Those with one answer for sessions of others, too, and
+    have no content of them.
+    """
 
     method: Literal["GET", "POST", "DELETE"]
     path: str
@@ -49,6 +55,7 @@ class ApiRoute:
     summary: str
     audience: Audience = "member"
     rights: Rights = "view"
+    role: Role = "user"
     query: type[ApiModel] = NoQuery
     body: type[ApiModel] | None = None
     body_bytes: int = BODY_BYTES
@@ -160,6 +167,22 @@ ROUTES: Final = (
         rights="control",
     ),
     *(action.route for action in ACTIONS),
+    ApiRoute(
+        *("GET", "/operator/sessions", "operator_sessions", "List the sessions of all owners"),
+        role="operator",
+        query=OperatorListQuery,
+    ),
+    ApiRoute(
+        *("GET", "/operator/sessions/{session_id}", "operator_session"),
+        "Show a session of any owner without its content",
+        role="operator",
+    ),
+    ApiRoute(
+        *("POST", "/operator/sessions/{session_id}/close", "operator_close"),
+        *("Close a session of any owner", "member", "control"),
+        role="operator",
+        body=CloseBody,
+    ),
     ApiRoute("GET", "/services", "services", "List the services of this process"),
     ApiRoute("GET", "/nodes", "nodes", "List the processes of the store", "machine"),
     ApiRoute("GET", "/usage", "usage", "Show what is used, and its limits"),

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from ...sessions.actions.history import show_in_session
-from ...sessions.errors import InvalidArgument, SessionError, SessionNotFound
+from ...sessions.errors import SessionError, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Event, Status
 from ...sessions.live.session import LiveSession
@@ -33,7 +33,7 @@ from .calls import ApiCall, Handler
 from .errors import json_response, not_found
 from .logins import ConsoleUser
 from .owner_calls import OwnerCalls
-from .requests import ListQuery, TimelineQuery
+from .requests import ListQuery, TimelineQuery, parse_statuses
 
 PAGE_BYTES: Final = 48_000
 """Bytes of the items of a page."""
@@ -98,7 +98,7 @@ class ConsoleSessions:
     async def _list(self, call: ApiCall) -> Response:
         query, user = call.query, call.user
         assert isinstance(query, ListQuery)
-        statuses = _parse_statuses(query.status)
+        statuses = parse_statuses(query.status)
         order = SessionOrder(query.sort)
         if user.session_id is not None:
             records, cursor = [await self.find(user, user.session_id)], None
@@ -248,16 +248,6 @@ class ConsoleSessions:
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
         data = base64.b64decode(content["data"])
         return Response(data, media_type=str(content["mime"]), headers=headers)
-
-
-def _parse_statuses(text: str | None) -> set[Status]:
-    if not text:
-        return set(Status) - {Status.CLOSED}
-    try:
-        return {Status(word.strip()) for word in text.split(",")}
-    except ValueError:
-        words = ", ".join(Status)
-        raise InvalidArgument(f"status: should be some of {words}.") from None
 
 
 def _fit(documents: Sequence[JSON], statuses: set[Status]) -> tuple[list[JSON], bool]:

@@ -34,7 +34,7 @@ class ControlRequest(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
     owner: str = LOCAL.key
     """The key of the principal for whom the tool runs."""
-    cause: Literal["cli", "console"] = "cli"
+    cause: Literal["cli", "console", "operator"] = "cli"
     """The cause of a change in the journal of the session."""
 
     @classmethod

@@ -155,6 +155,10 @@ class Store(Protocol):
         """Return the approximate bytes of an owner's sessions, closed ones included, in time proportional to them."""
         ...
 
+    async def sizes(self, session_ids: Sequence[str]) -> dict[str, int]:
+        """Return the approximate bytes of each of some sessions that has any."""
+        ...
+
     async def ids(self, owner: str) -> list[str]:
         """Return the ids of all sessions of an owner, closed ones included."""
         ...

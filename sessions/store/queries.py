@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -91,21 +92,37 @@ def find_closed(
     return None if row is None else rows.session_record(columns_of(row))
 
 
+_SIZES = (
+    (schema.state, func.length(schema.state.c.value) + ROW_BYTES),
+    (schema.snapshot, func.length(schema.snapshot.c.data)),
+    (schema.tally, schema.tally.c.bytes),
+    (schema.receipt, journal_queries.KEPT_BYTES + OVERHEAD),
+    (schema.summary, func.length(schema.summary.c.text)),
+)
+"""The tables that sessions fill, and the bytes of a row."""
 _MINE = select(_s.id).where(_s.owner == bindparam("owner", type_=String()))
 _USAGE = [
     select(func.coalesce(func.sum(size), 0)).where(table.c.session_id.in_(_MINE))
-    for table, size in (
-        (schema.state, func.length(schema.state.c.value) + ROW_BYTES),
-        (schema.snapshot, func.length(schema.snapshot.c.data)),
-        (schema.tally, schema.tally.c.bytes),
-        (schema.receipt, journal_queries.KEPT_BYTES + OVERHEAD),
-        (schema.summary, func.length(schema.summary.c.text)),
-    )
+    for table, size in _SIZES
+]
+_SIZES_OF = [
+    select(table.c.session_id, func.sum(size))
+    .where(among(table.c.session_id))
+    .group_by(table.c.session_id)
+    for table, size in _SIZES
 ]
 
 
 def usage(connection: Connection, owner: str) -> int:
     return sum(int(connection.scalar(part, {"owner": owner}) or 0) for part in _USAGE)
+
+
+def sizes(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
+    found = Counter[str]()
+    for part in _SIZES_OF:
+        for session_id, size in connection.execute(part, {"ids": pack_ids(session_ids)}):
+            found[session_id] += int(size or 0)
+    return dict(found)
 
 
 def ids(connection: Connection, owner: str) -> list[str]:

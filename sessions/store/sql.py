@@ -269,6 +269,9 @@ class SQLStore:
     async def usage(self, owner: str) -> int:
         return await self._transactions.read(partial(queries.usage, owner=owner))
 
+    async def sizes(self, session_ids: Sequence[str]) -> dict[str, int]:
+        return await self._transactions.read(partial(queries.sizes, session_ids=session_ids))
+
     async def ids(self, owner: str) -> list[str]:
         return await self._transactions.read(partial(queries.ids, owner=owner))
 

@@ -15,6 +15,7 @@ from ...auth.token_file import (
     read_tokens,
     remove_token,
 )
+from ...config.access.auth import DEFAULT_ROLE
 from ...config.model import Config, ConfigError
 from ...exit_codes import NOT_FOUND, OK, USAGE
 from ..command_line import CommandLine
@@ -53,7 +54,9 @@ def _add(path: Path, arguments: CommandLine) -> int:
         expires_at = None if expires is None else parse_expiry(expires, time.time())
     except ValueError as error:
         return complain(f"--expires {error}, or 90d", USAGE)
-    secret, token = add_token(path, principal, expires_at, arguments.name or "")
+    secret, token = add_token(
+        path, principal, expires_at, arguments.name or "", arguments.role or DEFAULT_ROLE
+    )
     if arguments.json:
         say_json({"token": secret, **_describe(token)})
         return OK
@@ -84,8 +87,8 @@ def _list(path: Path, arguments: CommandLine) -> int:
     if arguments.json:
         say_json({"tokens": tokens})
         return OK
-    head = ["ID", "SUBJECT", "ISSUER", "CLIENT", "NAME", "EXPIRES", ""]
-    keys = ("id", "subject", "issuer", "client_id", "name", "expires")
+    head = ["ID", "SUBJECT", "ISSUER", "CLIENT", "NAME", "ROLE", "EXPIRES", ""]
+    keys = ("id", "subject", "issuer", "client_id", "name", "role", "expires")
     rows = [
         [*(token[key] or "" for key in keys), "expired" if token["expired"] else ""]
         for token in tokens
@@ -102,6 +105,7 @@ def _describe(token: StaticToken) -> dict[str, str | bool | None]:
         "issuer": principal.issuer,
         "client_id": principal.client_id,
         "name": token.name,
+        "role": token.role,
         "expires": None if expires_at is None else format_time(expires_at),
         "expired": token.is_expired(time.time()),
     }

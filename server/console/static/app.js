@@ -4,11 +4,13 @@ import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { login, loginWays, logout, whoAmI } from "./api.js";
 import { Sessions } from "./sessions.js";
 import "./jump.js";
+import "./operator.js";
 import "./overview.js";
 import "./services.js";
 import "./session.js";
 
 const PAGES = [["", "Sessions"], ["services", "Services"]];
+const OPERATOR_PAGES = [...PAGES, ["operator", "All owners"]];
 const FAILURES = {
   login_failed: "The login did not succeed. Try it again.",
   service_unavailable: "The accounts cannot be checked now. Try again later.",
@@ -131,7 +133,7 @@ class Console extends LitElement {
       <header class="bar">
         <a class="brand" href="#/" aria-label="Statehold"><img src="icon.svg" alt="" width="20" height="20"><span>Statehold</span></a>
         ${this.user.session_id ? nothing : html`
-          <nav aria-label="Pages">${PAGES.map(([page, title]) => html`
+          <nav aria-label="Pages">${(hasRole(this.user) ? OPERATOR_PAGES : PAGES).map(([page, title]) => html`
             <a href="#/${page}" aria-current=${this._isAt(page) ? "page" : "false"}>${title}</a>`)}</nav>
           <button class="plain jump" @click=${() => this.querySelector("sh-jump").open()}>
             Jump<span> to a session</span> <kbd>/</kbd></button>`}
@@ -159,6 +161,7 @@ class Console extends LitElement {
     if (page === "s" && id) {
       return html`<sh-session .sessionId=${id} .user=${this.user} .sessions=${this.sessions}></sh-session>`;
     }
+    if (page === "operator" && hasRole(this.user)) return html`<sh-operator></sh-operator>`;
     if (page === "services") return html`<sh-services .user=${this.user}></sh-services>`;
     return html`<sh-overview .sessions=${this.sessions} .browsers=${this.user.browsers}></sh-overview>`;
   }
@@ -208,5 +211,8 @@ class Console extends LitElement {
     this.querySelector("#content").focus();
   }
 }
+
+// The user of the machine sees the sessions of all owners already.
+const hasRole = user => !user.is_machine_user && user.role !== "user" && !user.session_id;
 
 customElements.define("statehold-console", Console);

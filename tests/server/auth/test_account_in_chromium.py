@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
-from support.gateway_process import Running, opened_session, service, serving, toml
+from support.gateway_process import Running, opened_session, service, serving, structured, toml
 from test_real_issuer import PROGRAM, Login, free_port
 
 
@@ -118,3 +118,27 @@ async def test_an_answer_for_another_browser_is_refused(
         assert await page.get_by_role("button", name="Log out").count() == 0
         await log_in(page, f"{server.url}/console/")
         assert await page.get_by_title("You").text_content() == "alice at the console"
+
+
+async def test_an_operator_closes_a_session_without_seeing_its_content(
+    server: Running, provider: str, browser: Browser
+) -> None:
+    login = Login(server, "alice")
+    async with login.connect() as client:
+        session = await opened_session(client, name="a secret name")
+    await login.person.aclose()
+    async with person(browser, provider, "alice") as page:
+        await log_in(page, f"{server.url}/console/")
+        assert await page.get_by_role("link", name="All owners").count() == 0
+    async with person(browser, provider, "olga") as page:
+        await log_in(page, f"{server.url}/console/")
+        await page.get_by_role("link", name="All owners").click()
+        await page.get_by_role("button", name=f"Close {session} of alice").click()
+        assert "a secret name" not in await page.content()
+        await page.get_by_role("button", name="Close it").click()
+        await page.get_by_role("button", name=f"Close {session} of alice").wait_for(
+            state="detached"
+        )
+    async with login.connect() as client:
+        shown = structured(await client.call_tool("session_info", {"session_id": session}))
+        assert (shown["status"], shown["reason"]) == ("closed", "operator")

@@ -47,6 +47,8 @@ async def test_the_application_its_table_and_its_document_have_the_same_routes(
 async def test_no_route_answers_without_a_login(server: Running, gateway: Gateway) -> None:
     async with console_client(server.url) as client:
         for method, path in sorted(served_routes(gateway)):
+            if (method, path) == ("GET", f"{PREFIX}/login"):
+                continue
             filled = re.sub(r"\{\w+\}", "1", path).removeprefix(PREFIX)
             refused = await client.refused(method, filled, None if method == "GET" else {})
             is_login = path == f"{PREFIX}/login"
