@@ -132,7 +132,8 @@ def _parse_line(location: str, line: str) -> StaticToken | None:
         issuer=options.get("issuer", ""),
         client_id=options.get("client_id", ""),
     )
-    role = next((role for role in ROLES if role == options.get("role", DEFAULT_ROLE)), None)
+    roles: dict[str, Role] = {role: role for role in ROLES}
+    role = roles.get(options.get("role", DEFAULT_ROLE))
     if role is None:
         raise ConfigError(f"{location}: role should be one of {', '.join(ROLES)}; correct it")
     return StaticToken(digest, principal, expires_at, options.get("name", ""), role)

@@ -29,7 +29,7 @@ class SessionActions:
         return {action.route.name: partial(self._act, action) for action in ACTIONS}
 
     async def _act(self, action: SessionAction, call: ApiCall) -> Response:
-        record = await self._sessions.find(call.user, call.session_id)
+        record = await self._sessions.find_for(call)
         arguments = tool_arguments(call.body)
         if action.name in _OF_A_PERSON:
             arguments |= {"user": call.user.key, "login": call.require_login().id}

@@ -30,6 +30,7 @@ from ..http.request import read_body
 from ..sockets.request import Refused
 from .access.cookies import LOGIN
 from .access.operators import OperatorSessions
+from .access.shares import ShareHandlers
 from .actions import SessionActions
 from .calls import ANYONE, ApiCall, Handler
 from .errors import ApiError, error_response, login_required, not_allowed, not_found
@@ -113,6 +114,7 @@ class Console:
             **ScreenHandlers(gateway, sessions, calls, self.logins).handlers(),
             **LinkHandlers(sessions, self.logins, links).handlers(),
             **ServerDocuments(gateway).handlers(),
+            **ShareHandlers(gateway, sessions, calls).handlers(),
             **OperatorSessions(gateway, sessions, calls).handlers(),
             **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
         }
@@ -200,7 +202,7 @@ class Console:
         body = (
             NoBody() if route.body is None else _parse(route.body, await _read_json(request, route))
         )
-        return ApiCall(request, user, login, query, body)
+        return ApiCall(request, user, login, query, body, route.shared)
 
     def _check_origin(self, request: Request) -> None:
         origin = request.headers.get("origin")

@@ -9,6 +9,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...sessions.records import ShareRights
 from .errors import login_required
 from .logins import ConsoleUser, Login
 from .requests import ApiModel
@@ -26,6 +27,8 @@ class ApiCall:
     login: Login | None
     query: ApiModel
     body: ApiModel
+    shared: ShareRights | None = None
+    """The right of a share with which its user may ask for a session of another; None: it may not."""
 
     @property
     def session_id(self) -> str:

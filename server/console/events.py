@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ...sessions.errors import SessionNotFound, StoreUnavailable
 from ...sessions.json_codec import JSON
-from ...sessions.records import SessionRecord
+from ...sessions.records import SessionRecord, ShareRights
 from ..cluster.messages import encode
 from ..control.nodes import ANSWER_SECONDS
 from ..control.requests import ControlRequest, ControlUnavailable
@@ -62,6 +62,8 @@ class FollowedSessions:
         self._numbers: dict[str, int] = {}
         """The number of the last change that each node has told."""
         self._looks = 0
+        self._shared: set[str] = set()
+        """The sessions of others that are shared with the user."""
 
     async def look(self) -> list[JSON]:
         """Return the summaries of the sessions that changed since the last look; none at the first look."""
@@ -69,13 +71,14 @@ class FollowedSessions:
         if self._looks % OTHER_NODES_LOOKS == 0:
             nodes += [n.id for n in await self._gateway.store.nodes() if n.id not in nodes]
             self._numbers = {n: number for n, number in self._numbers.items() if n in nodes}
+            self._shared = await self._sessions.shared_ids(self._user)
         self._looks += 1
         changed = [session_id for node in nodes for session_id in await self._ask(node)]
         summaries: list[JSON] = []
         records: list[SessionRecord] = []
         for session_id in dict.fromkeys(changed):
             try:
-                records.append(await self._sessions.find(self._user, session_id))
+                records.append(await self._sessions.find(self._user, session_id, ShareRights.VIEW))
             except SessionNotFound:
                 summaries.append({"session_id": session_id, "status": "deleted"})
         return summaries + await self._sessions.documents.describe_all(records)
@@ -93,7 +96,7 @@ class FollowedSessions:
         return [
             str(change["session_id"])
             for change in answer["changes"]
-            if user.owner in (None, change["owner"])
+            if (user.owner in (None, change["owner"]) or change["session_id"] in self._shared)
             and user.session_id in (None, change["session_id"])
         ]
 

@@ -176,6 +176,7 @@ class LoginHandlers:
             "is_machine_user": user.is_machine_user,
             "role": user.role,
             "session_id": user.session_id,
+            "can_share": self._verifier is not None,
             "browsers": self._browsers,
             "expires_at": timestamp(login.expires_at),
         }

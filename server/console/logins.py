@@ -19,9 +19,16 @@ import anyio
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.live.control_lease import user_of
-from ...sessions.records import CredentialKind, CredentialRecord, Principal, SessionRecord
+from ...sessions.records import (
+    CredentialKind,
+    CredentialRecord,
+    Grantee,
+    Principal,
+    SessionRecord,
+)
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
+from ...tools.own.definition import grantees_of
 from ..auth.errors import PrincipalRevoked
 from ..config.access.auth import DEFAULT_ROLE, ROLES, Role
 
@@ -86,6 +93,13 @@ class ConsoleUser:
     def owner(self) -> str | None:
         """The owner to whom the user is restricted, as the store keeps it."""
         return None if self.principal is None else self.principal.key
+
+    @property
+    def grantees(self) -> list[Grantee]:
+        """Those whose shares the user has: itself and its groups. A guest and the user of the machine have none."""
+        if self.principal is None or self.is_guest:
+            return []
+        return grantees_of(self.principal, self.groups)
 
     def may_see(self, record: SessionRecord) -> bool:
         """Whether a session exists for the user."""
@@ -368,6 +382,7 @@ def _csrf_token(cookie: str) -> str:
 
 
 __all__ = [
+    "CHECK_SECONDS",
     "CODE_SECONDS",
     "LINK_SECONDS",
     "LOGIN_SECONDS",

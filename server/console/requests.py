@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from ...sessions.actions.sharing import LONGEST_SECONDS
 from ...sessions.errors import InvalidArgument
 from ...sessions.lifecycle import Status
+from ...sessions.records import ShareRights
 from ..control.pictures import PictureQuery
 from .logins import LINK_SECONDS, Rights
 
@@ -39,6 +41,18 @@ class NoBody(ApiModel):
 class LinkBody(ApiModel):
     rights: Rights = "view"
     seconds: Annotated[float, Field(gt=0, le=LINK_SECONDS)] = LINK_SECONDS
+
+
+class ShareBody(ApiModel):
+    subject: Annotated[
+        str | None, Field(min_length=1, max_length=255, description="A person, or give a group")
+    ] = None
+    group: Annotated[str | None, Field(min_length=1, max_length=255)] = None
+    issuer: Annotated[
+        str | None, Field(max_length=2048, description="Of the person. Default: of the owner")
+    ] = None
+    rights: ShareRights = ShareRights.VIEW
+    expires_in_seconds: Annotated[float, Field(ge=1, le=LONGEST_SECONDS)] = 28_800.0
 
 
 class RestartBody(ApiModel):
@@ -180,6 +194,7 @@ __all__ = [
     "RenameBody",
     "RenewBody",
     "RestartBody",
+    "ShareBody",
     "StateQuery",
     "TimelineQuery",
     "parse_statuses",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ...sessions.records import ShareRights
 from ..config.access.auth import Role
 from ..http.request import BODY_LIMIT
 from .logins import Rights
@@ -27,11 +28,13 @@ from .requests import (
     RenameBody,
     RenewBody,
     RestartBody,
+    ShareBody,
     StateQuery,
     TimelineQuery,
 )
 
 PREFIX: Final = "/api/v1"
+VIEW, USE = ShareRights.VIEW, ShareRights.USE
 BODY_BYTES: Final = 1 << 20
 """The largest body of a request that carries no files."""
 
@@ -45,8 +48,8 @@ Answer = Literal["json", "file", "events", "frames"]
 class ApiRoute:
     """A route. `name` is that of its handler; `rights` and `role` are those that its user needs.
 
-    A route without a role answers for sessions of its user alone. Those with one answer for sessions of others, too, and
-    have no content of them.
+    It answers for sessions of its user alone, unless `shared` has the right of a share that allows it for those of others. A
+    route for operators answers for sessions of all owners, and has no content of them.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -56,6 +59,7 @@ class ApiRoute:
     audience: Audience = "member"
     rights: Rights = "view"
     role: Role = "user"
+    shared: ShareRights | None = None
     query: type[ApiModel] = NoQuery
     body: type[ApiModel] | None = None
     body_bytes: int = BODY_BYTES
@@ -75,7 +79,7 @@ class SessionAction:
     summary: str
     body: type[ApiModel] = NoBody
     for_guests: bool = False
-    """Whether a link with the right to control includes it."""
+    """Whether a link with the right to control, and a share with the right to use, include it."""
 
     @property
     def route(self) -> ApiRoute:
@@ -86,6 +90,7 @@ class SessionAction:
             self.summary,
             "guest" if self.for_guests else "member",
             "control",
+            shared=USE if self.for_guests else None,
             body=self.body,
         )
 
@@ -124,37 +129,60 @@ ROUTES: Final = (
     ApiRoute("GET", "/me", "me", "Show this login, with its CSRF token", "guest"),
     ApiRoute("GET", "/openapi.json", "openapi", "This document", "guest"),
     ApiRoute("GET", "/sessions", "sessions", "List sessions", "guest", query=ListQuery),
-    ApiRoute("GET", SESSION, "session", "Show a session", "guest"),
+    ApiRoute("GET", "/shared", "shared", "List the sessions that others share with you"),
+    ApiRoute("GET", SESSION, "session", "Show a session", "guest", shared=VIEW),
     ApiRoute(
         *("GET", f"{SESSION}/timeline", "timeline", "Read its journal, newest last", "guest"),
+        shared=VIEW,
         query=TimelineQuery,
     ),
-    ApiRoute("GET", f"{SESSION}/timeline/{{seq}}", "entry", "Read one entry in full", "guest"),
+    ApiRoute(
+        *("GET", f"{SESSION}/timeline/{{seq}}", "entry", "Read one entry in full", "guest"),
+        shared=VIEW,
+    ),
     ApiRoute(
         *("GET", f"{SESSION}/state", "state", "Read its state, or an earlier version", "guest"),
+        shared=VIEW,
         query=StateQuery,
     ),
     ApiRoute(
         *("GET", f"{SESSION}/state/versions", "state_versions"),
         *("List the versions of its state that the journal leads back to", "guest"),
+        shared=VIEW,
     ),
     ApiRoute("GET", f"{SESSION}/forks", "forks", "List its parent, its siblings and its children"),
-    ApiRoute("GET", f"{SESSION}/stderr", "stderr", "Read the stderr of its programs", "guest"),
-    ApiRoute("GET", f"{SESSION}/files", "files", "List its files", "guest"),
+    ApiRoute(
+        *("GET", f"{SESSION}/stderr", "stderr", "Read the stderr of its programs", "guest"),
+        shared=VIEW,
+    ),
+    ApiRoute("GET", f"{SESSION}/files", "files", "List its files", "guest", shared=VIEW),
     ApiRoute(
         *("GET", f"{SESSION}/files/{{name}}", "file", "Read one of its files", "guest"),
+        shared=VIEW,
         answer="file",
     ),
     ApiRoute(
         *("GET", f"{SESSION}/frames", "frames", "Watch the page of its browser", "guest"),
+        shared=VIEW,
         query=FramesQuery,
         answer="frames",
     ),
     ApiRoute(
         *("POST", f"{SESSION}/input", "input", "Use its browser while you have control", "guest"),
         rights="control",
+        shared=USE,
         body=InputBody,
         body_bytes=BODY_LIMIT,
+    ),
+    ApiRoute("GET", f"{SESSION}/shares", "shares", "List its shares with people and groups"),
+    ApiRoute(
+        *("POST", f"{SESSION}/shares", "create_share", "Share it with a person or a group"),
+        rights="control",
+        body=ShareBody,
+    ),
+    ApiRoute(
+        *("DELETE", f"{SESSION}/shares/{{share_id}}", "revoke_share", "End a share"),
+        rights="control",
     ),
     ApiRoute("GET", f"{SESSION}/links", "links", "List its links", rights="control"),
     ApiRoute(

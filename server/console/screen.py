@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import anyio
@@ -64,15 +65,26 @@ class ScreenHandlers:
         query = call.query
         assert isinstance(query, FramesQuery)
         login = call.require_login()
-        record = await self._sessions.find(call.user, call.session_id)
+        record = await self._sessions.find_for(call)
         seconds = login.expires_at - self._logins.clock()
-        return FrameStream(self._pages, record, query, login, seconds)
+        is_own = call.user.owner in (None, record.owner)
+        check = None if is_own else partial(self._is_shared, call)
+        return FrameStream(self._pages, record, query, login, seconds, check)
+
+    async def _is_shared(self, call: ApiCall) -> bool:
+        """Whether a session of another is shared with the user of a request. Without the store, it goes on."""
+        with suppress(StoreUnavailable):
+            try:
+                await self._sessions.find_for(call)
+            except SessionNotFound:
+                return False
+        return True
 
     async def _input(self, call: ApiCall) -> Response:
         body = call.body
         assert isinstance(body, InputBody)
-        record = await self._sessions.find(call.user, call.session_id)
-        arguments = {**body.model_dump(), "login": call.require_login().id}
+        record = await self._sessions.find_for(call)
+        arguments: JSON = {**body.model_dump(), "login": call.require_login().id}
         return json_response(await self._calls.call(record, "operator_input", **arguments))
 
 
@@ -166,8 +178,11 @@ class FrameStream(LoginStream):
         query: FramesQuery,
         login: Login,
         seconds: float,
+        check: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """`check` tells whether its user may still have it; without one, it may."""
         super().__init__("application/octet-stream", login, seconds)
+        self._check = check
         self._pages = pages
         self._record = record
         self._query = query
@@ -180,6 +195,9 @@ class FrameStream(LoginStream):
                 await super().__call__(scope, receive, send)
         except (SessionError, Refused, StoreUnavailable) as error:
             await error_response(error)(scope, receive, send)
+
+    async def may_go_on(self) -> bool:
+        return self._check is None or await self._check()
 
     async def send_parts(self, send: SendPart) -> None:
         assert self._messages is not None

@@ -22,6 +22,7 @@ from ...sessions.records import (
     SessionFilter,
     SessionOrder,
     SessionRecord,
+    ShareRights,
 )
 from ..cluster.messages import encode
 from ..control.nodes import ANSWER_SECONDS
@@ -45,6 +46,8 @@ MEMBER_BYTES: Final = 1_000
 OTHER_ENTRIES: Final = 1000
 FAILURES: Final = frozenset({Event.CONNECTION_LOST, Event.OPEN_FAILED, Event.RECOVERY_FAILED})
 """The events of a session that the failures of its timeline include."""
+SHARED: Final = 100
+"""Most sessions of others that are listed."""
 FORKS: Final = 50
 """Most siblings and most children that are listed."""
 FORK_MEMBERS: Final = ("session_id", "name", "status", "created_at", "closed_at", "control")
@@ -79,16 +82,48 @@ class ConsoleSessions:
     async def _ask_node(self, node: str, request: ControlRequest) -> JSON:
         return await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
 
-    async def find(self, user: ConsoleUser, session_id: str) -> SessionRecord:
-        """Return a session that exists for a user.
+    async def find(
+        self, user: ConsoleUser, session_id: str, shared: ShareRights | None = None
+    ) -> SessionRecord:
+        """Return a session that exists for a user; with `shared`, also one that is shared with it with this right.
 
         Raises:
             SessionNotFound: unknown or foreign; nobody can tell them apart.
         """
         record = await self._store.get(session_id, user.owner)
-        if record is None or not user.may_see(record):
+        if record is None and shared is not None and user.grantees:
+            owner = await self._registry.sharing.owner(session_id, user.grantees, shared)
+            record = None if owner is None else await self._store.get(session_id, owner.key)
+        elif record is None or not user.may_see(record):
+            record = None
+        if record is None:
             raise SessionNotFound
         return record
+
+    async def find_for(self, call: ApiCall) -> SessionRecord:
+        """Return the session of a request, as far as its route and its user allow.
+
+        Raises:
+            SessionNotFound: as find().
+        """
+        return await self.find(call.user, call.session_id, call.shared)
+
+    async def shared(self, user: ConsoleUser) -> list[JSON]:
+        """Return the sessions that others share with a user."""
+        if not user.grantees:
+            return []
+        return await self._registry.sharing.shared_with(user.grantees, SHARED)
+
+    async def shared_ids(self, user: ConsoleUser) -> set[str]:
+        return {str(session["session_id"]) for session in await self.shared(user)}
+
+    async def access(self, user: ConsoleUser, record: SessionRecord) -> str:
+        """Return `owner`, or the right of a share by which a user sees a session. A link is as good as its login."""
+        if user.owner in (None, record.owner):
+            return "owner"
+        sharing, grantees = self._registry.sharing, user.grantees
+        is_used = await sharing.owner(record.id, grantees, ShareRights.USE) is not None
+        return (ShareRights.USE if is_used else ShareRights.VIEW).value
 
     def find_here(self, session_id: str) -> LiveSession | None:
         """Return a session that this process owns."""
@@ -123,17 +158,22 @@ class ConsoleSessions:
         return json_response({"sessions": shown, "next_cursor": cursor})
 
     async def _show(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         document = await self.documents.show_record(record, LAST_ENTRIES)
+        access = await self.access(call.user, record)
+        if access != "owner" or call.user.is_guest:
+            del document["shares"]
         try:
             processes = (await self._calls.call(record, "operator_processes"))["processes"]
         except (SessionError, Refused):
             # Its process does not answer; the document says so.
             processes = []
-        return json_response({**document, "node": record.node, "processes": processes})
+        return json_response(
+            {**document, "access": access, "node": record.node, "processes": processes}
+        )
 
     async def _show_forks(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         parent = (
             None if record.parent is None else await self._store.get(record.parent, record.owner)
         )
@@ -168,7 +208,7 @@ class ConsoleSessions:
     async def _timeline(self, call: ApiCall) -> Response:
         query = call.query
         assert isinstance(query, TimelineQuery)
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         if query.failed:
             entries = await self._read_failures(record, query.before, query.limit + 1)
         else:
@@ -191,7 +231,7 @@ class ConsoleSessions:
         return json_response({"session_id": record.id, "entries": page, "next_before": before})
 
     async def _entry(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         seq = call.parameter("seq")
         newest = HistoryFilter(before=int(seq) + 1, limit=1) if _is_position(seq) else None
         entries = await self.read(record, newest) if newest else []
@@ -230,15 +270,15 @@ class ConsoleSessions:
         return {**show_in_session(entry, record, self.find_here(record.id)), **facts}
 
     async def _stderr(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         return json_response(await self._calls.call(record, "operator_stderr"))
 
     async def _files(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         return json_response(await self._calls.call(record, "operator_files"))
 
     async def _file(self, call: ApiCall) -> Response:
-        record = await self.find(call.user, call.session_id)
+        record = await self.find_for(call)
         name = call.parameter("name")
         listed = await self._calls.call(record, "operator_files")
         if name not in [file["name"] for file in listed["files"]]:

@@ -80,14 +80,14 @@ class LinkHandlers:
         }
 
     async def _list(self, call: ApiCall) -> Response:
-        record = await self._sessions.find(call.user, call.session_id)
+        record = await self._sessions.find_for(call)
         links = await self._logins.links(record.id)
         return json_response({"links": [_describe(link) for link in links]})
 
     async def _create(self, call: ApiCall) -> Response:
         body = call.body
         assert isinstance(body, LinkBody)
-        record = await self._sessions.find(call.user, call.session_id)
+        record = await self._sessions.find_for(call)
         link, code = await self._logins.create_link(
             record.id, body.rights, body.seconds, call.user.name
         )
@@ -102,7 +102,7 @@ class LinkHandlers:
         return json_response({**_describe(link), "code": code, "path": f"/console#code={code}"})
 
     async def _revoke(self, call: ApiCall) -> Response:
-        record = await self._sessions.find(call.user, call.session_id)
+        record = await self._sessions.find_for(call)
         link = await self._logins.revoke(record.id, call.parameter("link_id"))
         if link is None:
             raise not_found()

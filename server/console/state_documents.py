@@ -87,7 +87,7 @@ class StateDocuments:
         )
 
     async def _find(self, call: ApiCall) -> tuple[SessionRecord, StateRecord]:
-        record = await self._sessions.find(call.user, call.session_id)
+        record = await self._sessions.find_for(call)
         state = await self._store.state(record.id)
         if state is None:
             raise SessionNotFound
