@@ -40,7 +40,7 @@ class Actions extends LitElement {
           <button class=${bad ? "danger" : ""} @click=${() => this._ask(name)}><b>${title} …</b><span class="quiet">${about}</span></button>`)}</div>
       </details>
       <dialog class="ask" aria-labelledby="ask-title" @close=${() => { this.action = null; }}>${this._renderDialog(session)}</dialog>
-      <sh-share .sessionId=${session.session_id}></sh-share>
+      <sh-share .sessionId=${session.session_id} .user=${this.user}></sh-share>
     </div>`;
   }
 

@@ -62,6 +62,7 @@ class Overview extends LitElement {
       ${tiles.length ? html`<div class="tiles">${repeat(tiles, session => session.session_id, tile)}</div>` : nothing}
       ${rows.length ? this._renderRows(rows) : nothing}
       ${this._renderPages()}
+      ${this.sessions.shared.length ? this._renderShared(this.sessions.shared) : nothing}
     </div>`;
   }
 
@@ -97,6 +98,17 @@ class Overview extends LitElement {
         <td><a class=${session.name ? "" : "mono"} href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
         <td>${statusTag(session)}</td><td>${driverTag(session)}</td>
         <td class="cut roomy">${servicesOf(session)}</td>
+        <td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
+  }
+
+  _renderShared(shared) {
+    return html`<h2>Shared with you</h2><div class="scroll"><table class="rows"><thead><tr>
+      <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Owner</th><th scope="col" class="roomy">You may</th>
+      <th scope="col">Used</th></tr></thead>
+      <tbody>${repeat(shared, session => session.session_id, session => html`<tr>
+        <td><a class=${session.name ? "" : "mono"} href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
+        <td>${statusTag(session)}</td><td class="cut">${session.owner.subject}</td>
+        <td class="roomy">${session.rights === "use" ? "use it" : "look only"}</td>
         <td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
   }
 

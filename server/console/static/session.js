@@ -49,9 +49,16 @@ class Session extends LitElement {
     return `/sessions/${encodeURIComponent(this.sessionId)}`;
   }
 
+  // To whom a session is shared, the page is that of a link.
+  get viewer() {
+    const { user, session } = this;
+    if (!session?.access || session.access === "owner") return user;
+    return { ...user, is_sharee: true, rights: session.access === "use" ? user.rights : "view" };
+  }
+
   get views() {
     // A link shows one session alone.
-    return Object.entries(VIEWS).filter(([view]) => view !== "forks" || !this.user.session_id);
+    return Object.entries(VIEWS).filter(([view]) => view !== "forks" || !(this.user.session_id || this.viewer.is_sharee));
   }
 
   _loadSoon() {
@@ -74,7 +81,10 @@ class Session extends LitElement {
       if (old && session.journal?.at(-1)?.seq !== old.journal?.at(-1)?.seq) this.querySelector("sh-timeline")?.load();
       await this._loadView();
     } catch (error) {
-      if (id === this.sessionId) this.problem = error;
+      if (id !== this.sessionId) return;
+      // A share has ended.
+      if (error.status === 404 && this.viewer.is_sharee) this.session = null;
+      this.problem = error;
     }
   }
 
@@ -108,13 +118,14 @@ class Session extends LitElement {
         <div class="title"><h1 class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
         ${statusTag(session)}${isOpen(session) ? driverTag(session, this.user) : nothing}
         <span class="spacer"></span>
-        ${this.user.rights === "view" || this.user.session_id || !isOpen(session) ? nothing : html`<sh-actions .session=${session} .user=${this.user}
+        ${this.viewer.is_sharee ? html`<span class="tag">Shared with you${this.viewer.rights === "view" ? ", to look only" : ""}</span>` : nothing}
+        ${this.user.rights === "view" || this.user.session_id || this.viewer.is_sharee || !isOpen(session) ? nothing : html`<sh-actions .session=${session} .user=${this.user}
           @acted=${event => this._onActed(event.detail)}></sh-actions>`}
       </div>
       ${this._renderNotices(session)}
       <div class="columns ${isPictured ? "" : "bare"}">
         <div class="first">
-          ${isPictured ? html`<sh-screen .sessionId=${this.sessionId} .session=${session} .user=${this.user}
+          ${isPictured ? html`<sh-screen .sessionId=${this.sessionId} .session=${session} .user=${this.viewer}
             @changed=${() => this._load()}></sh-screen>${this._renderViews(session)}` : timeline}
         </div>
         ${isPictured ? timeline : html`<div class="first">${this._renderViews(session)}</div>`}

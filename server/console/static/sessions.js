@@ -12,6 +12,7 @@ export class Sessions extends EventTarget {
     super();
     this.byId = new Map();
     this.waiting = new Map();
+    this.shared = [];
     this.state = "loading";
     this.query = { query: "", status: "", sort: "used" };
     this.total = null;
@@ -48,6 +49,7 @@ export class Sessions extends EventTarget {
     this._timer = null;
     this.byId.clear();
     this.waiting.clear();
+    this.shared = [];
   }
 
   // Begin again at the first page, with other words, another status or another order.
@@ -72,8 +74,12 @@ export class Sessions extends EventTarget {
     if (cursor) words.set("cursor", cursor);
     try {
       const asking = new URLSearchParams({ driver: "requested", limit: WAITING, ...pick({ query: this.query.query }) });
-      const [page, waiting] = await Promise.all([get(`/sessions?${words}`), cursor ? { sessions: [] } : get(`/sessions?${asking}`)]);
+      const none = { sessions: [] };
+      const [page, waiting, shared] = await Promise.all([
+        get(`/sessions?${words}`), cursor ? none : get(`/sessions?${asking}`), cursor ? none : get("/shared"),
+      ]);
       if (order !== this._order) return;
+      this.shared = shared.sessions;
       this.waiting = new Map(waiting.sessions.map(session => [session.session_id, session]));
       this.byId = new Map(page.sessions.map(session => [session.session_id, session]));
       this._next = page.next_cursor ?? null;
@@ -104,6 +110,14 @@ export class Sessions extends EventTarget {
   _put(session) {
     const id = session.session_id;
     this.dispatchEvent(new CustomEvent("session", { detail: session }));
+    const shared = this.shared.find(each => each.session_id === id);
+    if (shared) {
+      // Its owner is written otherwise there.
+      if (session.status === "deleted") this.shared.splice(this.shared.indexOf(shared), 1);
+      else Object.assign(shared, session, { owner: shared.owner });
+      this._changed();
+      return;
+    }
     if (session.status === "deleted") {
       this.byId.delete(id);
       this.waiting.delete(id);

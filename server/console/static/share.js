@@ -1,14 +1,16 @@
-// Links by which another person sees or controls one session for some minutes.
+// Shares of a session: a link for one person and some minutes, or a right of a person or a group with an account.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { get, post, remove } from "./api.js";
 import { lasted } from "./format.js";
 
 const LONGEST_MINUTES = 15;
+const KINDS = { link: "anyone with a link, once", subject: "a person", group: "a group" };
+const SPANS = { 3600: "1 hour", 28800: "8 hours", 604800: "7 days", 2592000: "30 days" };
 
 class Share extends LitElement {
   static properties = {
-    sessionId: {}, links: { state: true }, address: { state: true }, problem: { state: true }, isCopied: { state: true }, isOpen: { state: true },
+    sessionId: {}, user: {}, links: { state: true }, shares: { state: true }, kind: { state: true }, address: { state: true }, problem: { state: true }, isCopied: { state: true }, isOpen: { state: true },
   };
 
   createRenderRoot() {
@@ -21,11 +23,12 @@ class Share extends LitElement {
   }
 
   get path() {
-    return `/sessions/${encodeURIComponent(this.sessionId)}/links`;
+    return `/sessions/${encodeURIComponent(this.sessionId)}`;
   }
 
   async open() {
-    this.address = this.problem = this.links = null;
+    this.address = this.problem = this.links = this.shares = null;
+    this.kind = "link";
     this.isOpen = true;
     await this.updateComplete;
     this.querySelector("dialog").showModal();
@@ -41,7 +44,11 @@ class Share extends LitElement {
   }
 
   async _load() {
-    await this._try(async () => { this.links = (await get(this.path)).links; });
+    await this._try(async () => {
+      const [links, shares] = await Promise.all([get(`${this.path}/links`), get(`${this.path}/shares`)]);
+      this.links = links.links;
+      this.shares = shares.shares;
+    });
   }
 
   async _try(work) {
@@ -59,23 +66,55 @@ class Share extends LitElement {
   _renderDialog() {
     return html`<div class="fields">
       <h2 id="share-title">Share this session</h2>
-      <p class="quiet">Makes a link for one person. It works once and ends by itself, at most ${LONGEST_MINUTES} minutes from now.</p>
+      ${this.user.can_share ? this._renderKinds() : nothing}
+      <p class="quiet">${this.kind === "link" ? `Makes a link for one person. It works once and ends by itself, at most ${LONGEST_MINUTES} minutes from now.`
+        : "They find it at the console and with their agents, under “Shared with you”."}</p>
       ${this.address ? this._renderAddress() : this._renderForm()}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
+      ${this.shares?.length ? html`<h3>Shared with</h3><ul class="links">${this.shares.map(share => html`<li>
+        <span><b>${share.subject ?? `Group ${share.group}`}</b> <span class="quiet">${share.rights === "use" ? "may use it" : "may look"},
+          ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left${share.issuer ? `, ${share.issuer}` : ""}</span></span>
+        <button class="danger" aria-label="End the share with ${share.subject ?? share.group}" @click=${() => this._remove("shares", share)}>Revoke</button></li>`)}</ul>` : nothing}
       ${this.links?.length ? html`<h3>Links of this session</h3><ul class="links">${this.links.map(link => html`<li>
         <span><b>${link.rights === "control" ? "Control" : "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
           ${lasted(Math.max(0, Date.parse(link.expires_at) - Date.now()))} left, by ${link.created_by}</span></span>
-        <button class="danger" aria-label="Revoke the link to ${link.rights}" @click=${() => this._revoke(link)}>Revoke</button></li>`)}</ul>` : nothing}
+        <button class="danger" aria-label="Revoke the link to ${link.rights}" @click=${() => this._remove("links", link)}>Revoke</button></li>`)}</ul>` : nothing}
       <form method="dialog" class="right"><button>Close</button></form></div>`;
   }
 
+  _renderKinds() {
+    return html`<fieldset><legend>With</legend>${Object.entries(KINDS).map(([kind, title]) => html`
+      <label class="check"><input type="radio" name="kind" value=${kind} .checked=${this.kind === kind} @change=${() => this._choose(kind)}>${title}</label>`)}</fieldset>`;
+  }
+
+  _choose(kind) {
+    this.kind = kind;
+    this.address = this.problem = null;
+  }
+
+  _renderRights(most, title) {
+    return html`<fieldset><legend>${this.kind === "group" ? "Its members" : "The person"} may</legend>
+      <label class="check"><input type="radio" name="rights" value="view" checked>look only</label>
+      <label class="check"><input type="radio" name="rights" value=${most}>${title}</label></fieldset>`;
+  }
+
   _renderForm() {
+    if (this.kind !== "link") return this._renderShareForm();
     return html`<form class="fields" @submit=${this._make}>
-      <fieldset><legend>The person may</legend>
-        <label class="check"><input type="radio" name="rights" value="view" checked>look only</label>
-        <label class="check"><input type="radio" name="rights" value="control">take control</label></fieldset>
+      ${this._renderRights("control", "take control")}
       <label>Minutes<input type="number" name="minutes" min="1" max=${LONGEST_MINUTES} value=${LONGEST_MINUTES} required></label>
       <button class="main">Make a link</button></form>`;
+  }
+
+  _renderShareForm() {
+    const isGroup = this.kind === "group";
+    return html`<form class="fields" @submit=${this._share}>
+      <label>${isGroup ? "Name of the group" : "Account of the person, as its issuer names it"}<input name="name" maxlength="255" required autocomplete="off"></label>
+      <label>Issuer, if it is another than that of the owner<input name="issuer" maxlength="2048" placeholder="the same" autocomplete="off"></label>
+      ${this._renderRights("use", "use it, and take control")}
+      <label>For<select name="seconds">${Object.entries(SPANS).map(([seconds, title]) => html`
+        <option value=${seconds} ?selected=${seconds === "28800"}>${title}</option>`)}</select></label>
+      <button class="main">Share</button></form>`;
   }
 
   _renderAddress() {
@@ -91,8 +130,21 @@ class Share extends LitElement {
     this.problem = null;
     this.isCopied = false;
     await this._try(async () => {
-      const link = await post(this.path, body);
+      const link = await post(`${this.path}/links`, body);
       this.address = location.origin + link.path;
+      await this._load();
+    });
+  }
+
+  async _share(event) {
+    event.preventDefault();
+    const form = event.target.elements;
+    const body = { [this.kind]: form.name.value.trim(), rights: form.rights.value, expires_in_seconds: Number(form.seconds.value) };
+    if (form.issuer.value.trim()) body.issuer = form.issuer.value.trim();
+    this.problem = null;
+    await this._try(async () => {
+      await post(`${this.path}/shares`, body);
+      event.target.reset();
       await this._load();
     });
   }
@@ -109,9 +161,9 @@ class Share extends LitElement {
     this.isCopied = true;
   }
 
-  async _revoke(link) {
+  async _remove(kind, each) {
     this.problem = null;
-    await this._try(() => remove(`${this.path}/${encodeURIComponent(link.id)}`));
+    await this._try(() => remove(`${this.path}/${kind}/${encodeURIComponent(each.id)}`));
     await this._load();
   }
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -13,6 +15,15 @@ import pytest
 from playwright.async_api import Browser, Page, async_playwright
 from support.gateway_process import Running, opened_session, service, serving, structured, toml
 from test_real_issuer import PROGRAM, Login, free_port
+
+AXE: Final = Path(__file__).parents[2] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
+IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
+"""A folder for a picture of each state."""
+CHECK: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
+    rule => `${rule.id}: ${rule.nodes.map(node => node.html.slice(0, 160)).join(" | ")}`)"""
+OVERFLOW: Final = (
+    "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +73,11 @@ async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
 
 
 @asynccontextmanager
-async def person(browser: Browser, provider: str, account: str) -> AsyncGenerator[Page]:
+async def person(
+    browser: Browser, provider: str, account: str, **look: Any
+) -> AsyncGenerator[Page]:
     """A browser of a person whom the provider knows."""
-    async with await browser.new_context() as context:
+    async with await browser.new_context(**look) as context:
         await context.add_cookies([{"name": "account", "value": account, "url": provider}])
         yield await context.new_page()
 
@@ -142,3 +155,96 @@ async def test_an_operator_closes_a_session_without_seeing_its_content(
     async with login.connect() as client:
         shown = structured(await client.call_tool("session_info", {"session_id": session}))
         assert (shown["status"], shown["reason"]) == ("closed", "operator")
+
+
+async def test_a_person_shares_a_session_with_another(
+    server: Running, provider: str, browser: Browser
+) -> None:
+    login = Login(server, "alice")
+    async with login.connect() as client:
+        session = await opened_session(client, name="work to share")
+    await login.person.aclose()
+    async with person(browser, provider, "alice") as page, person(browser, provider, "ben") as other:  # fmt: skip
+        await log_in(page, f"{server.url}/console/#/s/{session}")
+        await page.get_by_role("button", name="Share …").click()
+        await page.get_by_label("a person").check()
+        await page.get_by_label("Account of the person").fill("ben")
+        await page.get_by_role("button", name="Share", exact=True).click()
+        await page.get_by_text("may look, ").wait_for()
+        await log_in(other, f"{server.url}/console/")
+        await other.get_by_role("heading", name="Shared with you").wait_for()
+        await other.get_by_role("link", name="work to share").click()
+        await other.get_by_text("Shared with you, to look only").wait_for()
+        assert await other.get_by_role("button", name="Share …").count() == 0
+        await page.get_by_role("button", name="End the share with ben").click()
+        await other.get_by_role("heading", name="There is no such session").wait_for()
+
+
+async def states(
+    page: Page, other: Page, operator: Page, server: Running, session: str
+) -> AsyncGenerator[tuple[str, Page]]:
+    """Bring the pages of an owner, another person and an operator into one state after the other, and name each."""
+    url = f"{server.url}/console/"
+    await page.goto(f"{url}#failed=login_failed")
+    await page.get_by_role("link", name="Log in with 127.0.0.1").wait_for()
+    await page.get_by_text("Log in with a token").click()
+    yield "login-account", page
+    await log_in(page, f"{url}#/s/{session}")
+    await page.get_by_role("button", name="Share …").click()
+    await page.get_by_label("a person").check()
+    await page.get_by_label("Account of the person").fill("ben")
+    await page.get_by_role("button", name="Share", exact=True).click()
+    await page.get_by_text("may look, ").wait_for()
+    yield "session-share-person", page
+    await log_in(other, url)
+    link = other.locator(f"a[href='#/s/{session}']")
+    await link.wait_for()
+    yield "overview-shared", other
+    await link.click()
+    await other.get_by_text("Shared with you, to look only").wait_for()
+    yield "session-shared", other
+    await log_in(operator, url)
+    await operator.get_by_role("link", name="All owners").click()
+    button = operator.get_by_role("button", name=f"Close {session} of alice")
+    await button.wait_for()
+    yield "operator", operator
+    await button.click()
+    await operator.get_by_role("button", name="Close it").wait_for()
+    yield "operator-close", operator
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_the_pages_of_accounts_pass_the_checks_of_accessibility(
+    server: Running, provider: str, browser: Browser, scheme: Any, width: int
+) -> None:
+    login = Login(server, "alice")
+    async with login.connect() as client:
+        metadata = {"purpose": "Buy notebooks for the workshop"}
+        arguments = {"name": f"work of alice {scheme} {width}", "metadata": metadata}
+        session = await opened_session(client, **arguments, services=["quick"])
+        await client.call_tool("inc", {"session_id": session})
+    await login.person.aclose()
+    found: dict[str, list[str]] = {}
+    look: dict[str, Any] = {
+        "viewport": {"width": width, "height": 900 if width > 390 else 844},
+        "color_scheme": scheme,
+    }
+    async with (
+        person(browser, provider, "alice", **look) as page,
+        person(browser, provider, "ben", **look) as other,
+        person(browser, provider, "olga", **look) as operator,
+    ):
+        async for state, shown in states(page, other, operator, server, session):
+            await shown.evaluate(AXE.read_text())
+            problems: list[str] = await shown.evaluate(CHECK)
+            if await shown.evaluate(OVERFLOW) > 0:
+                problems.append("scrolls sideways")
+            if problems:
+                found[state] = problems
+            if IMAGES is not None:
+                path = Path(IMAGES) / f"{state}-{scheme}-{width}.png"
+                await shown.screenshot(path=path, animations="disabled")
+        await operator.get_by_role("button", name="Close it").click()
+    assert found == {}
