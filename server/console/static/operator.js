@@ -53,7 +53,7 @@ class Operator extends LitElement {
       ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing;
     return html`<div class="page">
       <h1>Sessions of all owners</h1>
-      <p class="quiet">An operator sees no names, pages, states or histories. Each look and each close is in the audit log.</p>
+      <p class="quiet">An operator sees no names, pages, states or histories. The audit log, where it is on, has what an operator does here.</p>
       ${problem}
       ${this.sessions ? this._renderTable() : html`<p class="quiet" aria-busy="true">Loading …</p>`}
       ${this._next || this._cursors.length > 1 ? html`<nav class="pages" aria-label="Pages of the list">
@@ -68,14 +68,14 @@ class Operator extends LitElement {
     return html`<div class="scroll"><table class="rows"><thead><tr>
       <th scope="col">Owner</th><th scope="col">Status</th><th scope="col" class="roomy">Driver</th>
       <th scope="col" class="roomy">Services</th><th scope="col" class="roomy">Stored</th><th scope="col" class="roomy">Process</th>
-      <th scope="col">Used</th><th scope="col"><span class="skip">Close</span></th></tr></thead>
+      <th scope="col" class="roomy">Used</th><th scope="col"><span class="skip">Close</span></th></tr></thead>
       <tbody>${repeat(this.sessions, session => session.session_id, session => html`<tr>
-        <td><b>${session.owner.subject || "The machine's user"}</b><div class="quiet cut">${session.owner.issuer}</div>
+        <td class="owner"><b>${session.owner.subject || "The machine's user"}</b><div class="quiet cut">${session.owner.issuer}</div>
           <div class="quiet mono cut">${session.session_id}</div></td>
         <td>${statusTag(session)}</td><td class="roomy">${DRIVERS[session.driver] ?? session.driver}</td>
         <td class="cut roomy">${session.services.join(", ")}</td><td class="nowrap roomy">${bytes(session.stored_bytes)}</td>
-        <td class="cut roomy">${session.open_in ?? ""}</td><td class="nowrap">${ago(session.used_at)}</td>
-        <td><button class="danger" aria-label="Close ${session.session_id} of ${session.owner.subject}"
+        <td class="cut roomy">${session.open_in ?? ""}</td><td class="nowrap roomy">${ago(session.used_at)}</td>
+        <td class="nowrap"><button class="danger" aria-label="Close ${session.session_id} of ${session.owner.subject}"
           @click=${() => this._ask(session)}>Close …</button></td></tr>`)}</tbody></table></div>`;
   }
 

@@ -62,7 +62,7 @@ class Overview extends LitElement {
       ${tiles.length ? html`<div class="tiles">${repeat(tiles, session => session.session_id, tile)}</div>` : nothing}
       ${rows.length ? this._renderRows(rows) : nothing}
       ${this._renderPages()}
-      ${this.sessions.shared.length ? this._renderShared(this.sessions.shared) : nothing}
+      ${this._renderShared(this.sessions.shared.filter(session => session.status !== "closed"))}
     </div>`;
   }
 
@@ -102,6 +102,7 @@ class Overview extends LitElement {
   }
 
   _renderShared(shared) {
+    if (!shared.length) return nothing;
     return html`<h2>Shared with you</h2><div class="scroll"><table class="rows"><thead><tr>
       <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Owner</th><th scope="col" class="roomy">You may</th>
       <th scope="col">Used</th></tr></thead>

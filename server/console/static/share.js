@@ -74,7 +74,7 @@ class Share extends LitElement {
       ${this.shares?.length ? html`<h3>Shared with</h3><ul class="links">${this.shares.map(share => html`<li>
         <span><b>${share.subject ?? `Group ${share.group}`}</b> <span class="quiet">${share.rights === "use" ? "may use it" : "may look"},
           ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left${share.issuer ? `, ${share.issuer}` : ""}</span></span>
-        <button class="danger" aria-label="End the share with ${share.subject ?? share.group}" @click=${() => this._remove("shares", share)}>Revoke</button></li>`)}</ul>` : nothing}
+        <button class="danger" aria-label="Revoke the share with ${share.subject ?? share.group}" @click=${() => this._remove("shares", share)}>Revoke</button></li>`)}</ul>` : nothing}
       ${this.links?.length ? html`<h3>Links of this session</h3><ul class="links">${this.links.map(link => html`<li>
         <span><b>${link.rights === "control" ? "Control" : "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
           ${lasted(Math.max(0, Date.parse(link.expires_at) - Date.now()))} left, by ${link.created_by}</span></span>

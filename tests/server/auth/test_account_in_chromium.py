@@ -176,7 +176,7 @@ async def test_a_person_shares_a_session_with_another(
         await other.get_by_role("link", name="work to share").click()
         await other.get_by_text("Shared with you, to look only").wait_for()
         assert await other.get_by_role("button", name="Share …").count() == 0
-        await page.get_by_role("button", name="End the share with ben").click()
+        await page.get_by_role("button", name="Revoke the share with ben").click()
         await other.get_by_role("heading", name="There is no such session").wait_for()
 
 
