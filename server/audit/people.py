@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import secrets
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 from ...sessions.audit.entry import AuditEntry, AuditEvent
 from ...sessions.audit.log import AuditLog
@@ -49,16 +49,11 @@ class PersonAudit:
         Raises:
             StoreUnavailable: the log is required and could not be written; the change must not be made.
         """
-        entry = AuditEntry(
-            at=self._clock.now(),
-            event=AuditEvent.REQUEST,
-            actor=principal,
+        entry = self._entry(
+            *(AuditEvent.REQUEST, operation, principal, transport, address),
             actor_name=name,
-            operation=operation,
             session_id=session_id,
             call=secrets.token_hex(8),
-            transport=transport,
-            address=address,
         )
         await self._log.admit(entry)
         return OpenRequest(self._log, self._clock, entry)
@@ -82,15 +77,10 @@ class PersonAudit:
         key = (name, principal.key, operation, session_id or "", address or "")
         if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
             return
-        entry = AuditEntry(
-            at=now,
-            event=AuditEvent.REQUEST,
-            actor=principal,
+        entry = self._entry(
+            *(AuditEvent.REQUEST, operation, principal, transport, address),
             actor_name=name,
-            operation=operation,
             session_id=session_id,
-            transport=transport,
-            address=address,
         )
         await self._log.admit(entry)
         self._looks[key] = now
@@ -102,19 +92,13 @@ class PersonAudit:
         self, operation: str, outcome: str, name: str | None, principal: Principal, address: str
     ) -> None:
         """Record a login or a logout at the console, with `ok` or the code of its error."""
-        self._log.note(
-            AuditEntry(
-                at=self._clock.now(),
-                event=AuditEvent.LOGIN,
-                actor=principal,
-                actor_name=name,
-                operation=operation,
-                decision="allow" if outcome == "ok" else "deny",
-                outcome=outcome,
-                transport="console",
-                address=address,
-            )
+        entry = self._entry(
+            *(AuditEvent.LOGIN, operation, principal, "console", address),
+            actor_name=name,
+            decision="allow" if outcome == "ok" else "deny",
+            outcome=outcome,
         )
+        self._log.note(entry)
 
     def note_refusal(
         self,
@@ -135,19 +119,33 @@ class PersonAudit:
             self._omitted += 1
             return
         omitted, self._omitted = self._omitted, 0
-        self._log.note(
-            AuditEntry(
-                at=self._clock.now(),
-                event=AuditEvent.REFUSAL,
-                actor=principal,
-                operation=operation,
-                session_id=session_id,
-                decision="deny",
-                outcome=outcome,
-                transport=transport,
-                address=address,
-                omitted=omitted or None,
-            )
+        entry = self._entry(
+            *(AuditEvent.REFUSAL, operation, principal, transport, address),
+            session_id=session_id,
+            decision="deny",
+            outcome=outcome,
+            omitted=omitted or None,
+        )
+        self._log.note(entry)
+
+    def _entry(
+        self,
+        event: AuditEvent,
+        operation: str,
+        actor: Principal,
+        transport: str,
+        address: str | None,
+        **members: Any,
+    ) -> AuditEntry:
+        """Return an entry of this moment. `members` are further members of an AuditEntry."""
+        return AuditEntry(
+            at=self._clock.now(),
+            event=event,
+            operation=operation,
+            actor=actor,
+            transport=transport,
+            address=address,
+            **members,
         )
 
 
