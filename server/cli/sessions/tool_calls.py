@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Self
 
+from ....sessions.audit.log import AuditLog
 from ....sessions.clock import SystemClock
 from ....sessions.core import Core
 from ....sessions.errors import SessionError
@@ -19,6 +20,7 @@ from ....sessions.store.sql import SQLStore
 from ....tools.footprint import FOLDERS
 from ....tools.processes.ledger import Ledger
 from ....tools.processes.workdir import safe_name
+from ...audit.people import PersonAudit
 from ...config.model import Config, ServiceConfig
 from ...control.handler import ControlHandler
 from ...control.requests import ControlRequest, ControlUnavailable, ask
@@ -137,8 +139,9 @@ class ToolCaller:
         registry = await self.open_registry(
             services or {}, has_local_callers=record.owner == LOCAL.key
         )
+        handler = ControlHandler(registry, self.store, audit=await self._audit())
         try:
-            return await ControlHandler(registry, self.store)(_request(record, tool, arguments))
+            return await handler(_request(record, tool, arguments))
         except SessionError as error:
             raise CommandError.of_session(record, error) from None
 
@@ -170,6 +173,13 @@ class ToolCaller:
             registry.on_purged.append(self.delete_files)
             self._registry = await self._stack.enter_async_context(registry)
         return self._registry
+
+    async def _audit(self) -> PersonAudit | None:
+        """Return the audit of this command, None without an audit log."""
+        if self.config.audit == "off":
+            return None
+        node, required = await self.join(), self.config.audit == "required"
+        return PersonAudit(AuditLog(self.store, node.id, is_required=required), SystemClock())
 
     async def join(self, description: str = "command line") -> Node:
         """Join the data folder as a node until the end of the command. A later call returns the same node."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.holding import Run, create_paused, holding
 
 from statehold.server.exit_codes import FAILURE, OK, USAGE
@@ -25,6 +26,19 @@ def test_a_session_is_shared_shown_and_unshared(statehold: Run, data: Path) -> N
     with holding(data, "held"):
         assert statehold("sessions", "share", "held", "--with", "ben").code == OK
         assert len(statehold("sessions", "show", "held", "--json").json["shares"]) == 1
+
+
+def test_a_share_is_recorded_while_no_process_holds_its_session(
+    statehold: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = create_paused(data, "work")["work"]
+    monkeypatch.setenv("STATEHOLD_AUDIT", "required")
+    assert statehold("sessions", "share", "work", "--with", "ben").code == OK
+    entries = statehold("audit", "tail", "--json").json["entries"]
+    request, result = (entry for entry in entries if entry["operation"] == "session_share")
+    assert (request["event"], request["transport"]) == ("request", "command")
+    assert (result["event"], result["outcome"]) == ("result", "ok")
+    assert request["session_id"] == session
 
 
 def test_a_wrong_share_is_refused(statehold: Run, data: Path) -> None:
