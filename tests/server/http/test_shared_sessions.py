@@ -22,6 +22,7 @@ from support.gateway_process import (
     toml,
 )
 from support.token_file import write_tokens
+from support.waiting import until
 
 from statehold.server.protocol.shared_sessions import TOOL_RIGHTS
 from statehold.sessions.records import ShareRights
@@ -155,6 +156,26 @@ async def test_shares_are_listed_for_both_sides_and_end(alice: Client, ben: Clie
     assert not structured(await alice.call_tool("session_unshare", ended))["was_shared"]
     refused = await ben.call_tool("session_info", {"session_id": session})
     assert code_of(refused) == "session_not_found"
+
+
+async def test_a_share_ends_with_its_time(alice: Client, ben: Client) -> None:
+    session = await opened_session(alice)
+    arguments = {"session_id": session}
+    await share(alice, session, "use", expires_in_seconds=3600)
+    assert await count(ben, session) == 1
+    # A later share with the same principal replaces the first; a second is the shortest time.
+    await share(alice, session, "use", expires_in_seconds=1)
+
+    async def has_ended() -> bool:
+        return (await ben.call_tool("session_info", arguments)).is_error is True
+
+    await until(has_ended)
+    assert code_of(await ben.call_tool("inc", arguments)) == "session_not_found"
+    info = structured(await alice.call_tool("session_info", arguments))
+    assert info.get("shares") is None
+    listed = structured(await ben.call_tool("session_list", {"shared": True}))["sessions"]
+    assert session not in {each["session_id"] for each in listed}
+    assert await count(alice, session) == 2
 
 
 async def test_a_malformed_share_is_refused(alice: Client) -> None:
