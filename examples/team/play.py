@@ -68,9 +68,13 @@ class Person:
         await page.get_by_text("You are logged in").wait_for()
         await page.close()
 
-    async def open(self, url: str) -> Page:
+    async def open_console(self, address: str) -> Page:
+        """Log in at the console of Statehold."""
         page = await self._context.new_page()
-        await page.goto(url)
+        await page.goto(f"{address}/console/")
+        await page.get_by_role("link", name="Log in with Example").click()
+        await self.log_in(page)
+        await page.get_by_role("button", name="Log out").wait_for()
         return page
 
 
@@ -188,7 +192,11 @@ async def play(scene: Scene, address: str, config: Path) -> None:
         scene.step("The page shows it", True, "Booked" in text)
         end, _ = await other.call("session_close", **session)
         scene.step("It may not close the session of Ada", "session_not_found", end)
-        _ = olga
+        page = await ada.open_console(address)
+        await page.get_by_role("link", name="trip").wait_for()
+        found = await page.get_by_role("link", name="trip").count()
+        scene.step("Ada logs in at the console, and finds the session of her agent", 1, found)
+        page = await olga.open_console(address)
 
 
 def check_audit(scene: Scene, config: Path) -> None:
