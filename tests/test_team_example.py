@@ -13,14 +13,23 @@ import pytest
 
 from statehold.server.config.load import load
 
-TEAM = Path(__file__).resolve().parents[1] / "examples" / "team"
+ROOT = Path(__file__).resolve().parents[1]
+TEAM = ROOT / "examples" / "team"
 
 
 def test_the_settings_are_those_of_a_gateway_with_accounts() -> None:
     config = load(config=TEAM / "team.toml", environ={})
     assert config.audit == "required"
-    assert [issuer.issuer for issuer in config.auth.issuers] == ["http://127.0.0.1:8932"]
+    assert [issuer.issuer for issuer in config.auth.issuers] == ["http://127.0.0.1:8930"]
     assert "--config examples/team/team.toml" in (TEAM / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_test_that_the_page_names_exists() -> None:
+    page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"test_\w+\.py", page))
+    files = {file.name for file in (ROOT / "tests").glob("*/**/test_*.py")}
+    assert len(named) > 10
+    assert named - files == set()
 
 
 @pytest.mark.thorough
@@ -30,7 +39,7 @@ async def test_the_scene_plays_from_a_fresh_folder(
 ) -> None:
     folder = tmp_path / "team"
     shutil.copytree(TEAM, folder, ignore=shutil.ignore_patterns("node_modules", "data"))
-    assert "uv run python examples/team/play.py" in (TEAM / "README.md").read_text("utf-8")
+    assert "uv run python examples/team/play.py" in (ROOT / "docs" / "team.md").read_text("utf-8")
     with anyio.fail_after(280):
         command = [sys.executable, str(folder / "play.py")]
         done = await anyio.run_process(command, cwd=tmp_path, check=False)

@@ -130,7 +130,7 @@ def install_provider() -> None:
 def write_settings(folder: Path, provider: str, statehold: str) -> Path:
     """Write team.toml with other addresses, and return the file."""
     text = (HERE / "team.toml").read_text(encoding="utf-8")
-    text = text.replace("http://127.0.0.1:8932", provider).replace(
+    text = text.replace("http://127.0.0.1:8930", provider).replace(
         "http://127.0.0.1:8931", statehold
     )
     file = folder / "team.toml"

@@ -1,13 +1,13 @@
 // The identity provider of the example: npm start --prefix examples/team [PORT] [STATEHOLD]
 //
 // It knows three people, and asks for no password: whoever opens its page chooses one. It listens on loopback only.
-// PORT is 8932, and STATEHOLD, the address of Statehold, http://127.0.0.1:8931 if they are left out.
+// PORT is 8930, and STATEHOLD, the address of Statehold, http://127.0.0.1:8931 if they are left out.
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 
 import Provider, { interactionPolicy } from "oidc-provider";
 
-const [port = "8932", statehold = "http://127.0.0.1:8931"] = process.argv.slice(2);
+const [port = "8930", statehold = "http://127.0.0.1:8931"] = process.argv.slice(2);
 const people = {
   ada: { name: "Ada", groups: ["team"] },
   ben: { name: "Ben", groups: ["team"] },
