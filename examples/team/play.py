@@ -196,19 +196,45 @@ async def play(scene: Scene, address: str, config: Path) -> None:
         await page.get_by_role("link", name="trip").wait_for()
         found = await page.get_by_role("link", name="trip").count()
         scene.step("Ada logs in at the console, and finds the session of her agent", 1, found)
+
         page = await olga.open_console(address)
+        await page.get_by_role("link", name="All owners").click()
+        row = page.get_by_role("row").filter(has_text=session["session_id"])
+        await row.wait_for()
+        shown = await page.locator("body").inner_text()
+        scene.step(
+            "Olga, an operator, finds the session of Ada, without its name and its page",
+            (True, False, False),
+            tuple(word in shown for word in ("ada", "trip", "Booked")),
+        )
+        timeline = f"{address}/api/v1/sessions/{session['session_id']}/timeline"
+        status = await page.evaluate("url => fetch(url).then(answer => answer.status)", timeline)
+        scene.step("Its calls do not exist for her", 404, status)
+        await row.get_by_role("button", name="Close").click()
+        await page.get_by_role("button", name="Close it").click()
+        await row.wait_for(state="detached")
+        end, _ = await agent.call("browser_snapshot", **session)
+        scene.step("She ends it: the next call of Ada's agent fails", "session_closed", end)
 
 
 def check_audit(scene: Scene, config: Path) -> None:
     lines = statehold(config, "audit", "export").splitlines()
     entries: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    refused = [e["tool"] for e in entries if e.get("subject") == "ben" and e["decision"] == "deny"]
+    refused = [
+        entry.get("tool")
+        for entry in entries
+        if entry.get("subject") == "ben" and entry["decision"] == "deny"
+    ]
     scene.step(
         "The audit log has what Ben was refused",
         ["session_info", "browser_click", "session_close"],
-        [tool for tool in refused if tool],
+        refused,
     )
-    statehold(config, "audit", "verify")
+    ended = {"event": "result", "subject": "olga", "operation": "console/operator_close"}
+    found = [entry["outcome"] for entry in entries if ended.items() <= entry.items()]
+    scene.step("It has that Olga ended the session", ["ok"], found)
+    verified = statehold(config, "audit", "verify").splitlines()[0]
+    scene.step(f"Its chain is whole: {verified}", True, "none changed" in verified)
     print(f"\n{statehold(config, 'audit', 'tail', '--last', '100')}", end="")
 
 
