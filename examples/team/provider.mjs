@@ -105,7 +105,7 @@ function page(client, scope) {
 :root { color-scheme: light dark } body { font: 18px system-ui, sans-serif; max-width: 24em; margin: 12vh auto; padding: 0 1em }
 a { display: flex; justify-content: space-between; align-items: baseline; margin: .6em 0; padding: .7em 1em; border: 1px solid;
 border-radius: .5em; color: inherit; text-decoration: none } a:hover, a:focus { outline: 2px solid } small { opacity: .75 }</style>
-<h1>Who are you?</h1><p>${escape(client)} wants to know${rights.length ? `, and asks for ${rights.join(", ")}` : ""}.</p>
+<h1>Who are you?</h1><p>You log in for ${escape(client)}${rights.length ? `, which asks for ${rights.join(", ")}` : ""}.</p>
 ${buttons.join("\n")}</html>`;
 }
 

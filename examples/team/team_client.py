@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 import webbrowser
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -132,11 +133,23 @@ async def open_browser(url: str) -> None:
     webbrowser.open(url)
 
 
+def read_lines(lines: asyncio.Queue[str], loop: asyncio.AbstractEventLoop) -> None:
+    """Put the lines of stdin into a queue, and an empty text at its end."""
+    with open(0, closefd=False, encoding="utf-8") as stdin:
+        for line in stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+    loop.call_soon_threadsafe(lines.put_nowait, "")
+
+
 async def main(address: str) -> None:
     session: dict[str, Any] = {}
+    lines = asyncio.Queue[str]()
+    # A daemon, so that Ctrl-C does not wait for the next line.
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=read_lines, args=(lines, loop), daemon=True).start()
     async with connect(address, "the client of the example", open_browser) as client:
         print(HELP, flush=True)
-        while line := await asyncio.to_thread(sys.stdin.readline):
+        while line := await lines.get():
             if not line.strip():
                 continue
             tool, arguments = parse(line)
@@ -155,5 +168,7 @@ if __name__ == "__main__":
         asyncio.run(main(*sys.argv[1:] or [ADDRESS]))
     except KeyboardInterrupt:
         sys.exit(130)
-    except ExceptionGroup:
-        raise
+    except ExceptionGroup as problems:
+        if problems.subgroup(httpx2.ConnectError) is None:
+            raise
+        sys.exit("Cannot connect: start the identity provider and Statehold first.")
