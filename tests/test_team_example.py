@@ -24,6 +24,16 @@ def test_the_settings_are_those_of_a_gateway_with_accounts() -> None:
     assert "--config examples/team/team.toml" in (TEAM / "README.md").read_text(encoding="utf-8")
 
 
+def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
+    config = tmp_path / "statehold.toml"
+    found = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert found
+    for settings in found:
+        config.write_text(settings)
+        load(config=config, environ={"BROWSER_KEY": "k" * 32, "CONSOLE_SECRET": "s"})
+
+
 def test_each_test_that_the_page_names_exists() -> None:
     page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
     named = set(re.findall(r"test_\w+\.py", page))
