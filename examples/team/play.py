@@ -197,6 +197,12 @@ async def play(scene: Scene, address: str, config: Path) -> None:
         found = await page.get_by_role("link", name="trip").count()
         scene.step("Ada logs in at the console, and finds the session of her agent", 1, found)
 
+        page = await ben.open_console(address)
+        await page.goto(f"{address}/console/#/s/{session['session_id']}")
+        await page.get_by_role("heading", name="trip").wait_for()
+        found = await page.get_by_role("heading", name="trip").count()
+        scene.step("Ben logs in at the console, and sees the shared session", 1, found)
+
         page = await olga.open_console(address)
         await page.get_by_role("link", name="All owners").click()
         row = page.get_by_role("row").filter(has_text=session["session_id"])
