@@ -198,8 +198,9 @@ async def play(scene: Scene, address: str, config: Path) -> None:
         scene.step("Ada logs in at the console, and finds the session of her agent", 1, found)
 
         page = await ben.open_console(address)
-        await page.goto(f"{address}/console/#/s/{session['session_id']}")
+        await page.get_by_role("row").filter(has_text="trip").get_by_role("link").click()
         await page.get_by_role("heading", name="trip").wait_for()
+        await page.get_by_text("Shared with you").wait_for()
         found = await page.get_by_role("heading", name="trip").count()
         scene.step("Ben logs in at the console, and sees the shared session", 1, found)
 
