@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 from .access.auth import IssuerSettings
+from .access.console import ConsoleLoginSettings
 from .access.policies import PolicySettings
 from .http import TlsSettings
 from .messages import FLAGS
@@ -44,6 +45,8 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
         yield name, list(_settings(model, f"{name}."))
         if name == "server":
             yield "server.tls", list(_settings(TlsSettings, "server.tls."))
+        if name == "auth":
+            yield "auth.console", list(_settings(ConsoleLoginSettings, "auth.console."))
     yield "[auth.issuers]", list(_settings(IssuerSettings, ""))
     yield "[policies]", list(_settings(PolicySettings, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
@@ -95,7 +98,9 @@ def _default(info: FieldInfo) -> str:
     if info.annotation is Config.model_fields["data"].annotation:
         return ""  # it depends on the machine; the text says how
     value = info.get_default(call_default_factory=True, validated_data={})
-    if value is None or value is PydanticUndefined or value in ("", {}):
+    if value is None or value is PydanticUndefined or isinstance(value, BaseModel):
+        return ""
+    if value in ("", {}):
         return ""
     if isinstance(value, float):
         return f"`{value:g}`" if value < 1e6 else f"`{value:.0f}`"

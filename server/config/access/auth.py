@@ -98,7 +98,10 @@ class AuthSettings(Section):
         default_factory=dict[str, Role],
         description='The role of the members of each group: `"user"`, `"operator"` or `"admin"`.',
     )
-    console: ConsoleLoginSettings = Field(default_factory=ConsoleLoginSettings)
+    console: ConsoleLoginSettings = Field(
+        default_factory=ConsoleLoginSettings,
+        description="The login at the console with an account of an issuer.",
+    )
 
     @property
     def enabled(self) -> bool:
