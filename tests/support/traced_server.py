@@ -2,7 +2,7 @@
 
 A line on stdin starts a recording, and the next one ends it; then a line of JSON goes to stdout: the executed functions by
 file, and the longest chain of frames of ours above the event loop. Recordings cover all threads. They leave out the work
-of the store in the background, whose chains begin in `sessions/store/`.
+in the background, whose chains begin in `sessions/store/` or in a loop that looks for changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ import statehold.server
 
 ROOT = Path(statehold.server.__file__).resolve().parents[1]
 FOLDERS = ("sessions", "server", "tools")
-BACKGROUND = "sessions/store/"
+BACKGROUND = (
+    "sessions/store/",
+    "sessions/principals/watch.py",
+    "server/process/access_files.py",
+)
 EVENT_LOOP = "asyncio/runners.py"
 
 
