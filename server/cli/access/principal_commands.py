@@ -48,7 +48,7 @@ def principals_group() -> Group:
             Command(
                 "revoke",
                 "Refuse a caller on every node, and end its sessions, streams and logins within a second.",
-                "statehold principals revoke ada --reason 'left the company'",
+                "statehold principals revoke ada --reason offboarded",
                 _subject(required=False),
                 _issuer(),
                 _token(),

@@ -75,6 +75,8 @@ class Caller:
         )
         headers = {name: value for name, value in answer.headers.items() if name != "date"}
         headers.pop("content-length", None)
+        # A refusal may come before the body of its request has.
+        headers.pop("connection", None)
         # The events of a stream are numbered.
         text = re.sub(r"(?m)^id: .*$", "", answer.text)
         return answer.status_code, text.replace(session_id, "ID"), headers
