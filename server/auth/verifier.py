@@ -31,8 +31,8 @@ CACHED_TOKENS: Final = 10_000
 class Verifier:
     """Verifies the tokens of one process, and keeps the callers of verified ones, by the SHA-256 of the token.
 
-    `now` returns the seconds since 1970, and `clock` seconds that only rise. `on_verified` is called with each caller whose
-    token an issuer has made, when the token is verified. The tokens of the principals whose keys are in `revoked`, which may
+    `now` returns the seconds since 1970, and `clock` seconds that only rise. `on_verified` is called with the
+    caller of each token, when it is verified. The tokens of the principals whose keys are in `revoked`, which may
     change, are refused.
     """
 
@@ -79,6 +79,11 @@ class Verifier:
             self._require_access(user)
         return user
 
+    def note_caller(self, token: AccessToken) -> None:
+        """Note the groups and the role of a caller, from which its limits follow."""
+        if self._on_verified is not None:
+            self._on_verified(token)
+
     def _cached(self, token: str) -> AuthenticatedUser | None:
         found = self._callers.get(digest_of(token))
         return found[0] if found is not None and self._now() < found[1] else None
@@ -97,8 +102,7 @@ class Verifier:
         assert self._issuers is not None
         now = self._now()
         user = AuthenticatedUser(await self._issuers.caller(token, now))
-        if self._on_verified is not None:
-            self._on_verified(user.access_token)
+        self.note_caller(user.access_token)
         expires_at = user.access_token.expires_at or 0
         self._keep(digest_of(token), user, min(now + CACHE_SECONDS, expires_at))
         return user
@@ -110,7 +114,11 @@ class Verifier:
 
     def _static_user(self, token: str) -> AuthenticatedUser | None:
         found = None if self.static is None else self.static.valid(token)
-        return None if found is None else AuthenticatedUser(token_of(found.principal, found.role))
+        if found is None:
+            return None
+        user = AuthenticatedUser(token_of(found.principal, found.role))
+        self.note_caller(user.access_token)
+        return user
 
     def _keep(self, digest: bytes, user: AuthenticatedUser, until: float) -> None:
         self._callers.pop(digest, None)

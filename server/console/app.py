@@ -101,7 +101,9 @@ class Console:
             from .access.account_login import AccountLogin
 
             page = f"{config.server.public_url}{PAGE}"
-            self._account = AccountLogin(config.auth, page, self.logins, backoff, audit)
+            self._account = AccountLogin(
+                config.auth, page, self.logins, backoff, audit, verifier.note_caller
+            )
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
                 *(self.logins, verifier, backoff, links, audit),

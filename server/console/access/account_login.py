@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
+from mcp.server.auth.provider import AccessToken
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -15,6 +17,7 @@ from ....sessions.errors import StoreUnavailable
 from ....sessions.json_codec import JSON
 from ...audit.console import ConsoleAudit
 from ...auth.errors import IssuerRefused, TokenInvalid, VerifierUnavailable
+from ...auth.principals import groups_of
 from ...auth.wrong_tokens import Backoff
 from ...config.access.auth import AuthSettings
 from ..logins import Logins
@@ -43,6 +46,7 @@ class AccountLogin:
         logins: Logins,
         backoff: Backoff,
         audit: ConsoleAudit,
+        note_caller: Callable[[AccessToken], None],
     ) -> None:
         self._page = page
         self._issuer = AccountIssuer(settings, f"{page}{CALLBACK}")
@@ -50,6 +54,7 @@ class AccountLogin:
         self._logins = logins
         self._backoff = backoff
         self._audit = audit
+        self._note_caller = note_caller
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -98,7 +103,11 @@ class AccountLogin:
         digest = hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
         if not await self._logins.use_attempt(digest, ATTEMPT_SECONDS):
             raise TokenInvalid("the answer was used")
-        user = user_of_token(await self._issuer.person(code, attempt, self._logins.clock()))
+        person = await self._issuer.person(code, attempt, self._logins.clock())
+        if groups_of(person):
+            # Many issuers name groups in access tokens only: those are not forgotten then.
+            self._note_caller(person)
+        user = user_of_token(person)
         cookie, login = await self._logins.open(user)
         assert user.principal is not None
         logger.info("console: %s logged in from %s", user.principal.words, address or "?")

@@ -28,7 +28,7 @@ from support.waiting import until
 from statehold.server.cli.commands import parse_command_line
 
 WAYS: list[tuple[str, str]] = []
-ADA, BEN = "ada-token-0123456789", "ben-token-0123456789"
+ADA, BEN, ROOT = "ada-token-0123456789", "ben-token-0123456789", "root-token-0123456789"
 ADMIN = "statehold:admin"
 PROMPT = 1.5
 """Seconds after which a server has noticed a change: a second, and half of one on a busy machine."""
@@ -37,7 +37,10 @@ ROUNDS = 50
 
 @pytest.fixture(scope="module")
 def settings(issuer: HostileIssuer, tmp_path_factory: pytest.TempPathFactory) -> JSON:
-    tokens = write_tokens(tmp_path_factory.mktemp("tokens") / "tokens", f"{ADA} ada\n{BEN} ben\n")
+    tokens = write_tokens(
+        tmp_path_factory.mktemp("tokens") / "tokens",
+        f"{ADA} ada\n{BEN} ben\n{ROOT} root role=operator\n",
+    )
     return {
         "toolsets": ["core", "lifecycle", "admin"],
         "server": {"tokens": str(tokens), "public_url": "https://mcp.example.org"},
@@ -109,6 +112,7 @@ async def test_the_groups_and_the_role_of_a_token_choose_the_policy(
     for token, most, source in (
         (member, 1, f"group crew of {issuer.url}"),
         (staff, 3, "role operator"),
+        (ROOT, 3, "role operator"),
         (other, 5, "everybody"),
     ):
         for _ in range(most):

@@ -39,6 +39,7 @@ def settings(issuer: HostileIssuer) -> JSON:
             "roles": {"staff": "operator"},
             "console": {"client_id": CLIENT, "client_secret": SECRET, "name": "Example"},
         },
+        "policies": [{"match": {"group": "staff"}, "sessions": 7}],
         "services": {"quick": service("asking")},
     }
 
@@ -87,6 +88,10 @@ class Person:
         answer = await self._get(f"{API}/me")
         return answer.json() if answer.status_code == 200 else None
 
+    async def limits(self) -> JSON:
+        """Return the limits of the person."""
+        return (await self._get(f"{API}/usage")).json()["limits"]
+
     async def _get(self, path: str) -> httpx2.Response:
         pairs = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         answer = await self._http.get(path, headers={"cookie": pairs} if pairs else {})
@@ -126,6 +131,7 @@ async def test_a_person_logs_in_with_an_account(person: Person, issuer: HostileI
     assert me is not None
     assert (me["principal"], me["rights"], me["role"]) == ("alice", "control", "operator")
     assert not me["is_machine_user"]
+    assert (await person.limits())["sessions"] == {"limit": 7, "source": "group staff"}
     form = issuer.forms[0]
     assert form["redirect_uri"] == [f"{PUBLIC_URL}/console/callback"]
     digest = hashlib.sha256(form["code_verifier"][0].encode()).digest()
