@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Iterable
@@ -103,7 +104,7 @@ def test_every_command_and_flag_is_documented_with_an_example() -> None:
 
 def test_every_example_of_a_command_can_be_parsed() -> None:
     for path, command in walk(build_commands()):
-        program, *words = command.example.split()
+        program, *words = shlex.split(command.example)
         assert program == "statehold"
         parsed = parse_command_line(words)
         assert [parsed.command, parsed.action] == [*path.split()[1:], None, None][:2] or (

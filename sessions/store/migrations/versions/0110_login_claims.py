@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0110"
-down_revision = "0108"
+down_revision = "0109"
 branch_labels = None
 depends_on = None
 
