@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Container
 from functools import partial
@@ -15,7 +16,6 @@ from ..config.access.auth import AuthSettings
 from .errors import PrincipalRevoked, TokenInvalid
 from .principals import principal_of, token_of
 from .single_flight import SingleFlight
-from .token_file import digest_of
 from .tokens import StaticTokens
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Verifier:
             self._on_verified(token)
 
     def _cached(self, token: str) -> AuthenticatedUser | None:
-        found = self._callers.get(digest_of(token))
+        found = self._callers.get(hashlib.sha256(token.encode(errors="surrogatepass")).digest())
         return found[0] if found is not None and self._now() < found[1] else None
 
     def _require_issuers(self, token: str) -> None:
@@ -104,7 +104,7 @@ class Verifier:
         user = AuthenticatedUser(await self._issuers.caller(token, now))
         self.note_caller(user.access_token)
         expires_at = user.access_token.expires_at or 0
-        self._keep(digest_of(token), user, min(now + CACHE_SECONDS, expires_at))
+        self._keep(token, user, min(now + CACHE_SECONDS, expires_at))
         return user
 
     def _require_access(self, user: AuthenticatedUser) -> None:
@@ -120,7 +120,8 @@ class Verifier:
         self.note_caller(user.access_token)
         return user
 
-    def _keep(self, digest: bytes, user: AuthenticatedUser, until: float) -> None:
+    def _keep(self, token: str, user: AuthenticatedUser, until: float) -> None:
+        digest = hashlib.sha256(token.encode()).digest()
         self._callers.pop(digest, None)
         if len(self._callers) >= CACHED_TOKENS:
             del self._callers[next(iter(self._callers))]

@@ -320,10 +320,11 @@ async def test_a_call_in_the_session_of_another_ends_and_the_session_goes_on(
 ) -> None:
     token = nodes.token(f"fay {era}")
     with anyio.fail_after(25):
-        async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-            owned, shared = nodes.way(0, "modern"), nodes.way(1, era)
-            owner = await stack.enter_async_context(owned.connect(headers=bearer(BEN)))
-            guest = await stack.enter_async_context(shared.connect(headers=bearer(token)))
+        async with (
+            nodes.way(0, "modern").connect(headers=bearer(BEN)) as owner,
+            nodes.way(1, era).connect(headers=bearer(token)) as guest,
+            anyio.create_task_group() as tasks,
+        ):
             session = await opened_session(owner)
             share = {"session_id": session, "subject": f"fay {era}", "rights": "use"}
             issuer = {"issuer": nodes.issuer.url}
