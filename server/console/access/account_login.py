@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from ....sessions.errors import StoreUnavailable
 from ....sessions.json_codec import JSON
 from ...audit.console import ConsoleAudit
-from ...auth.errors import IssuerRefused, TokenInvalid, VerifierUnavailable
+from ...auth.errors import IssuerRefused, PrincipalRevoked, TokenInvalid, VerifierUnavailable
 from ...auth.principals import groups_of
 from ...auth.wrong_tokens import Backoff
 from ...config.access.auth import AuthSettings
@@ -83,7 +83,10 @@ class AccountLogin:
         try:
             response = await self._log_in(request, address)
         except (TokenInvalid, IssuerRefused) as error:
-            self._audit.note_login("callback", "login_failed", None, None, address)
+            is_revoked = isinstance(error, PrincipalRevoked)
+            outcome = error.code if is_revoked else "login_failed"
+            principal = error.principal if is_revoked else None
+            self._audit.note_login("callback", outcome, None, principal, address)
             await self._backoff.fail(address, "wrong login", f"({error}) at the console")
             response = _to_page("login_failed")
         except VerifierUnavailable as error:
