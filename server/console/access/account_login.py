@@ -82,6 +82,10 @@ class AccountLogin:
         address = request.client.host if request.client else ""
         try:
             response = await self._log_in(request, address)
+        except PrincipalRevoked as error:
+            self._audit.note_login("callback", error.code, None, error.principal, address)
+            await self._backoff.fail(address, error.kind, f"{error.detail} at the console")
+            response = _to_page("login_failed")
         except (TokenInvalid, IssuerRefused) as error:
             is_revoked = isinstance(error, PrincipalRevoked)
             outcome = error.code if is_revoked else "login_failed"
