@@ -7,15 +7,21 @@ import hashlib
 import itertools
 import json
 from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
+from anyio import to_thread
 from support.console_client import API, COOKIE
 from support.gateway_process import JSON, Running, service
 from support.hostile_issuer import AUDIENCE, HostileIssuer, hostile_issuer
 from support.selection import matrix
+from support.waiting import until
+
+from statehold.server.cli.main import main
+from statehold.server.exit_codes import OK
 
 PUBLIC_URL = "https://mcp.example.org"
 ATTEMPT = "__Host-statehold-attempt"
@@ -240,3 +246,47 @@ async def test_an_issuer_that_refuses_or_does_not_answer_logs_nobody_in(person: 
     assert await person.finish() == "./#failed=login_failed"
     assert await person.me() is None
     assert COOKIE not in person.cookies
+
+
+async def test_a_logout_everywhere_ends_the_logins_of_the_account_alone(
+    person: Person, http: httpx2.AsyncClient, issuer: HostileIssuer
+) -> None:
+    others = [Person(http, issuer), Person(http, issuer)]
+    for each, subject in ((person, "carol"), (others[0], "carol"), (others[1], "dan")):
+        await each.begin()
+        each.sign(sub=subject)
+        assert await each.finish() == "./"
+    me = await person.me()
+    assert me is not None
+    answer = await http.post(
+        f"{API}/logout",
+        json={"everywhere": True},
+        headers={
+            "cookie": f"{COOKIE}={person.cookies[COOKIE]}",
+            "x-csrf-token": me["csrf"],
+        },
+    )
+    assert answer.status_code == 200
+    assert await person.me() is None
+    assert await others[0].me() is None
+    assert await others[1].me() is not None
+
+
+async def test_a_revoked_person_cannot_log_in(
+    person: Person, server: Running, config_file: Path, issuer: HostileIssuer
+) -> None:
+    await person.begin()
+    person.sign(sub="eve")
+    assert await person.finish() == "./"
+    flags = ["--config", str(config_file), "--data", str(server.data)]
+    words = ["principals", "revoke", "eve", "--issuer", issuer.url]
+    assert await to_thread.run_sync(main, [*words, *flags]) == OK
+
+    async def has_ended() -> bool:
+        return await person.me() is None
+
+    await until(has_ended)
+    await person.begin()
+    person.sign(sub="eve")
+    assert await person.finish() == "./#failed=login_failed"
+    assert await person.me() is None

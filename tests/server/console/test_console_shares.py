@@ -25,10 +25,12 @@ BODIES: dict[str, JSON] = {
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
+def settings(headless_shell: str, tmp_path_factory: pytest.TempPathFactory) -> JSON:
     path: Path = tmp_path_factory.mktemp("tokens") / "tokens"
     write_tokens(path, f"{ALICE} alice\n{BEN} ben\n")
-    return {"server": {"tokens": str(path)}, "services": {"quick": service("asking")}}
+    browser = {"executable": headless_shell, "private": True}
+    services = {"quick": service("asking"), "browser": browser}
+    return {"server": {"tokens": str(path)}, "services": services}
 
 
 @pytest.fixture
@@ -97,3 +99,26 @@ async def test_an_owner_lists_and_ends_shares(
     assert (await alice.refused("DELETE", f"{path}/{share['id']}"))["status"] == 404
     wrong = await alice.refused("POST", path, {"subject": "a", "group": "b"})
     assert wrong["code"] == "invalid_argument"
+
+
+@pytest.mark.thorough
+async def test_a_picture_and_control_end_with_their_share(
+    agent: Client, alice: ConsoleClient, ben: ConsoleClient
+) -> None:
+    session = await opened_session(agent, services=["browser"])
+    own = {"session_id": session}
+    await agent.call_tool("browser_navigate", {**own, "url": "data:text/html,<h1>Page</h1>"})
+    path = f"/sessions/{session}/shares"
+    await alice.post(path, subject="ben", rights="use")
+    taken = await ben.act(session, "take")
+    share = (await alice.get(path))["shares"][0]
+    async with ben.frames(session) as frames:
+        assert await frames.next() is not None
+        assert (await alice.send("DELETE", f"{path}/{share['id']}")).status_code == 200
+        await frames.last()
+    for action in ("renew", "give-back"):
+        body = {"epoch": taken["epoch"]}
+        refused = await ben.refused("POST", f"/sessions/{session}/actions/{action}", body)
+        assert refused["code"] == "session_not_found"
+    body = {"epoch": taken["epoch"], "events": []}
+    assert (await ben.refused("POST", f"/sessions/{session}/input", body))["status"] == 404
