@@ -40,7 +40,8 @@ def provider(npm_peers: object) -> Generator[str]:
 @pytest.fixture(scope="module")
 def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     port, folder = free_port(), tmp_path_factory.mktemp("accounts")
-    url = f"http://127.0.0.1:{port}"
+    # Another site than that of the provider, which decides about the cookies that a browser sends.
+    url = f"http://localhost:{port}"
     metadata = {
         "redirect_uris": [f"{url}/console/callback"],
         "application_type": "native",
@@ -61,6 +62,7 @@ def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Generator
     config = folder / "statehold.toml"
     config.write_text(toml(settings))
     with serving(config, folder / "data", "--port", str(port)) as running:
+        running.url = url
         yield running
 
 
