@@ -25,7 +25,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from team_client import connect
 
 from statehold.tools.browser.config import BrowserConfig
-from statehold.tools.browser.process.choice import find_browser, launch_options
+from statehold.tools.browser.process.choice import NoBrowser, find_browser, launch_options
 
 HERE = Path(__file__).resolve().parent
 STATEHOLD = (sys.executable, "-m", "statehold.server")
@@ -120,11 +120,17 @@ def program(*command: str, until: str) -> Generator[None]:
             process.stdout.read()
 
 
-def install_provider() -> None:
+def check_programs() -> None:
+    """Install the provider, and end the program if a part is missing."""
     npm = shutil.which("npm")
     if npm is None:
         sys.exit("npm is not there: install Node.js 20 or newer with npm")
-    subprocess.run([npm, "run", "--silent", "prestart"], cwd=HERE, check=True)
+    if subprocess.run([npm, "run", "--silent", "prestart"], cwd=HERE, check=False).returncode:
+        sys.exit("npm cannot install the identity provider")
+    try:
+        find_browser(BrowserConfig())
+    except NoBrowser as problem:
+        sys.exit(problem.message)
 
 
 def write_settings(folder: Path, provider: str, statehold: str) -> Path:
@@ -246,7 +252,7 @@ def check_audit(scene: Scene, config: Path) -> None:
 
 
 def main() -> None:
-    install_provider()
+    check_programs()
     with tempfile.TemporaryDirectory(prefix="statehold-team-") as temporary:
         ports = free_port(), free_port()
         provider, address = (f"http://127.0.0.1:{port}" for port in ports)
