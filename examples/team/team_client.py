@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import sys
 import threading
 import webbrowser
@@ -19,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import (
@@ -117,7 +118,7 @@ async def connect(
 
 def parse(line: str) -> tuple[str, dict[str, Any]]:
     """Read `TOOL NAME=VALUE ...`. A value is JSON if it can be, else a text."""
-    tool, *words = line.split()
+    tool, *words = shlex.split(line)
     arguments: dict[str, Any] = {}
     for word in words:
         name, _, value = word.partition("=")
@@ -150,16 +151,22 @@ async def main(address: str) -> None:
     async with connect(address, "the client of the example", open_browser) as client:
         print(HELP, flush=True)
         while line := await lines.get():
-            if not line.strip():
+            try:
+                tool, arguments = parse(line)
+            except ValueError:
+                print(HELP, flush=True)
                 continue
-            tool, arguments = parse(line)
             if tool != "session_create":
                 arguments = session | arguments
-            result = await client.call_tool(tool, arguments)
+            try:
+                result = await client.call_tool(tool, arguments)
+            except MCPError as problem:
+                print(problem.error.message, flush=True)
+                continue
             for block in result.content:
                 print(getattr(block, "text", f"({block.type})"), flush=True)
             content = result.structured_content or arguments
-            if "session_id" in content:
+            if not result.is_error and "session_id" in content:
                 session = {"session_id": content["session_id"]}
 
 
