@@ -145,7 +145,7 @@ DIGEST = HASHED.split()[0]
         (f"{DIGEST} alice admin\n", "line 1: should be sha256:HEX SUBJECT"),
         (f"{DIGEST} alice issuer=\n", "line 1: should be sha256:HEX SUBJECT"),
         (f"{DIGEST} ''\n", "line 1: has no subject"),
-        (f"{DIGEST} alice role=admin\n", "line 1: has something twice, or besides"),
+        (f"{DIGEST} alice team=blue\n", "line 1: has something twice, or besides"),
         (f"{DIGEST} alice name=a name=b\n", "line 1: has something twice, or besides"),
         (f"{DIGEST} 'alice\n", "line 1: a quote is not closed"),
         (f"\n{DIGEST} a\n{DIGEST} b\n", "line 3: the same token stands there twice"),

@@ -11,7 +11,7 @@ from statehold.sessions.records import CredentialKind, CredentialRecord
 from statehold.sessions.store import Store
 from statehold.sessions.store.sql import SQLStore
 
-CODE, LINK, LOGIN = CredentialKind
+CODE, LINK, LOGIN = CredentialKind.CODE, CredentialKind.LINK, CredentialKind.LOGIN
 
 
 def credential(kind: CredentialKind, digest: str, **values: Any) -> CredentialRecord:
