@@ -90,8 +90,11 @@ class Caller:
         path, body = request.path_of(session_id), request.body_of(session_id)
         headers = {**request.headers_of(session_id), **credentials}
         begin = time.perf_counter()
-        self.send(request.method, path, body, headers)
-        return time.perf_counter() - begin
+        _, answer = self.send(request.method, path, body, headers)
+        seconds = time.perf_counter() - begin
+        if b"session_not_found" not in answer and "unsubscribe" not in request.title:
+            raise RuntimeError(f"{request.title}: {answer[:300]!r}")
+        return seconds
 
 
 async def measure(plan: Plan) -> Table:

@@ -245,3 +245,22 @@ def test_the_agent_does_its_tasks_through_statehold(
         ("all", "2 of 2"),
     ]
     assert all(row["tokens"] > 0 and row["seconds"] > 0 for row in figures["agent"]["rows"])
+
+
+def test_tokens_and_the_audit_log_are_measured(fork_server: ForkServer, tmp_path: Path) -> None:
+    figures = measured(fork_server, tmp_path, "access", "--quick")
+    rows = {row["what"]: row for row in figures["access"]["rows"]}
+    for kind in ("JWT", "opaque", "static"):
+        assert 0 < rows[f"verifying a cached token ({kind})"]["us"] < 1000
+    for log in ("audit off", "audit on", "audit required"):
+        assert rows[f"a call with {log}, 8 at once"]["p10, ms"] > 0
+    assert rows["audit verify of 2,000 entries"]["p10, ms"] > 0
+
+
+def test_answers_about_foreign_and_unknown_sessions_are_timed(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    figures = measured(fork_server, tmp_path, "timing", "--quick")
+    rows = figures["timing"]["rows"]
+    assert len(rows) == len(figures["targets"]) > 55
+    assert all(0 <= row["AUC"] <= 1 for row in rows)
