@@ -141,3 +141,40 @@ async def test_no_route_and_no_tool_with_a_session_is_left_out(
     }
     assert len(own) > 20
     assert own <= {tool for tool, _ in TOOLS}
+
+
+async def test_a_foreign_session_is_an_unknown_one_to_a_subscriber(
+    server: Running, issuer: HostileIssuer
+) -> None:
+    async with AsyncExitStack() as stack:
+        alice = await stack.enter_async_context(agent(server, issuer.token()))
+        other = await stack.enter_async_context(agent(server, issuer.token(sub="ben")))
+        theirs = await opened_session(alice, state={"n": 1})
+        mine = await opened_session(other, state={"n": 1})
+        for client, sessions in ((other, (theirs, UNKNOWN)), (alice, (mine, UNKNOWN))):
+            for session in sessions:
+                uri = f"session://{session}/state"
+                async with client.listen(resource_subscriptions=[uri]) as changes:
+                    assert not changes.honored.resource_subscriptions
+
+
+async def test_a_foreign_stream_is_an_unknown_one_to_its_messages(
+    raw: httpx2.AsyncClient, issuer: HostileIssuer
+) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    alice, ben = (
+        {"authorization": f"Bearer {issuer.token(sub=name)}"} for name in ("alice", "ben")
+    )
+    async with raw.stream("GET", "/sse", headers=alice) as stream:
+        lines = stream.aiter_lines()
+        endpoint = ""
+        while not endpoint.startswith("data: "):
+            endpoint = await anext(lines)
+        endpoint = endpoint.removeprefix("data: ")
+        assert (await raw.post(endpoint, json=ping, headers=alice)).status_code == 202
+        foreign = await raw.post(endpoint, json=ping, headers=ben)
+        path, _, session_id = endpoint.partition("=")
+        assert len(session_id) == 32
+        unknown = await raw.post(f"{path}={'0' * 32}", json=ping, headers=ben)
+        assert (foreign.status_code, foreign.text) == (unknown.status_code, unknown.text)
+        assert foreign.status_code == 404
