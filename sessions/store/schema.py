@@ -246,6 +246,16 @@ credential: Final = Table(
 )
 """Codes, links and logins of the console. There are few rows, so the primary key is their only index."""
 
+oauth: Final = Table(
+    "oauth",
+    metadata,
+    _name("digest", primary=True),
+    _name("secret"),
+    _text("document"),
+    _time("expires_at"),
+)
+"""Logins of the authorization server. There are few rows, so the primary key is their only index."""
+
 session_share: Final = Table(
     "session_share",
     metadata,

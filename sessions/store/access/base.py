@@ -13,11 +13,12 @@ from ...principals.rules import (
     PrincipalRecord,
     PrincipalSummary,
 )
-from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
+from ...records import CredentialRecord, OAuthRecord, SessionRecord, ShareRecord, ShareRights
 
 
 class AccessRecords(Protocol):
-    """Who may do what, as `Store.access`: the console's codes, links and logins, and the shares of sessions.
+    """Who may do what, as `Store.access`: the console's codes, links and logins, the shares of sessions, and the logins
+    of the authorization server.
 
     It lives as long as its store, and its methods have the same bounds and errors.
     """
@@ -65,7 +66,23 @@ class AccessRecords(Protocol):
         ...
 
     async def delete_expired_credentials(self, now: float) -> None:
-        """Delete the credentials that have expired. It writes only if there are some."""
+        """Delete the credentials and OAuth records that have expired. It writes only if there are some."""
+        ...
+
+    async def add_oauth(self, record: OAuthRecord) -> bool:
+        """Insert a record, durable on return. Return False if there is one with its digest."""
+        ...
+
+    async def oauth_record(self, digest: str) -> OAuthRecord | None:
+        """Return a record, whether it has expired or not."""
+        ...
+
+    async def exchange_oauth(self, record: OAuthRecord, secret: str, now: float) -> bool:
+        """Replace a record that has not expired and whose secret still is `secret`. Of concurrent callers one gets True."""
+        ...
+
+    async def delete_oauth(self, digest: str) -> None:
+        """Delete a record; durable on return."""
         ...
 
     async def put_share(self, record: ShareRecord, *, most: int) -> bool:

@@ -14,10 +14,10 @@ from ...principals.rules import (
     PrincipalRecord,
     PrincipalSummary,
 )
-from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
+from ...records import CredentialRecord, OAuthRecord, SessionRecord, ShareRecord, ShareRights
 from .. import rows
 from ..transactions import Transactions
-from . import credentials, principals, revocations, shares
+from . import credentials, oauth, principals, revocations, shares
 
 
 class AccessStore:
@@ -73,6 +73,21 @@ class AccessStore:
     async def delete_expired_credentials(self, now: float) -> None:
         if await self._transactions.read(partial(credentials.has_expired, now=now)):
             await self._transactions.submit(partial(credentials.delete_expired, now=now))
+        if await self._transactions.read(partial(oauth.has_expired, now=now)):
+            await self._transactions.submit(partial(oauth.delete_expired, now=now))
+
+    async def add_oauth(self, record: OAuthRecord) -> bool:
+        return bool(await self._transactions.submit(partial(oauth.add, row=record.model_dump())))
+
+    async def oauth_record(self, digest: str) -> OAuthRecord | None:
+        return await self._transactions.read(partial(oauth.record, digest=digest))
+
+    async def exchange_oauth(self, record: OAuthRecord, secret: str, now: float) -> bool:
+        operation = partial(oauth.exchange, row=record.model_dump(), secret=secret, now=now)
+        return bool(await self._transactions.submit(operation))
+
+    async def delete_oauth(self, digest: str) -> None:
+        await self._transactions.submit(partial(oauth.delete_one, digest=digest))
 
     async def put_share(self, record: ShareRecord, *, most: int) -> bool:
         row = rows.share_row(record)
