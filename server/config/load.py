@@ -222,7 +222,7 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
             cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
     if isinstance(auth := values.get("auth"), dict):
         auth = values["auth"] = dict(cast(JSON, auth))
-        for key in ("issuers", "console"):
+        for key in ("issuers", "console", "facade"):
             if key in auth:
                 where = Location(layer.name, ("auth", key))
                 auth[key] = expand(auth[key], where, layer.base, environ)

@@ -15,6 +15,7 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 from .access.auth import IssuerSettings
 from .access.console import ConsoleLoginSettings
+from .access.facade import FacadeClientSettings, FacadeSettings
 from .access.policies import PolicySettings
 from .http import TlsSettings
 from .messages import FLAGS
@@ -47,7 +48,9 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
             yield "server.tls", list(_settings(TlsSettings, "server.tls."))
         if name == "auth":
             yield "auth.console", list(_settings(ConsoleLoginSettings, "auth.console."))
+            yield "auth.facade", list(_settings(FacadeSettings, "auth.facade."))
     yield "[auth.issuers]", list(_settings(IssuerSettings, ""))
+    yield "[auth.facade.clients]", list(_settings(FacadeClientSettings, ""))
     yield "[policies]", list(_settings(PolicySettings, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))

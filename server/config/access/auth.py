@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from ..types import Names, Section, is_protected_url, split
 from .console import ConsoleLoginSettings
+from .facade import FacadeSettings
 
 Role = Literal["user", "operator", "admin"]
 _Rsa = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
@@ -102,11 +103,15 @@ class AuthSettings(Section):
         default_factory=ConsoleLoginSettings,
         description="The login at the console with an account of an issuer.",
     )
+    facade: FacadeSettings = Field(
+        default_factory=FacadeSettings,
+        description="An authorization server of Statehold itself; see the table `[auth.facade]`.",
+    )
 
     @property
     def enabled(self) -> bool:
         """Whether callers can have tokens of an issuer."""
-        return bool(self.issuers)
+        return bool(self.issuers) or self.facade.enabled
 
     @model_validator(mode="after")
     def _check_issuers(self) -> Self:
