@@ -89,11 +89,17 @@ class PersonAudit:
             self._looks.popitem(last=False)
 
     def note_login(
-        self, operation: str, outcome: str, name: str | None, principal: Principal, address: str
+        self,
+        operation: str,
+        outcome: str,
+        name: str | None,
+        principal: Principal,
+        address: str,
+        transport: str = "console",
     ) -> None:
-        """Record a login or a logout at the console, with `ok` or the code of its error."""
+        """Record a login or a logout, with `ok` or the code of its error."""
         entry = self._entry(
-            *(AuditEvent.LOGIN, operation, principal, "console", address),
+            *(AuditEvent.LOGIN, operation, principal, transport, address),
             actor_name=name,
             decision="allow" if outcome == "ok" else "deny",
             outcome=outcome,

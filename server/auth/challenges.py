@@ -18,6 +18,7 @@ from .errors import (
 from .scopes import USE
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
+SERVER_METADATA: Final = "/.well-known/oauth-authorization-server"
 RETRY_SECONDS: Final = 5
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=~-._"
 
@@ -104,4 +105,4 @@ def is_resource(path: str) -> bool:
     )
 
 
-__all__ = ["METADATA", "Challenges", "PublicUrls", "is_resource", "raw_path"]
+__all__ = ["METADATA", "SERVER_METADATA", "Challenges", "PublicUrls", "is_resource", "raw_path"]

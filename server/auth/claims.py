@@ -55,7 +55,7 @@ class ClaimChecks:
             claims={
                 "iss": issuer,
                 "groups": groups,
-                "role": self._role(groups),
+                "role": self.role(groups),
                 # Those who act for the caller (RFC 8693 4.1), for the audit log.
                 "act": claims.get("act"),
             },
@@ -85,7 +85,7 @@ class ClaimChecks:
             client_id=client_id,
             scopes=scopes_in(CONTROL),
             subject=_text_claim(claims, self._settings.subject_claim),
-            claims={"iss": issuer, "groups": groups, "role": self._role(groups)},
+            claims={"iss": issuer, "groups": groups, "role": self.role(groups)},
         )
 
     def _check_audience(self, value: object) -> str:
@@ -100,11 +100,39 @@ class ClaimChecks:
         groups = cast("list[object]", value) if isinstance(value, list) else [value]
         return [group for group in groups[:MOST_GROUPS] if isinstance(group, str)]
 
-    def _role(self, groups: Iterable[str]) -> Role:
+    def role(self, groups: Iterable[str]) -> Role:
         """Return the highest role of the groups."""
         roles = self._settings.roles
         found: list[Role] = [roles[group] for group in groups if group in roles]
         return max([*found, DEFAULT_ROLE], key=ROLES.index)
+
+    def asserted(
+        self, claims: JSON, issuer: str, *, audience: str, client_id: str, now: float
+    ) -> AccessToken:
+        """Return the person whom an identity assertion of `issuer` names to a client of the authorization server `audience`.
+
+        Raises:
+            TokenInvalid: the assertion is for another server or another client, or not for now.
+        """
+        expires_at = _check_times(claims, now)
+        if claims.get("iss") != issuer:
+            raise TokenInvalid("it is of another issuer")
+        if _audiences(claims.get("aud")) != [audience]:
+            raise TokenInvalid("it is for another authorization server")
+        if claims.get("client_id") != client_id:
+            raise TokenInvalid("it is for another client")
+        _text_claim(claims, "jti")
+        _text_claim(claims, "sub")
+        groups = self._groups(claims)
+        return AccessToken(
+            token="",
+            client_id=client_id,
+            scopes=scopes_in(claims.get("scope")),
+            expires_at=expires_at,
+            resource=self._check_audience(claims.get("resource")),
+            subject=_text_claim(claims, self._settings.subject_claim),
+            claims={"iss": issuer, "groups": groups, "role": self.role(groups)},
+        )
 
 
 def normal_resource(uri: str) -> str:

@@ -93,6 +93,7 @@ class IssuerRefused(VerifierUnavailable):
 __all__ = [
     "AuthError",
     "IssuerMismatch",
+    "IssuerRefused",
     "PrincipalRevoked",
     "IssuerRefused",
     "ScopeMissing",

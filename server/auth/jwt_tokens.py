@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -44,9 +45,13 @@ def parse_jwt(token: str) -> UnverifiedToken | None:
 class SignedTokens:
     """Verifies the signed tokens of one issuer."""
 
-    def __init__(self, settings: IssuerSettings, keys: SigningKeys) -> None:
+    def __init__(
+        self, settings: IssuerSettings, keys: SigningKeys, types: Sequence[str | None] = ()
+    ) -> None:
+        """`types` are the accepted values of `typ`, None for none. Default: those of `settings.typ`."""
         self._algorithms: list[str] = list(settings.algorithms)
-        self._needs_type = settings.typ == "at+jwt"
+        plain = () if settings.typ == "at+jwt" else ("jwt", None)
+        self._types = types or ("at+jwt", *plain)
         self._keys = keys
         self._signatures = PyJWS(algorithms=self._algorithms)
 
@@ -77,7 +82,7 @@ class SignedTokens:
 
     def _check_type(self, value: object) -> None:
         kind = value.lower().removeprefix("application/") if isinstance(value, str) else value
-        if kind != "at+jwt" and (self._needs_type or kind not in ("jwt", None)):
+        if kind not in self._types:
             raise TokenInvalid("its typ is not accepted")
 
 

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Container
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -28,6 +28,23 @@ CACHE_SECONDS: Final = 60.0
 CACHED_TOKENS: Final = 10_000
 
 
+class OwnTokens(Protocol):
+    """The access tokens that this server issues itself."""
+
+    def accepts(self, token: str) -> bool:
+        """Whether a token has their form."""
+        ...
+
+    async def caller(self, token: str, now: float) -> AccessToken:
+        """Return the caller of such a token.
+
+        Raises:
+            TokenInvalid: the token is not accepted.
+            VerifierUnavailable: the token cannot be checked now.
+        """
+        ...
+
+
 class Verifier:
     """Verifies the tokens of one process, and keeps the callers of verified ones, by the SHA-256 of the token.
 
@@ -40,6 +57,7 @@ class Verifier:
         self,
         tokens: StaticTokens | None,
         settings: AuthSettings,
+        own: OwnTokens | None = None,
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = anyio.current_time,
@@ -49,6 +67,7 @@ class Verifier:
         self.static = tokens
         """The static tokens, None if there are none."""
         self._issuers = _issuers_of(settings, clock) if settings.enabled else None
+        self._own = own
         self._now = now
         self._on_verified = on_verified
         self._revoked = revoked
@@ -101,7 +120,9 @@ class Verifier:
     async def _ask_issuer(self, token: str) -> AuthenticatedUser:
         assert self._issuers is not None
         now = self._now()
-        user = AuthenticatedUser(await self._issuers.caller(token, now))
+        own = self._own
+        issuer = own if own is not None and own.accepts(token) else self._issuers
+        user = AuthenticatedUser(await issuer.caller(token, now))
         self.note_caller(user.access_token)
         expires_at = user.access_token.expires_at or 0
         self._keep(token, user, min(now + CACHE_SECONDS, expires_at))
@@ -138,13 +159,14 @@ def _issuers_of(settings: AuthSettings, clock: Callable[[], float]) -> Issuers:
 def verifier_of(
     tokens: StaticTokens | None,
     settings: AuthSettings,
+    own: OwnTokens | None = None,
     on_verified: Callable[[AccessToken], None] | None = None,
     revoked: Container[str] = frozenset(),
 ) -> Verifier | None:
     """Return the verifier of a process, None if its callers need no token."""
     if tokens is None and not settings.enabled:
         return None
-    return Verifier(tokens, settings, on_verified=on_verified, revoked=revoked)
+    return Verifier(tokens, settings, own, on_verified=on_verified, revoked=revoked)
 
 
-__all__ = ["Verifier", "verifier_of"]
+__all__ = ["OwnTokens", "Verifier", "verifier_of"]

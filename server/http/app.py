@@ -61,7 +61,8 @@ class HttpApplication:
         urls = PublicUrls(settings.public_url or "" if auth.enabled else "")
         public = [*self._status_routes(), *more_routes]
         if auth.enabled:
-            issuers = [issuer.issuer for issuer in auth.issuers]
+            issuers = [settings.public_url or ""] if auth.facade.enabled else []
+            issuers += [issuer.issuer for issuer in auth.issuers]
             public += ResourceMetadata(urls, issuers).routes()
         routes = Starlette(routes=[*self._mcp_routes(), *public], lifespan=self._lifespan)
         self.routes = routes.routes

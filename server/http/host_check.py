@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..audit.people import PersonAudit
-from ..auth.challenges import METADATA
+from ..auth.challenges import METADATA, SERVER_METADATA
 from ..auth.refusal_log import RefusalLog
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -75,7 +75,7 @@ class HostCheck:
             return PlainTextResponse("Invalid Host header", 421)
         if origin is None or _is_same_origin(origin, scope, host):
             return None
-        if scope.get("path", "").startswith(METADATA):
+        if scope.get("path", "").startswith((METADATA, SERVER_METADATA)):
             return None
         if not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
             self._log("foreign Origin", origin, scope)

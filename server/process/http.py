@@ -126,10 +126,17 @@ async def _serve_on(
         keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
+    facade = None
+    if config.auth.facade.enabled:
+        # Imported here: few servers are an authorization server.
+        from .facade import create_facade
+
+        facade = create_facade(gateway)
     note, revoked = partial(_note_caller, gateway), gateway.registry.core.revoked
-    verifier = verifier_of(files.tokens, config.auth, note, revoked)
+    verifier = verifier_of(files.tokens, config.auth, facade, note, revoked)
     console = Console(gateway, verifier)
-    application = HttpApplication(gateway, mcp_server, verifier, console.routes())
+    more_routes = [*console.routes(), *(facade.routes() if facade is not None else ())]
+    application = HttpApplication(gateway, mcp_server, verifier, more_routes)
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
     port = ConsolePort(console, gateway, listener)
     verbs = {CONSOLE: ConsoleVerb(console.logins, port.url)}

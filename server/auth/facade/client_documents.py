@@ -1,0 +1,172 @@
+"""Client metadata documents: the `client_id` is the URL of a document about the client.
+
+The URL comes from anyone, so that the fetch connects to public addresses only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+from urllib.parse import SplitResult, urlsplit
+
+import anyio
+import httpx2
+from pydantic import ValidationError
+
+from ....sessions.json_codec import JSON
+from .clients import FacadeClient
+
+FETCH_SECONDS: Final = 5.0
+"""Seconds for a whole fetch, with the lookup of the address."""
+DOCUMENT_BYTES: Final = 16 * 1024
+CACHE_SECONDS: Final = 300.0
+CACHED_DOCUMENTS: Final = 1000
+URL_CHARACTERS: Final = 2048
+_AUTHENTICATION: Final = "none"
+
+
+class DocumentInvalid(Exception):
+    """A `client_id` has no acceptable document. The text is for the log."""
+
+
+class ClientDocuments:
+    """Fetches the documents of clients, and keeps them for a bounded time.
+
+    With `allow_loopback`, http and https URLs of loopback addresses are accepted too. `clock` returns seconds that only
+    rise.
+    """
+
+    def __init__(
+        self, *, allow_loopback: bool, clock: Callable[[], float] = anyio.current_time
+    ) -> None:
+        self._allow_loopback = allow_loopback
+        self._clock = clock
+        self._clients: dict[str, tuple[FacadeClient, float]] = {}
+        self._context: ssl.SSLContext | None = None
+
+    async def client(self, client_id: str) -> FacadeClient:
+        """Return the client of a document.
+
+        Raises:
+            DocumentInvalid: the URL is not acceptable, cannot be read in time, or its document is not about `client_id`.
+        """
+        kept = self._clients.get(client_id)
+        if kept is not None and self._clock() < kept[1]:
+            return kept[0]
+        parts = self._check_url(client_id)
+        try:
+            with anyio.fail_after(FETCH_SECONDS):
+                body = await self._fetch(client_id, parts, await self._address(parts))
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+            raise DocumentInvalid(f"it cannot be read ({type(error).__name__})") from None
+        client = _client_of(body, client_id)
+        self._clients.pop(client_id, None)
+        if len(self._clients) >= CACHED_DOCUMENTS:
+            del self._clients[next(iter(self._clients))]
+        self._clients[client_id] = client, self._clock() + CACHE_SECONDS
+        return client
+
+    def _check_url(self, client_id: str) -> SplitResult:
+        if (
+            len(client_id) > URL_CHARACTERS
+            or not client_id.isascii()
+            or not client_id.isprintable()
+        ):
+            raise DocumentInvalid("it is no URL")
+        try:
+            parts = urlsplit(client_id)
+            port, host = parts.port, parts.hostname
+        except ValueError:
+            raise DocumentInvalid("it is no URL") from None
+        schemes = ("https", "http") if self._allow_loopback else ("https",)
+        if parts.scheme not in schemes or not host or port == 0:
+            raise DocumentInvalid("it is no https URL")
+        if "@" in parts.netloc or "#" in client_id or "?" in client_id or "\\" in client_id:
+            raise DocumentInvalid("it has a user, a query or a fragment")
+        if parts.path in ("", "/") or {".", ".."} & set(parts.path.split("/")):
+            raise DocumentInvalid("it has no path, or one with dots")
+        return parts
+
+    async def _address(self, parts: SplitResult) -> str:
+        """Return the address to connect to. Each address of the host has to be acceptable."""
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = [str(entry[4][0]) for entry in found]
+        if not addresses or not all(self._accepts(each, parts.scheme) for each in addresses):
+            raise DocumentInvalid("its address is not public")
+        return addresses[0]
+
+    def _accepts(self, address: str, scheme: str) -> bool:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(ip, ipaddress.IPv6Address):
+            if ip.ipv4_mapped is not None:
+                ip = ip.ipv4_mapped
+            elif ip.sixtofour is not None or ip.teredo is not None or ip in _NAT64:
+                # Such an address leads to an IPv4 address, which may be private.
+                return False
+            elif ip.is_site_local:
+                return False
+        if ip.is_loopback:
+            return self._allow_loopback
+        return scheme == "https" and ip.is_global and not (ip.is_multicast or ip.is_reserved)
+
+    async def _fetch(self, url: str, parts: SplitResult, address: str) -> bytes:
+        # The address that was checked, and not the name: a second lookup could give another one.
+        target = httpx2.URL(url).copy_with(host=address)
+        headers = {
+            "host": parts.netloc,
+            "accept": "application/json",
+            "accept-encoding": "identity",
+        }
+        self._context = self._context or httpx2.create_ssl_context()
+        async with (
+            httpx2.AsyncClient(
+                verify=self._context, timeout=FETCH_SECONDS, trust_env=False
+            ) as http,
+            http.stream(
+                "GET",
+                target,
+                headers=headers,
+                follow_redirects=False,
+                extensions={"sni_hostname": parts.hostname},
+            ) as answer,
+        ):
+            if answer.status_code != 200:
+                raise DocumentInvalid(f"it answers {answer.status_code}")
+            body = bytearray()
+            async for part in answer.aiter_raw():
+                body += part
+                if len(body) > DOCUMENT_BYTES:
+                    raise DocumentInvalid("its document is too large")
+        return bytes(body)
+
+
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def _client_of(body: bytes, client_id: str) -> FacadeClient:
+    try:
+        document: object = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DocumentInvalid("its document is no JSON") from None
+    if not isinstance(document, dict):
+        raise DocumentInvalid("its document is no JSON object")
+    members = cast("JSON", document)
+    if members.get("client_id") != client_id:
+        raise DocumentInvalid("its document is about another client_id")
+    if members.get("token_endpoint_auth_method", _AUTHENTICATION) != _AUTHENTICATION:
+        raise DocumentInvalid("its token_endpoint_auth_method is not none")
+    if "client_secret" in members or not members.get("redirect_uris"):
+        raise DocumentInvalid("its document has a secret, or no redirect_uris")
+    members["token_endpoint_auth_method"] = _AUTHENTICATION
+    try:
+        return FacadeClient.model_validate(members)
+    except ValidationError:
+        raise DocumentInvalid("its document is no client metadata") from None
+
+
+__all__ = ["ClientDocuments", "DocumentInvalid"]

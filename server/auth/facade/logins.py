@@ -1,0 +1,247 @@
+"""The logins of people at the authorization server, and the codes and tokens that name them.
+
+A login is one record of the store. Codes and refresh tokens have the id of their login and a secret, of which the record has
+the digest. Only the last secret is accepted; an earlier one shows that two parties have it, and ends the login. Access
+tokens name their login in sealed form, so that they end with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from mcp.server.auth.provider import AccessToken
+from mcp.shared.auth import OAuthToken
+from pydantic import BaseModel, ConfigDict
+
+from ....sessions.errors import StoreUnavailable
+from ....sessions.records import OAuthRecord
+from ....sessions.store import Store
+from ...config.access.auth import Role
+from ...config.access.facade import FacadeSettings
+from ..claims import ClaimChecks
+from ..errors import TokenInvalid, VerifierUnavailable
+from ..scopes import ADMIN, USE, scopes_in
+from .requests import LoginRequest
+from .sealing import Seal
+
+ACCESS_PREFIX: Final = "sho_"
+CODE_SECONDS: Final = 60.0
+_LONGEST_SECONDS: Final = 3600
+
+logger = logging.getLogger("statehold.server")
+
+
+class FacadeLogin(BaseModel):
+    """A login, as its record has it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    issuer: str
+    subject: str
+    groups: list[str]
+    client_id: str
+    scopes: list[str]
+    resource: str
+    ends_at: float
+    request: LoginRequest | None = None
+    """The request whose code was not exchanged yet."""
+    is_refreshable: bool = True
+
+
+class StoredLogin:
+    """A login of the store, with its id and the digest of its secret."""
+
+    def __init__(self, login_id: str, record: OAuthRecord) -> None:
+        self.id = login_id
+        self.secret = record.secret
+        self.expires_at = record.expires_at
+        self.login = FacadeLogin.model_validate_json(record.document)
+
+
+class FacadeLogins:
+    """Opens, exchanges, checks and ends logins. Its methods raise StoreUnavailable."""
+
+    def __init__(
+        self, store: Store, settings: FacadeSettings, checks: ClaimChecks, secret: str
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._checks = checks
+        self._access = Seal(secret, "access tokens")
+
+    async def open(self, person: AccessToken, request: LoginRequest, now: float) -> str:
+        """Open a login of a person, and return its code."""
+        claims = person.claims or {}
+        login = FacadeLogin(
+            issuer=claims["iss"],
+            subject=person.subject or "",
+            groups=claims["groups"],
+            client_id=request.client_id,
+            scopes=request.scopes,
+            resource=request.resource,
+            ends_at=now + self._settings.login_seconds,
+            request=request,
+        )
+        return await self._add(login, now + CODE_SECONDS)
+
+    async def open_asserted(
+        self, person: AccessToken, scopes: Sequence[str], now: float
+    ) -> OAuthToken:
+        """Open a login by an identity assertion, and return its only token."""
+        claims = person.claims or {}
+        login = FacadeLogin(
+            issuer=claims["iss"],
+            subject=person.subject or "",
+            groups=claims["groups"],
+            client_id=person.client_id,
+            scopes=list(scopes),
+            resource=person.resource or "",
+            ends_at=now + self._settings.access_token_seconds,
+            is_refreshable=False,
+        )
+        code = await self._add(login, login.ends_at)
+        return self._tokens(login, code.partition(".")[0], login.scopes, None, now)
+
+    async def use_assertion(self, issuer: str, assertion_id: str, expires_at: float) -> bool:
+        """Use an identity assertion. Return False if it was used before."""
+        digest = _digest(f"assertion {issuer} {assertion_id}")
+        return await self._store.access.add_oauth(
+            OAuthRecord(digest=digest, secret="", document="{}", expires_at=expires_at)
+        )
+
+    async def find(self, text: str, now: float) -> StoredLogin | None:
+        """Return the login of a code or a refresh token. One that was exchanged before ends the login."""
+        login_id, _, secret = text.partition(".")
+        stored = await self._load(login_id, now)
+        if stored is None or not secret:
+            return None
+        if not hmac.compare_digest(_digest(secret), stored.secret):
+            await self._end_reused(stored)
+            return None
+        return stored
+
+    async def exchange(
+        self, stored: StoredLogin, scopes: Sequence[str], now: float
+    ) -> OAuthToken | None:
+        """Exchange the code or the refresh token with which a login was found. None: it was exchanged meanwhile."""
+        login = stored.login.model_copy(update={"request": None})
+        secret = secrets.token_urlsafe(32)
+        record = OAuthRecord(
+            digest=_digest(stored.id),
+            secret=_digest(secret),
+            document=login.model_dump_json(exclude_none=True),
+            expires_at=login.ends_at,
+        )
+        if not await self._store.access.exchange_oauth(record, stored.secret, now):
+            await self._end_reused(stored)
+            return None
+        refresh_token = f"{stored.id}.{secret}" if login.is_refreshable else None
+        return self._tokens(login, stored.id, scopes, refresh_token, now)
+
+    async def caller(self, token: str, now: float) -> AccessToken:
+        """Return the caller of an access token, which has ACCESS_PREFIX.
+
+        Raises:
+            TokenInvalid: the token is wrong or has expired, or its login has ended.
+            VerifierUnavailable: the store cannot be read.
+        """
+        text = token.removeprefix(ACCESS_PREFIX)
+        document = self._access.open(text, now, seconds=_LONGEST_SECONDS)
+        if document is None:
+            raise TokenInvalid("it is no token of auth.facade")
+        expires_at = int(document["expires_at"])
+        if now >= expires_at:
+            raise TokenInvalid("it has expired")
+        try:
+            stored = await self._load(document["login"], now)
+        except StoreUnavailable as error:
+            raise VerifierUnavailable(str(error)) from None
+        if stored is None or stored.login.issuer != self._settings.issuer:
+            raise TokenInvalid("its login has ended")
+        login = stored.login
+        return AccessToken(
+            token="",
+            client_id=login.client_id[:255],
+            scopes=scopes_in(document["scopes"]),
+            expires_at=expires_at,
+            resource=login.resource,
+            subject=login.subject,
+            claims={
+                "iss": login.issuer,
+                "groups": login.groups,
+                "role": self._checks.role(login.groups),
+            },
+        )
+
+    async def end(self, token: str, client_id: str, now: float) -> None:
+        """End the login of an access token or a refresh token of a client."""
+        login_id, _, secret = token.partition(".")
+        if token.startswith(ACCESS_PREFIX):
+            text = token.removeprefix(ACCESS_PREFIX)
+            document = self._access.open(text, now, seconds=_LONGEST_SECONDS)
+            login_id = "" if document is None else document["login"]
+        elif not secret:
+            return
+        stored = await self._load(login_id, now)
+        if stored is not None and stored.login.client_id == client_id:
+            await self._store.access.delete_oauth(_digest(login_id))
+
+    async def _add(self, login: FacadeLogin, expires_at: float) -> str:
+        login_id, secret = secrets.token_urlsafe(16), secrets.token_urlsafe(32)
+        record = OAuthRecord(
+            digest=_digest(login_id),
+            secret=_digest(secret),
+            document=login.model_dump_json(exclude_none=True),
+            expires_at=expires_at,
+        )
+        await self._store.access.add_oauth(record)
+        return f"{login_id}.{secret}"
+
+    async def _load(self, login_id: str, now: float) -> StoredLogin | None:
+        record = await self._store.access.oauth_record(_digest(login_id))
+        if record is None or record.expires_at <= now or not record.secret:
+            return None
+        return StoredLogin(login_id, record)
+
+    async def _end_reused(self, stored: StoredLogin) -> None:
+        logger.warning(
+            "a login of %s ends: a code or a refresh token of it was used twice, or guessed",
+            stored.login.subject,
+        )
+        await self._store.access.delete_oauth(_digest(stored.id))
+
+    def _tokens(
+        self,
+        login: FacadeLogin,
+        login_id: str,
+        scopes: Sequence[str],
+        refresh_token: str | None,
+        now: float,
+    ) -> OAuthToken:
+        scopes = allowed_scopes(scopes, self._checks.role(login.groups))
+        expires_at = int(min(now + self._settings.access_token_seconds, login.ends_at))
+        document = {"login": login_id, "scopes": scopes, "expires_at": expires_at}
+        return OAuthToken(
+            access_token=ACCESS_PREFIX + self._access.seal(document, now),
+            expires_in=expires_at - int(now),
+            scope=" ".join(scopes),
+            refresh_token=refresh_token,
+        )
+
+
+def allowed_scopes(scopes: Sequence[str], role: Role) -> list[str]:
+    """Return those of the scopes that a person may give to a client. ADMIN is for operators and admins."""
+    allowed = [scope for scope in scopes if scope != ADMIN or role != "user"]
+    return allowed or [USE]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+__all__ = ["ACCESS_PREFIX", "FacadeLogin", "FacadeLogins", "StoredLogin", "allowed_scopes"]

@@ -1,0 +1,33 @@
+"""The authorization server of a process."""
+
+from __future__ import annotations
+
+from mcp.server.auth.provider import AccessToken
+
+from ..audit.people import NOBODY, PersonAudit
+from ..auth.facade.app import Facade
+from ..auth.principals import principal_of
+from ..gateway.gateway import Gateway
+
+
+def create_facade(gateway: Gateway) -> Facade:
+    """Return the authorization server over the store of a gateway, with its logins in the audit log."""
+    config = gateway.config
+    note = _LoginNotes(gateway.person_audit).note
+    return Facade(config.auth, config.server.public_url or "", gateway.store, note)
+
+
+class _LoginNotes:
+    """Writes the logins at the authorization server to the audit log."""
+
+    def __init__(self, audit: PersonAudit | None) -> None:
+        self._audit = audit
+
+    def note(self, outcome: str, person: AccessToken | None, address: str) -> None:
+        if self._audit is None:
+            return
+        principal = NOBODY if person is None else principal_of(person)
+        self._audit.note_login("authorize", outcome, None, principal, address, "http")
+
+
+__all__ = ["create_facade"]

@@ -1,0 +1,181 @@
+"""Client metadata documents are fetched from public addresses only, and are about their own client_id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import pytest
+from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError
+from pydantic import AnyUrl
+from support.document_server import REDIRECTS, DocumentServer, document_server
+
+from statehold.server.auth.facade.client_documents import (
+    CACHE_SECONDS,
+    DOCUMENT_BYTES,
+    ClientDocuments,
+    DocumentInvalid,
+)
+from statehold.server.auth.facade.clients import FacadeClient
+
+
+@pytest.fixture
+def documents() -> Generator[DocumentServer]:
+    with document_server() as running:
+        yield running
+
+
+async def refusal(client_id: str, *, allow_loopback: bool = True) -> str:
+    with pytest.raises(DocumentInvalid) as caught:
+        await ClientDocuments(allow_loopback=allow_loopback).client(client_id)
+    return str(caught.value)
+
+
+async def test_a_document_is_kept_for_a_bounded_time(documents: DocumentServer) -> None:
+    now = 0.0
+    known = ClientDocuments(allow_loopback=True, clock=lambda: now)
+    client = await known.client(documents.url)
+    assert client.client_id == documents.url
+    assert client.token_endpoint_auth_method == "none"
+    assert await known.client(documents.url) == client
+    assert documents.requests == 1
+    now = CACHE_SECONDS
+    documents.serve(client_id="https://evil.example.org/client.json")
+    with pytest.raises(DocumentInvalid):
+        await known.client(documents.url)
+    assert documents.requests == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"client_id": "https://other.example.org/client.json"}, "another client_id"),
+        ({"redirect_uris": []}, "no redirect_uris"),
+        ({"client_secret": "secret"}, "has a secret"),
+        ({"token_endpoint_auth_method": "client_secret_post"}, "is not none"),
+        ({"redirect_uris": "x"}, "no client metadata"),
+        ({"client_name": "x" * DOCUMENT_BYTES}, "too large"),
+    ],
+)
+async def test_a_wrong_document_is_refused(
+    documents: DocumentServer, changes: dict[str, object], reason: str
+) -> None:
+    documents.serve(**changes)
+    assert reason in await refusal(documents.url)
+
+
+def redirect(server: DocumentServer) -> None:
+    server.status, server.headers = 302, {"location": server.url}
+
+
+def no_json(server: DocumentServer) -> None:
+    server.body = b"<html>"
+
+
+def no_object(server: DocumentServer) -> None:
+    server.body = b"[]"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(redirect, "answers 302"), (no_json, "no JSON"), (no_object, "no JSON object")],
+)
+async def test_a_wrong_answer_is_refused(
+    documents: DocumentServer, change: Callable[[DocumentServer], None], reason: str
+) -> None:
+    change(documents)
+    assert reason in await refusal(documents.url)
+    assert documents.requests == 1
+
+
+async def test_loopback_is_refused_unless_it_is_allowed(documents: DocumentServer) -> None:
+    tls = documents.url.replace("http:", "https:")
+    assert "no https URL" in await refusal(documents.url, allow_loopback=False)
+    assert "not public" in await refusal(tls, allow_loopback=False)
+    assert documents.requests == 0
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.0.0.1",
+        "192.168.1.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "[fd00::1]",
+        "[fe80::1]",
+        "[fec0::1]",
+        "[::a00:1]",
+        "[::]",
+        "[::ffff:10.0.0.1]",
+        "[64:ff9b::a00:1]",
+        "[2002:a00:1::1]",
+    ],
+)
+async def test_a_private_address_is_refused(host: str) -> None:
+    assert await refusal(f"https://{host}/client.json") == "its address is not public"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://192.0.2.1/client.json",
+        "ftp://127.0.0.1/client.json",
+        "https://127.0.0.1",
+        "https://127.0.0.1/",
+        "https://user@127.0.0.1/client.json",
+        "https://127.0.0.1/a/../client.json",
+        "https://127.0.0.1/client.json?a",
+        "https://127.0.0.1/client.json#a",
+        "https://127.0.0.1:x/client.json",
+        "https://[::1/client.json",
+        "https://127.0.0.1/" + "a" * 2048,
+    ],
+)
+async def test_a_wrong_url_is_refused(url: str) -> None:
+    assert await refusal(url)
+
+
+def client_of(*uris: str) -> FacadeClient:
+    return FacadeClient(client_id="a", redirect_uris=[AnyUrl(uri) for uri in uris])
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://127.0.0.1/callback", "http://127.0.0.1:4711/callback", REDIRECTS[1]]
+)
+def test_a_registered_redirect_uri_is_accepted_with_any_loopback_port(uri: str) -> None:
+    assert str(client_of(*REDIRECTS).validate_redirect_uri(AnyUrl(uri))) == uri
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://127.0.0.1/callback/",
+        "http://127.0.0.1/callback?a=b",
+        "http://localhost/callback",
+        "http://127.0.0.1.evil.example.org/callback",
+        "http://127.0.0.1@evil.example.org/callback",
+        "https://app.example.org/back2",
+        "https://app.example.org:8443/back",
+        "https://app.example.org/back#a",
+        "http://app.example.org/back",
+    ],
+)
+def test_another_redirect_uri_is_refused(uri: str) -> None:
+    with pytest.raises(InvalidRedirectUriError):
+        client_of(*REDIRECTS).validate_redirect_uri(AnyUrl(uri))
+
+
+@pytest.mark.parametrize("uri", ["javascript:alert(1)", "http://example.org/back", "app:/back"])
+def test_a_registered_redirect_uri_has_to_be_protected(uri: str) -> None:
+    with pytest.raises(InvalidRedirectUriError):
+        client_of(uri).validate_redirect_uri(AnyUrl(uri))
+
+
+def test_scopes_are_those_of_this_server() -> None:
+    client = client_of(*REDIRECTS)
+    assert client.validate_scope("offline_access statehold:use") == ["statehold:use"]
+    assert client.validate_scope(None) is None
+    with pytest.raises(InvalidScopeError):
+        client.validate_scope("offline_access")

@@ -1,0 +1,143 @@
+"""A client logs a person in at the authorization server: consent, the issuer, a code, tokens."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from support.facade_flow import CLIENT, SECRET, Flow
+from support.gateway_process import JSON, Running
+
+
+async def test_a_client_with_a_document_logs_a_person_in(flow: Flow) -> None:
+    tokens = await flow.log_in()
+    assert tokens["token_type"] == "Bearer"
+    assert tokens["scope"] == "statehold:use"
+    assert 590 <= tokens["expires_in"] <= 600
+    assert await flow.status(tokens["access_token"]) == 200
+    assert await flow.status(tokens["access_token"], "server_stats") == 403
+    assert await flow.status(tokens["refresh_token"]) == 401
+    assert flow.sent["code_challenge_method"] == "S256"
+    assert flow.sent["client_id"] == CLIENT
+    assert flow.sent["redirect_uri"] == f"{flow.url}/callback"
+    assert flow.sent["state"] != "state of the client"
+
+
+async def test_a_page_asks_for_consent_before_anything_goes_to_the_issuer(flow: Flow) -> None:
+    answer = await flow.browser.get(flow.authorize_url())
+    assert answer.status_code == 302
+    page = await flow.browser.get(answer.headers["location"])
+    policy = page.headers["content-security-policy"]
+    for directive in ("default-src 'none'", "frame-ancestors 'none'", "form-action 'self'"):
+        assert directive in policy
+    assert "script" not in policy
+    assert "<script" not in page.text
+    assert "Editor" in page.text
+    assert flow.client_id.split("/")[2] in page.text
+    assert "Create and change sessions" in page.text
+    assert "Delete, export" not in page.text
+    cookie = page.headers["set-cookie"]
+    for part in ("__Host-statehold-", "HttpOnly", "Secure", "SameSite=lax", "Path=/"):
+        assert part in cookie
+    assert flow.issuer.requests["/authorize"] == 0
+
+
+async def test_a_person_denies(flow: Flow) -> None:
+    answer = await flow.browser.get(flow.authorize_url())
+    page = await flow.browser.get(answer.headers["location"])
+    denied = await flow.browser.consent(page, "deny")
+    assert denied.status_code == 200
+    assert "error=access_denied&amp;state=state+of+the+client&amp;iss=" in denied.text
+
+
+async def test_a_refresh_token_rotates_and_a_used_one_ends_the_login(flow: Flow) -> None:
+    first = await flow.log_in()
+    second = (await flow.refresh(first["refresh_token"])).json()
+    assert second["refresh_token"] != first["refresh_token"]
+    assert await flow.status(second["access_token"]) == 200
+    third = (await flow.refresh(second["refresh_token"])).json()
+    reused = await flow.refresh(first["refresh_token"])
+    assert (reused.status_code, reused.json()["error"]) == (400, "invalid_grant")
+    assert (await flow.refresh(third["refresh_token"])).status_code == 400
+    # Not the token that was verified a moment ago, which is kept for a minute at most.
+    assert await flow.status(third["access_token"]) == 401
+
+
+@pytest.mark.parametrize("name", ["access_token", "refresh_token"])
+async def test_a_client_revokes_a_login(flow: Flow, name: str) -> None:
+    tokens = await flow.log_in()
+    unknown = {"client_id": "unknown", "token": tokens[name]}
+    assert (await flow.http.post("/revoke", data=unknown)).status_code == 401
+    other = {"client_id": await flow.register(), "token": tokens[name]}
+    assert (await flow.http.post("/revoke", data=other)).status_code == 200
+    tokens |= (await flow.refresh(tokens["refresh_token"])).json()
+    form = {"client_id": flow.client_id, "token": tokens[name]}
+    assert (await flow.http.post("/revoke", data=form)).status_code == 200
+    assert (await flow.refresh(tokens["refresh_token"])).status_code == 400
+    assert await flow.status(tokens["access_token"]) == 401
+    assert (await flow.http.post("/revoke", data=form)).status_code == 200
+
+
+async def test_a_client_registers_itself_and_keeps_the_sessions_of_the_person(flow: Flow) -> None:
+    ids: list[str] = []
+    sessions: list[str] = []
+    for _ in range(2):
+        flow.client_id = await flow.register()
+        tokens = await flow.log_in(sub="carol")
+        assert "not verified" in flow.browser.pages[-1]
+        if not sessions:
+            created = await call(flow, tokens, "session_create")
+            sessions.append(created["session_id"])
+        found = await call(flow, tokens, "session_list")
+        assert [each["session_id"] for each in found["sessions"]] == sessions
+        ids.append(flow.client_id)
+    assert ids[0] != ids[1]
+
+
+async def call(flow: Flow, tokens: JSON, tool: str) -> JSON:
+    answer = await flow.call(tokens["access_token"], tool)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]["structuredContent"]
+
+
+async def test_the_scope_admin_is_for_operators(flow: Flow) -> None:
+    for groups, scope in ((["staff"], "statehold:admin"), ([], "statehold:use")):
+        await flow.go_to_issuer(scope="statehold:admin")
+        flow.sign(groups=groups)
+        query = httpx2.URL((await flow.come_back()).headers["location"]).params
+        tokens = (await flow.exchange(query["code"])).json()
+        assert tokens["scope"] == scope
+        status = await flow.status(tokens["access_token"], "server_stats")
+        assert (status == 200) == (scope == "statehold:admin")
+
+
+async def test_the_metadata_name_what_clients_need(flow: Flow) -> None:
+    path = "/.well-known/oauth-authorization-server"
+    answer = await flow.http.get(path, headers={"origin": "https://app.example.org"})
+    assert answer.headers["access-control-allow-origin"] == "*"
+    document = answer.json()
+    assert document["issuer"] == flow.url
+    assert document["client_id_metadata_document_supported"]
+    assert document["authorization_response_iss_parameter_supported"]
+    assert "none" in document["token_endpoint_auth_methods_supported"]
+    assert document["code_challenge_methods_supported"] == ["S256"]
+    assert (await flow.http.get(f"{path}/other")).status_code == 404
+    resource = (await flow.http.get("/.well-known/oauth-protected-resource/mcp")).json()
+    assert resource["authorization_servers"] == [flow.url]
+
+
+async def test_the_store_and_the_log_hold_no_secret(flow: Flow, server: Running) -> None:
+    code = await flow.code()
+    tokens = (await flow.exchange(code)).json()
+    secrets = [code, tokens["refresh_token"], tokens["access_token"], SECRET]
+    # The id of the login is a part of its secrets.
+    secrets += [text.partition(".")[0] for text in secrets[:2]]
+    content = b"".join(path.read_bytes() for path in server.data.rglob("*") if path.is_file())
+    for secret in secrets:
+        assert secret.encode() not in content
+        assert secret not in server.log
+
+
+async def test_a_wrong_redirect_uri_is_told_to_the_person_alone(flow: Flow) -> None:
+    answer = await flow.browser.get(flow.authorize_url(redirect_uri="https://evil.example.org/"))
+    assert answer.status_code == 400
+    assert "location" not in answer.headers
