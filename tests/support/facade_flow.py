@@ -44,13 +44,19 @@ def facade_settings(url: str, issuer: str, **facade: Any) -> JSON:
     }
 
 
-@contextmanager
-def facade_server(folder: Path, issuer: str, *options: str, **facade: Any) -> Generator[Running]:
-    """Run a server that is an authorization server over an issuer."""
-    port = free_port()
+def facade_config(folder: Path, url: str, issuer: str, **facade: Any) -> Path:
+    """Write the configuration of a server that is an authorization server at `url`, over an issuer."""
     config = folder / "statehold.toml"
-    config.write_text(toml(facade_settings(f"http://127.0.0.1:{port}", issuer, **facade)))
-    with serving(config, folder / "data", "--port", str(port), *options) as running:
+    config.write_text(toml(facade_settings(url, issuer, **facade)))
+    return config
+
+
+@contextmanager
+def facade_server(folder: Path, issuer: str, **facade: Any) -> Generator[Running]:
+    """Run such a server."""
+    port = free_port()
+    config = facade_config(folder, f"http://127.0.0.1:{port}", issuer, **facade)
+    with serving(config, folder / "data", "--port", str(port)) as running:
         yield running
 
 
@@ -166,6 +172,7 @@ __all__ = [
     "CLIENT",
     "SECRET",
     "Flow",
+    "facade_config",
     "facade_server",
     "free_port",
 ]
