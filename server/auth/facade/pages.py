@@ -35,7 +35,7 @@ body { margin: 0; min-height: 100vh; display: grid; place-items: center; padding
   color: var(--text); }
 main { width: min(480px, 100%); background: var(--card); border: 1px solid var(--line); border-radius: 12px;
   padding: 24px; overflow-wrap: anywhere; }
-h1 { font-size: 20px; line-height: 1.3; margin: 0 0 16px; }
+h1 { font-size: 20px; line-height: 1.3; margin: 0 0 16px; text-wrap: balance; }
 h2 { font-size: 14px; margin: 16px 0 4px; color: var(--quiet); font-weight: 600; }
 p { margin: 0 0 12px; } ul { margin: 0; padding-left: 20px; } li { margin: 2px 0; }
 dl { margin: 16px 0; border-top: 1px solid var(--line); }
@@ -72,25 +72,26 @@ def consent_page(
     """Ask a person whether a client may use Statehold."""
     is_registered = client.client_id.startswith(PREFIX)
     name = (client.client_name or "").strip()[:80]
-    host = None if is_registered else urlsplit(client.client_id).netloc
-    title = f"“{name}”" if name else (host or "A program without a name")
+    title = f"“{name}”" if name else "A program without a name"
+    if not is_registered:
+        host = urlsplit(client.client_id).netloc
+        title = f"{title} of {host}" if name else host
     target = urlsplit(request.redirect_uri)
-    is_local = target.scheme == "http"
-    where = f"{target.netloc} (a program on this computer)" if is_local else target.netloc
-    unverified = (
-        '<p class="warn">The name is not verified: every program can give itself this name. Go on only if you have just '
-        "started it yourself.</p>"
-    )
-    facts = [
-        ("Program", f"{name or 'without a name'} (not verified)" if is_registered else host or ""),
-        ("It returns to", where),
-        ("You log in at", urlsplit(issuer).netloc),
-    ]
+    where = target.netloc
+    warning = ""
+    if target.scheme == "http":
+        where = f"{target.netloc} (a program on this computer)"
+        warning = "Every program on this computer can use this name."
+    if is_registered:
+        warning = "The name is not verified: every program can give itself this name."
+    if warning:
+        warning = f'<p class="warn">{warning} Go on only if you have just started it yourself.</p>'
+    facts = [("It returns to", where), ("You log in at", urlsplit(issuer).netloc)]
     rows = "".join(
         f"<div><dt>{escape(term)}</dt><dd>{escape(text)}</dd></div>" for term, text in facts
     )
     body = f"""<h1>Allow {escape(title)} to use Statehold as you?</h1>
-{unverified if is_registered else ""}<h2>It will be able to</h2>
+{warning}<h2>It will be able to</h2>
 <ul>{_scope_items(request.scopes)}</ul>
 <dl>{rows}</dl>
 <form method="post" action="consent">

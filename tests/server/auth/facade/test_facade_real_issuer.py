@@ -19,6 +19,7 @@ from mcp.shared.auth import (
     OAuthClientMetadata,
     OAuthToken,
 )
+from playwright.async_api import async_playwright
 from pydantic import AnyUrl
 from support.document_server import DocumentServer
 from support.facade_browser import FacadeBrowser, query_of
@@ -216,3 +217,33 @@ async def test_another_node_takes_codes_and_tokens(user: FacadeUser, nodes: list
     async with httpx2.AsyncClient(base_url=second, timeout=60) as http:
         headers = {"authorization": f"Bearer {answer.json()['access_token']}"}
         assert (await http.get("/mcp", headers=headers)).status_code == 401
+
+
+async def test_a_real_browser_passes_the_pages(
+    nodes: list[Running], documents: DocumentServer, headless_shell: str
+) -> None:
+    """Its content policy stops neither the form nor the redirects of the issuer."""
+    documents.serve(redirect_uris=[CALLBACK], client_name="Editor")
+    callback = documents.url.replace("client.json", "callback")
+    query = {
+        "response_type": "code",
+        "client_id": documents.url,
+        "redirect_uri": callback,
+        "state": "of the client",
+        "code_challenge": "x" * 43,
+        "code_challenge_method": "S256",
+    }
+    url = str(httpx2.URL(f"{nodes[0].url}/authorize", params=query))
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=headless_shell)
+        page = await browser.new_page(java_script_enabled=False)
+        for button, member in (("Allow", "code"), ("Deny", "error")):
+            await page.goto(url)
+            await page.get_by_role("button", name=button).click()
+            await page.wait_for_url(f"{callback}**")
+            answer = query_of(page.url)
+            assert answer[member]
+            assert (answer["state"], answer["iss"]) == ("of the client", nodes[0].url)
+        names = {cookie.get("name", "") for cookie in await page.context.cookies(nodes[0].url)}
+        assert not any(name.startswith("__Host-statehold-") for name in names)
+        await browser.close()
