@@ -77,7 +77,8 @@ def test_every_setting_has_a_type_and_a_text() -> None:
     for table, settings in reference.reference():
         for setting in settings:
             name = table.strip("[]")
-            below = f"{name}." if name.startswith(("services", "auth.issuers", "policies")) else ""
+            tables = ("services", "auth.issuers", "auth.facade.clients", "policies")
+            below = f"{name}." if name.startswith(tables) else ""
             documented.append(f"{below}{setting.key}")
             assert setting.kind, setting
             assert setting.text.endswith("."), setting

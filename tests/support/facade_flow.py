@@ -101,8 +101,8 @@ class Flow:
 
     def sign(self, **changes: Any) -> None:
         """Have the issuer answer the next code with an ID token; `changes` are of its claims or of its head."""
-        claims = {"aud": CLIENT, "nonce": self.sent["nonce"], "scope": None, "client_id": None}
-        arguments = {"header": {"typ": "JWT"}} | changes
+        claims: JSON = {"aud": CLIENT, "nonce": self.sent["nonce"], "scope": None}
+        arguments: JSON = {"client_id": None, "header": {"typ": "JWT"}, **changes}
         document = {"id_token": self.issuer.token(**{**claims, **arguments})}
         self.issuer.answers["/token"] = (200, {}, json.dumps(document).encode())
 

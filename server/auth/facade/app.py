@@ -21,7 +21,7 @@ from starlette.types import Message
 
 from ....sessions.errors import StoreUnavailable
 from ....sessions.store import Store
-from ...config.access.auth import AuthSettings, IssuerSettings
+from ...config.access.auth import AuthSettings
 from ...config.types import is_loopback
 from ..account_issuer import AccountIssuer
 from ..claims import ClaimChecks
@@ -50,17 +50,16 @@ class Facade:
         store: Store,
         note: Callable[[str, AccessToken | None, str], None],
     ) -> None:
-        facade = settings.facade
+        facade, settings_of_issuer = settings.facade, settings.facade_issuer
         assert facade.client_secret is not None
+        assert settings_of_issuer is not None
         secret = facade.client_secret.get_secret_value()
         checks = ClaimChecks(settings)
-        issuer = AccountIssuer(
-            *(_issuer_settings(settings), facade, checks, f"{public_url}/callback")
-        )
+        issuer = AccountIssuer(*(settings_of_issuer, facade, checks, f"{public_url}/callback"))
         self._logins = FacadeLogins(store, facade, checks, secret)
         documents = ClientDocuments(allow_loopback=_is_on_loopback(public_url))
         assertions = IdentityAssertions(
-            *(_issuer_settings(settings), issuer.keys, checks, self._logins, public_url)
+            *(settings_of_issuer, issuer.keys, checks, self._logins, public_url)
         )
         self._provider = FacadeProvider(
             *(settings, public_url, secret, documents, self._logins, assertions)
@@ -164,13 +163,6 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method
     # A HEAD would use up the code of an answer.
     route.methods = {method}
     return route
-
-
-def _issuer_settings(settings: AuthSettings) -> IssuerSettings:
-    """Return the settings of the issuer of accounts, which may be one of those of tokens, too."""
-    issuer = settings.facade.issuer
-    known = [each for each in settings.issuers if each.issuer == issuer]
-    return known[0] if known else IssuerSettings(issuer=issuer)
 
 
 def _is_on_loopback(public_url: str) -> bool:

@@ -24,7 +24,11 @@ FETCH_SECONDS: Final = 5.0
 """Seconds for a whole fetch, with the lookup of the address."""
 DOCUMENT_BYTES: Final = 16 * 1024
 CACHE_SECONDS: Final = 300.0
+STALE_SECONDS: Final = 86_400.0
+"""Seconds for which the last document is used while its server does not answer, so that clients can refresh their tokens."""
 CACHED_DOCUMENTS: Final = 1000
+FETCHES: Final = 64
+"""Fetches at a time: strangers cause them."""
 URL_CHARACTERS: Final = 2048
 _AUTHENTICATION: Final = "none"
 
@@ -47,6 +51,7 @@ class ClientDocuments:
         self._clock = clock
         self._clients: dict[str, tuple[FacadeClient, float]] = {}
         self._context: ssl.SSLContext | None = None
+        self._fetches = anyio.CapacityLimiter(FETCHES)
 
     async def client(self, client_id: str) -> FacadeClient:
         """Return the client of a document.
@@ -60,8 +65,11 @@ class ClientDocuments:
         parts = self._check_url(client_id)
         try:
             with anyio.fail_after(FETCH_SECONDS):
-                body = await self._fetch(client_id, parts, await self._address(parts))
+                async with self._fetches:
+                    body = await self._fetch(client_id, parts, await self._address(parts))
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+            if kept is not None and self._clock() < kept[1] + STALE_SECONDS:
+                return kept[0]
             raise DocumentInvalid(f"it cannot be read ({type(error).__name__})") from None
         client = _client_of(body, client_id)
         self._clients.pop(client_id, None)

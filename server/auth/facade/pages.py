@@ -71,7 +71,8 @@ def consent_page(
 ) -> Response:
     """Ask a person whether a client may use Statehold."""
     is_registered = client.client_id.startswith(PREFIX)
-    name = (client.client_name or "").strip()[:80]
+    # Without characters that would change the direction of the text around them.
+    name = "".join(filter(str.isprintable, client.client_name or "")).strip()[:80]
     title = f"“{name}”" if name else "A program without a name"
     if not is_registered:
         host = urlsplit(client.client_id).netloc

@@ -27,7 +27,10 @@ PROBE: Final = "a-token-of-statehold-doctor"
 
 def check_issuers(config: Config) -> Iterator[Finding]:
     """Ask each issuer for what the check of a token needs; one finding for each."""
-    for issuer in config.auth.issuers:
+    issuers, of_facade = config.auth.issuers, config.auth.facade_issuer
+    if of_facade is not None and of_facade not in issuers:
+        issuers = [*issuers, of_facade]
+    for issuer in issuers:
         try:
             if issuer.introspection_endpoint:
                 yield anyio.run(_ask, issuer)

@@ -113,6 +113,15 @@ class AuthSettings(Section):
         """Whether callers can have tokens of an issuer."""
         return bool(self.issuers) or self.facade.enabled
 
+    @property
+    def facade_issuer(self) -> IssuerSettings | None:
+        """The issuer at which people log in for `facade`, which may be one of `issuers`, too."""
+        if not self.facade.enabled:
+            return None
+        name = self.facade.issuer
+        known = [issuer for issuer in self.issuers if issuer.issuer == name]
+        return known[0] if known else IssuerSettings(issuer=name)
+
     @model_validator(mode="after")
     def _check_issuers(self) -> Self:
         names = [issuer.issuer for issuer in self.issuers]

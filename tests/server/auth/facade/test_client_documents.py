@@ -12,6 +12,7 @@ from support.document_server import REDIRECTS, DocumentServer, document_server
 from statehold.server.auth.facade.client_documents import (
     CACHE_SECONDS,
     DOCUMENT_BYTES,
+    STALE_SECONDS,
     ClientDocuments,
     DocumentInvalid,
 )
@@ -43,6 +44,18 @@ async def test_a_document_is_kept_for_a_bounded_time(documents: DocumentServer) 
     with pytest.raises(DocumentInvalid):
         await known.client(documents.url)
     assert documents.requests == 2
+
+
+async def test_the_last_document_is_used_while_its_server_is_gone() -> None:
+    now = 0.0
+    known = ClientDocuments(allow_loopback=True, clock=lambda: now)
+    with document_server() as documents:
+        client = await known.client(documents.url)
+    now = CACHE_SECONDS + STALE_SECONDS - 1.0
+    assert await known.client(documents.url) == client
+    now += 1.0
+    with pytest.raises(DocumentInvalid):
+        await known.client(documents.url)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,23 @@ def test_an_issuer_that_can_be_used_is_ok(check: Check) -> None:
         assert (finding["status"], finding["detail"]) == ("ok", "answers about tokens")
 
 
+def test_the_issuer_of_the_authorization_server_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hostile_issuer() as issuer:
+        facade = {"issuer": issuer.url, "client_id": "one", "client_secret": "x" * 16}
+        config = tmp_path / "statehold.toml"
+        settings = {
+            "server": {"public_url": "https://mcp.example.org"},
+            "auth": {"audience": [AUDIENCE], "facade": facade},
+        }
+        config.write_text(f"{toml(settings)}\n[services]\n")
+        main(["doctor", "--config", str(config), "--ephemeral", "--json"])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        found = {each["name"]: each["status"] for each in checks}
+        assert found[f"issuer {issuer.url}"] == "ok"
+
+
 def answer(document: object, **headers: str) -> tuple[int, dict[str, str], bytes]:
     return 200, headers, json.dumps(document).encode()
 
