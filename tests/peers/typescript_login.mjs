@@ -61,18 +61,33 @@ class Person {
     this.scopes.push(scopes.filter((scope) => scope.startsWith("statehold:")).sort());
     let at = url;
     while (!at.href.startsWith(CALLBACK)) {
-      const cookie = [...this.#cookies].map(([name, value]) => `${name}=${value}`).join("; ");
-      const answer = await fetch(at, { redirect: "manual", headers: { cookie } });
-      for (const line of answer.headers.getSetCookie()) {
-        const [pair] = line.split(";");
-        const sign = pair.indexOf("=");
-        this.#cookies.set(pair.slice(0, sign), pair.slice(sign + 1));
-      }
-      if (!answer.headers.has("location")) throw new Error(`no redirect from ${at}: ${await answer.text()}`);
-      at = new URL(answer.headers.get("location"), at);
+      const answer = await this.#fetch(at, {});
+      at = answer.headers.has("location") ? new URL(answer.headers.get("location"), at) : await this.#agree(answer, at);
     }
     if (at.searchParams.get("state") !== this.#state) throw new Error("another state came back");
     this.callback = at.searchParams;
+  }
+
+  async #fetch(url, options) {
+    const cookie = [...this.#cookies].map(([name, value]) => `${name}=${value}`).join("; ");
+    const answer = await fetch(url, { redirect: "manual", ...options, headers: { cookie } });
+    for (const line of answer.headers.getSetCookie()) {
+      const [pair] = line.split(";");
+      const sign = pair.indexOf("=");
+      this.#cookies.set(pair.slice(0, sign), pair.slice(sign + 1));
+    }
+    return answer;
+  }
+
+  // Agree on a page of consent, and return the URL to which it leads.
+  async #agree(page, url) {
+    const html = await page.text();
+    const fields = [...html.matchAll(/<input type="hidden" name="(\w+)" value="([^"]*)">/g)];
+    if (fields.length === 0) throw new Error(`no redirect from ${url}: ${html}`);
+    const body = new URLSearchParams([...fields.map(([, name, value]) => [name, value]), ["decision", "allow"]]);
+    const answer = await this.#fetch(new URL(url.pathname, url), { method: "POST", body });
+    const next = /http-equiv="refresh" content="0; url=([^"]+)"/.exec(await answer.text());
+    return new URL(next[1].replaceAll("&amp;", "&"));
   }
 
   // Have the access token be refused, as after its end.

@@ -153,6 +153,34 @@ class Glewlwyd:
             }
             return self._token(person, form)
 
+    def add_client(self, client_id: str, secret: str, redirect_uri: str) -> None:
+        """Add a client with a secret, as an administrator does."""
+        with httpx2.Client(base_url=self.url, timeout=60) as admin:
+            _send(admin, "auth/", {"username": "admin", "password": "password"})
+            client = {
+                "client_id": client_id,
+                "confidential": True,
+                "password": secret,
+                "enabled": True,
+                "redirect_uri": [redirect_uri],
+                "authorization_type": ["code"],
+                "token_endpoint_auth_method": ["client_secret_basic"],
+                "scope": [],
+            }
+            _send(admin, "client/", client)
+
+    def answer(self, url: str, client_id: str) -> str:
+        """Have the person log in and agree at the URL to which a client leads. Return the URL that leads back."""
+        with httpx2.Client(timeout=60) as person:
+            login = {"username": ACCOUNT, "password": PASSWORD}
+            assert person.post(f"{self.url}/api/auth/", json=login).status_code == 200
+            agreed = person.put(f"{self.url}/api/auth/grant/{client_id}", json={"scope": "openid"})
+            assert agreed.status_code == 200, agreed.text
+            # The page of the login adds it once the person has agreed.
+            answer = person.get(f"{url}&g_continue")
+            assert answer.status_code == 302, answer.text
+            return answer.headers["location"]
+
     def refresh(self, refresh_token: str) -> JSON:
         form = {
             "grant_type": "refresh_token",

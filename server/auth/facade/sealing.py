@@ -22,12 +22,13 @@ class Seal:
     def seal(self, document: JSON, now: float) -> str:
         """Return a text of URL characters."""
         body = json.dumps(document, separators=(",", ":")).encode()
-        return self._fernet.encrypt_at_time(body, int(now)).decode()
+        return self._fernet.encrypt_at_time(body, int(now)).decode().rstrip("=")
 
     def open(self, text: str, now: float, *, seconds: int) -> JSON | None:
         """Return the document of a text that is at most `seconds` old, else None."""
         try:
-            body = self._fernet.decrypt_at_time(text.encode(), seconds, int(now))
+            padded = text + "=" * (-len(text) % 4)
+            body = self._fernet.decrypt_at_time(padded.encode(), seconds, int(now))
         except (InvalidToken, ValueError):
             return None
         return cast("JSON", json.loads(body))

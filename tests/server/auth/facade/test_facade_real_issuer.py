@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,15 @@ from pydantic import AnyUrl
 from support.document_server import DocumentServer
 from support.facade_browser import FacadeBrowser, query_of
 from support.facade_flow import CALLBACK, facade_config, free_port
-from support.gateway_process import Running, code_of, count, opened_session, serving, structured
+from support.gateway_process import (
+    JSON,
+    Running,
+    code_of,
+    count,
+    opened_session,
+    serving,
+    structured,
+)
 
 PROGRAM = Path(__file__).resolve().parents[3] / "peers" / "oidc_provider.mjs"
 Kind = Literal["document", "registration"]
@@ -194,6 +202,18 @@ async def test_a_client_that_registers_anew_keeps_its_sessions(
             "session_not_found"
         )
     await other.browser.aclose()
+
+
+async def test_a_typescript_client_logs_in_steps_up_refreshes_and_registers_anew(
+    nodes: list[Running], typescript_login: Callable[[JSON], Awaitable[JSON]]
+) -> None:
+    url = f"{nodes[0].url}/mcp"
+    login = await typescript_login({"mode": "auto", "url": url, "account": "typescript"})
+    assert login["scopes"][0] == login["scopes"][2] == ["statehold:use"]
+    assert "statehold:admin" in login["scopes"][1]
+    assert login["counts"] == [1, 2, 3, 4]
+    assert login["refreshed"]
+    assert len(set(login["clients"])) == 2
 
 
 async def test_another_node_takes_codes_and_tokens(user: FacadeUser, nodes: list[Running]) -> None:
