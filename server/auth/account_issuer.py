@@ -97,7 +97,7 @@ class AccountIssuer:
         self.issuer = issuer.issuer
         self._client_id = client.client_id
         secret = client.client_secret
-        self._secret = "" if secret is None else secret.get_secret_value()
+        self._secret = None if secret is None else secret.get_secret_value()
         self._scope = " ".join(client.scopes)
         self._redirect_uri = redirect_uri
         self._clock = clock
@@ -166,15 +166,14 @@ class AccountIssuer:
             "redirect_uri": self._redirect_uri,
             "code_verifier": attempt.verifier,
         }
-        client: tuple[str, str] | None = None
-        if self._secret:
-            client = quote_plus(self._client_id), quote_plus(self._secret)
         methods: object = metadata.get("token_endpoint_auth_methods_supported")
-        if isinstance(methods, list) and "client_secret_basic" not in methods:
-            client = None
-            form |= {"client_secret": self._secret} if self._secret else {}
-        if client is None:
+        client: tuple[str, str] | None = None
+        if self._secret is None:
             form["client_id"] = self._client_id
+        elif isinstance(methods, list) and "client_secret_basic" not in methods:
+            form |= {"client_id": self._client_id, "client_secret": self._secret}
+        else:
+            client = quote_plus(self._client_id), quote_plus(self._secret)
         answer = await post_form(str(metadata["token_endpoint"]), form, client)
         token = parse_jwt(str(answer.get("id_token")))
         if token is None or str(token.header.get("typ", "JWT")).upper() != "JWT":

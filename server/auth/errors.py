@@ -95,7 +95,6 @@ __all__ = [
     "IssuerMismatch",
     "IssuerRefused",
     "PrincipalRevoked",
-    "IssuerRefused",
     "ScopeMissing",
     "TokenInvalid",
     "TokenMalformed",

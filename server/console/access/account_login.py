@@ -16,12 +16,13 @@ from starlette.routing import BaseRoute, Route
 from ....sessions.errors import StoreUnavailable
 from ....sessions.json_codec import JSON
 from ...audit.console import ConsoleAudit
+from ...auth.account_issuer import AccountIssuer, LoginAttempt
+from ...auth.claims import ClaimChecks
 from ...auth.errors import IssuerRefused, PrincipalRevoked, TokenInvalid, VerifierUnavailable
 from ...auth.principals import groups_of
 from ...auth.wrong_tokens import Backoff
 from ...config.access.auth import AuthSettings
 from ..logins import Logins
-from .account_issuer import AccountIssuer, LoginAttempt
 from .cookies import ATTEMPT, LOGIN, set_cookie
 from .users import user_of_token
 
@@ -49,7 +50,11 @@ class AccountLogin:
         note_caller: Callable[[AccessToken], None],
     ) -> None:
         self._page = page
-        self._issuer = AccountIssuer(settings, f"{page}{CALLBACK}")
+        issuer = settings.console_issuer
+        assert issuer is not None
+        self._issuer = AccountIssuer(
+            *(issuer, settings.console, ClaimChecks(settings), f"{page}{CALLBACK}")
+        )
         self._name = settings.console.name or urlsplit(self._issuer.issuer).netloc
         self._logins = logins
         self._backoff = backoff
