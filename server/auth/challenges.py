@@ -35,7 +35,8 @@ class PublicUrls:
     def __init__(self, public_url: str) -> None:
         self._public_url = public_url
         parts = urlsplit(public_url)
-        self._origin = f"{parts.scheme}://{parts.netloc}"
+        self.origin = f"{parts.scheme}://{parts.netloc}" if public_url else ""
+        """The origin of the pages of this server, as browsers name it."""
         self._prefix = parts.path
 
     def resource(self, path: str) -> str:
@@ -44,7 +45,7 @@ class PublicUrls:
 
     def metadata(self, path: str) -> str | None:
         """Return the URL of the metadata of a resource."""
-        return f"{self._origin}{METADATA}{self._prefix}{path}" if self._public_url else None
+        return f"{self.origin}{METADATA}{self._prefix}{path}" if self._public_url else None
 
     def path_of(self, metadata_path: str) -> str:
         """Return the path of the resource whose metadata has this path. A proxy may leave out the path of public_url."""

@@ -84,7 +84,8 @@ class HttpApplication:
         self.asgi = HostCheck(
             app,
             hosts=[settings.host, *settings.allowed_hosts],
-            origins=settings.allowed_origins,
+            # The proxy in front of the page of consent may not say that it speaks TLS.
+            origins=[*settings.allowed_origins, *([urls.origin] if auth.facade.enabled else [])],
             audit=gateway.person_audit,
         )
 

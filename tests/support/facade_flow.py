@@ -33,6 +33,7 @@ def free_port() -> int:
 def facade_settings(url: str, issuer: str, **facade: Any) -> JSON:
     table = {"issuer": issuer, "client_id": CLIENT, "client_secret": SECRET, "registration": True}
     return {
+        "audit": "on",
         "toolsets": ["core", "lifecycle", "admin"],
         "server": {"public_url": url},
         "auth": {

@@ -62,7 +62,7 @@ class Facade:
             *(settings_of_issuer, issuer.keys, checks, self._logins, public_url)
         )
         self._provider = FacadeProvider(
-            *(settings, public_url, secret, documents, self._logins, assertions)
+            *(settings, public_url, secret, documents, self._logins, assertions, note)
         )
         self._consent = ConsentHandlers(
             *(self._provider, issuer, self._logins, public_url, secret, note)

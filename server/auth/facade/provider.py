@@ -59,7 +59,10 @@ class FoundRefreshToken(RefreshToken):
 
 
 class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshToken, AccessToken]):
-    """Finds clients and logins for the handlers. `clock` returns the seconds since 1970."""
+    """Finds clients and logins for the handlers. `clock` returns the seconds since 1970.
+
+    `note` records the outcome of an identity assertion and the person.
+    """
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         documents: ClientDocuments,
         logins: FacadeLogins,
         assertions: IdentityAssertions,
+        note: Callable[[str, AccessToken | None, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._public_url = public_url
@@ -76,6 +80,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         self._documents = documents
         self._logins = logins
         self._assertions = assertions
+        self._note = note
         self._clock = clock
         self._requests = Seal(secret, "requests")
         self._has_registration = settings.facade.registration
@@ -201,6 +206,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
             person = await self._assertions.person(params.assertion, client.client_id, now)
         except TokenInvalid as error:
             self._refusals.add("identity assertion", client.client_id, f"refused: {error}")
+            self._note("login_failed", None, "")
             raise TokenError("invalid_grant", "The assertion is not accepted") from None
         except VerifierUnavailable as error:
             self._refusals.add("identity assertion", client.client_id, f"not checked: {error}")
@@ -211,7 +217,9 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         scopes = [s for s in person.scopes if params.scopes is None or s in params.scopes]
         if not scopes:
             raise TokenError("invalid_scope", "The assertion has none of the scopes")
-        return await self._logins.open_asserted(person, scopes, now)
+        tokens = await self._logins.open_asserted(person, scopes, now)
+        self._note("ok", person, "")
+        return tokens
 
     async def _exchange(
         self, client: OAuthClientInformationFull, stored: StoredLogin, scopes: Sequence[str]

@@ -89,3 +89,41 @@ def test_a_mistake_beside_a_secret_does_not_show_it() -> None:
         loaded(issuers=[issuer])
     assert "client_idd" in str(caught.value)
     assert "secret-4711" not in str(caught.value)
+
+
+FACADE: dict[str, Any] = {
+    "issuer": ISSUER,
+    "client_id": "statehold",
+    "client_secret": "${SECRET}",
+    "clients": [{"client_id": "assistant", "client_secret": "${SECRET}-of-the-assistant"}],
+}
+
+
+def test_an_authorization_server_needs_no_other_issuer() -> None:
+    secret = "facade-secret-0123456789"
+    auth = {"audience": GOOD["audience"], "facade": FACADE}
+    config = load(flags={"server": SERVER, "auth": auth}, environ={"SECRET": secret})
+    assert config.needs_token
+    assert {secret, f"{secret}-of-the-assistant"} <= set(config.secrets)
+    assert secret not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"issuer": ""}, "issuer is missing"),
+        ({"issuer": "http://login.example.org"}, "https"),
+        ({"client_id": ""}, "client_id"),
+        ({"client_secret": None}, "client_secret"),
+        ({"client_secret": "short"}, "client_secret"),
+        ({"scopes": ["groups"]}, "openid"),
+        ({"clients": [{"client_id": "assistant", "client_secret": "short"}]}, "client_secret"),
+        ({"access_token_seconds": 86_400}, "access_token_seconds"),
+    ],
+)
+def test_a_mistake_of_the_authorization_server_is_named(changes: dict[str, Any], part: str) -> None:
+    facade: dict[str, Any] = {**FACADE, "client_secret": "x" * 16, "clients": [], **changes}
+    auth = {"audience": GOOD["audience"], "facade": facade}
+    with pytest.raises(ConfigError) as caught:
+        load(flags={"server": SERVER, "auth": auth}, environ={})
+    assert part in str(caught.value)

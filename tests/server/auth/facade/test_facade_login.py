@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import httpx2
 import pytest
-from support.facade_flow import CLIENT, SECRET, Flow
-from support.gateway_process import JSON, Running
+from anyio import to_thread
+from support.facade_flow import CLIENT, SECRET, Flow, facade_config
+from support.gateway_process import JSON, Running, serving
+from support.hostile_issuer import HostileIssuer
+from support.waiting import until
+
+from statehold.server.cli.main import main
 
 
 async def test_a_client_with_a_document_logs_a_person_in(flow: Flow) -> None:
@@ -141,3 +149,65 @@ async def test_a_wrong_redirect_uri_is_told_to_the_person_alone(flow: Flow) -> N
     answer = await flow.browser.get(flow.authorize_url(redirect_uri="https://evil.example.org/"))
     assert answer.status_code == 400
     assert "location" not in answer.headers
+
+
+async def test_a_session_is_shared_with_a_group_of_the_issuer(flow: Flow) -> None:
+    tokens: dict[str, str] = {}
+    for name, group in (("ada", "x"), ("ben", "crew"), ("eve", "other")):
+        await flow.go_to_issuer(scope="statehold:control")
+        flow.sign(sub=name, groups=[group])
+        query = httpx2.URL((await flow.come_back()).headers["location"]).params
+        tokens[name] = (await flow.exchange(query["code"])).json()["access_token"]
+    created = (await flow.call(tokens["ada"], "session_create")).json()["result"]
+    shared = {"session_id": created["structuredContent"]["session_id"], "group": "crew"}
+    assert (
+        not (await flow.call(tokens["ada"], "session_share", shared))
+        .json()["result"]
+        .get("isError")
+    )
+    info = {"session_id": shared["session_id"]}
+    for name, is_refused in (("ben", False), ("eve", True)):
+        answer = await flow.call(tokens[name], "session_info", info)
+        assert bool(answer.json()["result"].get("isError")) == is_refused
+
+
+async def test_the_audit_log_has_each_login_and_each_refused_one(
+    flow: Flow, server: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await flow.log_in(sub="dora")
+    await flow.go_to_issuer()
+    flow.sign(sub="mallory", nonce="x" * 43)
+    assert (await flow.come_back()).status_code == 403
+
+    async def logins() -> list[tuple[str | None, str]]:
+        capsys.readouterr()
+        words = ["audit", "export", "--data", str(server.data)]
+        await to_thread.run_sync(main, words)
+        entries = map(json.loads, capsys.readouterr().out.splitlines())
+        of_facade = (each for each in entries if each["operation"] == "authorize")
+        return [(each.get("subject"), each["outcome"]) for each in of_facade][-2:]
+
+    async def is_written() -> bool:
+        return await logins() == [("dora", "ok"), (None, "login_failed")]
+
+    await until(is_written)
+
+
+@pytest.mark.thorough
+async def test_a_proxy_need_not_say_that_it_speaks_tls(
+    issuer: HostileIssuer, tmp_path: Path
+) -> None:
+    url = "https://mcp.example.org"
+    config = facade_config(tmp_path, url, issuer.url)
+    config.write_text(
+        config.read_text().replace(
+            '"public_url"', 'allowed_hosts = ["mcp.example.org"]\n"public_url"'
+        )
+    )
+    with serving(config, tmp_path / "data") as running:
+        headers = {"host": "mcp.example.org", "origin": url}
+        async with httpx2.AsyncClient(base_url=running.url, headers=headers, timeout=60) as http:
+            assert (await http.post("/consent", data={"request": "x"})).status_code == 400
+            headers = {"origin": "https://evil.example.org"}
+            answer = await http.post("/consent", data={"request": "x"}, headers=headers)
+            assert answer.status_code == 403
