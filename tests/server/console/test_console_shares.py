@@ -117,8 +117,8 @@ async def test_a_picture_and_control_end_with_their_share(
         assert (await alice.send("DELETE", f"{path}/{share['id']}")).status_code == 200
         await frames.last()
     for action in ("renew", "give-back"):
-        body = {"epoch": taken["epoch"]}
-        refused = await ben.refused("POST", f"/sessions/{session}/actions/{action}", body)
+        renewed = {"epoch": taken["epoch"]}
+        refused = await ben.refused("POST", f"/sessions/{session}/actions/{action}", renewed)
         assert refused["code"] == "session_not_found"
-    body = {"epoch": taken["epoch"], "events": []}
+    body: JSON = {"epoch": taken["epoch"], "events": []}
     assert (await ben.refused("POST", f"/sessions/{session}/input", body))["status"] == 404
