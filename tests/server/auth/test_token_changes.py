@@ -88,11 +88,12 @@ async def test_a_token_is_replaced_without_a_restart(
 ) -> None:
     former = commands.add("ada", "--name", "laptop")
     await wait_status(guarded, former, 400)
-    newer = commands.add("ada", "--expires", "90d")
+    newer = commands.add("ada", "--expires", "90d", "--role", "operator")
     await wait_status(guarded, newer, 400)
     assert await status_of(guarded, former) == 400
     listed = {token["id"]: token for token in commands.json("list")["tokens"]}
     assert listed[former["id"]]["name"] == "laptop"
+    assert [listed[token["id"]]["role"] for token in (former, newer)] == ["user", "operator"]
     assert listed[newer["id"]]["expires"] > format_time(time.time() + 89 * 86_400)
     commands.remove(former)
     await wait_status(guarded, former, 401)

@@ -11,7 +11,7 @@ from statehold.sessions.records import CredentialKind, CredentialRecord
 from statehold.sessions.store import Store
 from statehold.sessions.store.sql import SQLStore
 
-CODE, LINK, LOGIN = CredentialKind.CODE, CredentialKind.LINK, CredentialKind.LOGIN
+CODE, LINK, LOGIN, ATTEMPT = CredentialKind
 
 
 def credential(kind: CredentialKind, digest: str, **values: Any) -> CredentialRecord:
@@ -38,6 +38,27 @@ async def test_a_code_is_exchanged_once_and_the_login_has_its_user(store: Store)
     for digest in ("code", "cookie", "none"):
         assert await store.access.exchange_credential(digest, again, most=1000) is None
     assert await store.access.open_credentials(["code", "cookie", "second"]) == {"cookie"}
+
+
+async def test_a_login_keeps_the_role_and_the_groups_of_its_person(store: Store) -> None:
+    groups = ("staff", "fu\u0308r alle")
+    record = credential(LOGIN, "cookie", principal=":ada", role="operator", groups=groups)
+    await add(store, record)
+    assert await store.access.credential("cookie") == record
+
+
+async def test_an_answer_of_an_issuer_is_used_once(store: Store) -> None:
+    record = credential(ATTEMPT, "answer")
+    used: list[bool] = []
+
+    async def use() -> None:
+        used.append(await store.access.add_credential_once(record, most=1000))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(use)
+    assert sorted(used) == [False, False, False, False, True]
+    assert await store.access.add_credential_once(credential(ATTEMPT, "other"), most=1000)
 
 
 async def test_a_code_expires(store: Store) -> None:
