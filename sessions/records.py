@@ -411,17 +411,6 @@ class ShareRecord(Record):
     expires_at: float
 
 
-class OAuthRecord(Record):
-    """A login at the authorization server, or an identity assertion that was used."""
-
-    digest: str
-    """SHA-256 of the id of the login, or of the assertion, in hexadecimal digits."""
-    secret: str
-    """SHA-256 of the only code or refresh token that the login accepts now; of an assertion, empty."""
-    document: str
-    expires_at: float
-
-
 class NodeState(StrEnum):
     UP = "up"
     DRAINING = "draining"

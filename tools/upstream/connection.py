@@ -291,10 +291,8 @@ class UpstreamConnection:
         return result
 
     async def _unsubscribe(self, uri: str, ctx: CallContext) -> JSON:
-        uris = self._followed_uris.get(self._follower, set())
-        uris.discard(uri)
-        if not uris:
-            self._followed_uris.pop(self._follower, None)
+        if others := self._followed_uris.pop(self._follower, set()) - {uri}:
+            self._followed_uris[self._follower] = others
         if not self.peer.modern:
             return await self._request("resources/unsubscribe", {"uri": uri}, ctx)
         if (stream := self._streams.pop(uri, None)) is not None:

@@ -19,7 +19,7 @@ from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict
 
 from ....sessions.errors import StoreUnavailable
-from ....sessions.records import OAuthRecord
+from ....sessions.principals.oauth import OAuthRecord
 from ....sessions.store import Store
 from ...config.access.auth import Role
 from ...config.access.facade import FacadeSettings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ...principals.oauth import OAuthRecord
 from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     Membership,
@@ -13,7 +14,7 @@ from ...principals.rules import (
     PrincipalRecord,
     PrincipalSummary,
 )
-from ...records import CredentialRecord, OAuthRecord, SessionRecord, ShareRecord, ShareRights
+from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
 
 
 class AccessRecords(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from ...records import OAuthRecord
+from ...principals.oauth import OAuthRecord
 from .. import schema
 from ..rows import Row, columns_of
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from ...principals.oauth import OAuthRecord
 from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     Membership,
@@ -14,7 +15,7 @@ from ...principals.rules import (
     PrincipalRecord,
     PrincipalSummary,
 )
-from ...records import CredentialRecord, OAuthRecord, SessionRecord, ShareRecord, ShareRights
+from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
 from .. import rows
 from ..transactions import Transactions
 from . import credentials, oauth, principals, revocations, shares

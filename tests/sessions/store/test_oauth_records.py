@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from statehold.sessions.records import OAuthRecord
+from statehold.sessions.principals.oauth import OAuthRecord
 from statehold.sessions.store import Store
 
 
