@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -211,3 +212,23 @@ async def test_a_proxy_need_not_say_that_it_speaks_tls(
             headers = {"origin": "https://evil.example.org"}
             answer = await http.post("/consent", data={"request": "x"}, headers=headers)
             assert answer.status_code == 403
+
+
+async def test_a_revoked_person_is_refused_until_restored(
+    flow: Flow, server: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = await flow.log_in(sub="frank")
+    token = tokens["access_token"]
+    assert await flow.status(token) == 200
+    person = ["frank", "--issuer", flow.issuer.url, "--data", str(server.data)]
+
+    async def has_status(status: int) -> bool:
+        return await flow.status(token) == status
+
+    assert await to_thread.run_sync(main, ["principals", "revoke", *person]) == 0
+    await until(partial(has_status, 401))
+    renewed = (await flow.refresh(tokens["refresh_token"])).json()
+    assert await flow.status(renewed["access_token"]) == 401
+    assert await to_thread.run_sync(main, ["principals", "restore", *person]) == 0
+    await until(partial(has_status, 200))
+    capsys.readouterr()
