@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mcp.server.auth.provider import AccessToken
 
-from ..audit.people import NOBODY, PersonAudit
+from ..audit.people import PersonAudit
 from ..auth.facade.app import Facade
 from ..auth.principals import principal_of
 from ..gateway.gateway import Gateway
@@ -26,8 +26,11 @@ class _LoginNotes:
     def note(self, outcome: str, person: AccessToken | None, address: str) -> None:
         if self._audit is None:
             return
-        principal = NOBODY if person is None else principal_of(person)
-        self._audit.note_login("authorize", outcome, None, principal, address, "http")
+        if person is None:
+            # Strangers cause them, and must not fill the store.
+            self._audit.note_refusal("authorize", outcome, transport="http", address=address)
+            return
+        self._audit.note_login("authorize", outcome, None, principal_of(person), address, "http")
 
 
 __all__ = ["create_facade"]
