@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from mcp.server.auth.provider import AccessToken
 
 from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
 from ..config.access.auth import DEFAULT_ROLE, ROLES, AuthSettings, Role
 from .errors import TokenInvalid
 from .scopes import CONTROL, scopes_in
@@ -34,6 +35,16 @@ class ClaimChecks:
         Raises:
             TokenInvalid: the token is not for this server, not for now, or no access token.
         """
+        try:
+            return self._caller(claims, issuer, now)
+        except TokenInvalid as error:
+            subject: object = claims.get(self._settings.subject_claim)
+            if not isinstance(subject, str):
+                raise
+            principal = Principal(issuer=issuer, subject=subject[:SUBJECT_CHARACTERS])
+            raise TokenInvalid(str(error), who=principal.words) from None
+
+    def _caller(self, claims: JSON, issuer: str, now: float) -> AccessToken:
         expires_at = _check_times(claims, now)
         resource = self._check_audience(claims.get("aud"))
         if "cnf" in claims:

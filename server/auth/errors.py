@@ -42,16 +42,19 @@ class TokenMalformed(AuthError):
 
 
 class TokenInvalid(AuthError):
-    """Raised when a token is not accepted, with the reason."""
+    """Raised when a token is not accepted, with the reason, and the principal of a token that its issuer did sign."""
 
-    def __init__(self, reason: str, kind: str = WRONG) -> None:
+    def __init__(self, reason: str, kind: str = WRONG, *, who: str = "") -> None:
         super().__init__(reason)
         self.kind = kind
+        self._who = who
 
     @property
     def detail(self) -> str:
         text = str(self)
-        return f"({text})" if text and self.kind == WRONG else text
+        if text and self.kind == WRONG:
+            text = f"({text})"
+        return f"{text} of {self._who}" if self._who else text
 
 
 class PrincipalRevoked(TokenInvalid):

@@ -64,7 +64,7 @@ async def test_each_refusal_names_the_principal_and_the_address(
     lines = (
         "no token from 127.0.0.1",
         "malformed token (a token in the URL) from 127.0.0.1",
-        "wrong token (its audience is not in auth.audience) from 127.0.0.1",
+        f"wrong token (its audience is not in auth.audience) of {issuer.url}/alice from 127.0.0.1",
         f"unchecked token ({asked_issuer.url}/introspect answers 503) from 127.0.0.1",
         f"missing scope (the operation needs statehold:use) of {issuer.url}/rita from 127.0.0.1",
         "console: login_required for me from 127.0.0.1",
