@@ -67,7 +67,8 @@ class HttpApplication:
         routes = Starlette(routes=[*self._mcp_routes(), *public], lifespan=self._lifespan)
         self.routes = routes.routes
         """All routes, for a test of each."""
-        self.streams = OpenStreams()
+        challenges = Challenges(urls)
+        self.streams = OpenStreams(challenges)
         # The calls of the fast path are no streams.
         app = self.streams.wrap(routes)
         app = self.fast_path = FastPath(app, server, self._manager, needs_user=needs_user)
@@ -78,9 +79,7 @@ class HttpApplication:
         self.behind_tokens: ASGIApp = app
         if verifier is not None:
             scopes = OperationScopes(own_names(gateway.config.toolsets, shares=True))
-            app = Authentication(
-                *(app, verifier, Challenges(urls), scopes, public), gateway.person_audit
-            )
+            app = Authentication(*(app, verifier, challenges, scopes, public), gateway.person_audit)
         self.asgi = HostCheck(
             app,
             hosts=[settings.host, *settings.allowed_hosts],

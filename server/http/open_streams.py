@@ -7,9 +7,9 @@ from typing import Final
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..auth.challenges import Challenges, PublicUrls, raw_path
 from ..auth.errors import TokenInvalid, VerifierUnavailable
 from ..auth.principals import principal_of
 from ..auth.verifier import Verifier
@@ -24,7 +24,9 @@ class OpenStreams:
     Without that, each stream would keep uvicorn from stopping. To the client, the stream ends normally.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, challenges: Challenges | None = None) -> None:
+        """`challenges` make the response to a request that ends before its response began."""
+        self._challenges = challenges or Challenges(PublicUrls(""))
         self._scopes: dict[anyio.CancelScope, Scope] = {}
         """The scope of each request."""
 
@@ -49,7 +51,8 @@ class OpenStreams:
             finally:
                 self._scopes.pop(request, None)
         if request.cancelled_caught and not is_started:
-            await JSONResponse({"error": "invalid_token"}, 401)(scope, receive, send)
+            refusal = self._challenges.response(TokenInvalid(""), raw_path(scope))
+            await refusal(scope, receive, send)
         elif request.cancelled_caught and not is_finished:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -8,6 +8,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import Message, Receive, Scope, Send
 
+from statehold.server.auth.challenges import Challenges, PublicUrls
 from statehold.server.http.open_streams import OpenStreams
 
 WAYS: list[tuple[str, str]] = []
@@ -52,3 +53,49 @@ async def test_a_stream_ends_with_its_static_token(
             await anyio.wait_all_tasks_blocked()
             assert ended.is_set() == is_ended
             tasks.cancel_scope.cancel()
+
+
+async def test_a_request_of_a_revoked_principal_gets_a_challenge_and_a_stream_its_end() -> None:
+    streams, opened = OpenStreams(Challenges(PublicUrls("https://mcp.example.org"))), anyio.Event()
+    access = AccessToken(token="", client_id="", scopes=[], subject="ada", claims={"iss": ""})
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "raw_path": b"/mcp",
+        "headers": [],
+        "user": AuthenticatedUser(access),
+    }
+    waiting: list[Message] = []
+    streaming: list[Message] = []
+
+    async def wait(scope: Scope, receive: Receive, send: Send) -> None:
+        await anyio.sleep_forever()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        opened.set()
+        await anyio.sleep_forever()
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def note_waiting(message: Message) -> None:
+        waiting.append(message)
+
+    async def note_streaming(message: Message) -> None:
+        streaming.append(message)
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(streams.run, wait, scope, receive, note_waiting)
+            tasks.start_soon(streams.run, stream, scope, receive, note_streaming)
+            await opened.wait()
+            streams.end_of({":ben"})
+            await anyio.wait_all_tasks_blocked()
+            assert (len(waiting), len(streaming)) == (0, 1)
+            streams.end_of({":ada"})
+    assert waiting[0]["status"] == 401
+    challenge = dict(waiting[0]["headers"])[b"www-authenticate"].decode()
+    assert 'error="invalid_token"' in challenge
+    assert "https://mcp.example.org/.well-known/oauth-protected-resource/mcp" in challenge
+    assert streaming[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
