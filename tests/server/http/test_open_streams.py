@@ -29,7 +29,13 @@ async def test_a_stream_ends_with_its_static_token(
     streams, opened, ended = OpenStreams(), anyio.Event(), anyio.Event()
     access = AccessToken(token="", client_id="", scopes=[], expires_at=expires_at)
     headers = [(b"authorization", token)]
-    scope = {"type": "http", "method": "GET", "headers": headers, "user": AuthenticatedUser(access)}
+    scope: Scope = {
+        "type": "http",
+        "method": "GET",
+        "raw_path": b"/sse",
+        "headers": headers,
+        "user": AuthenticatedUser(access),
+    }
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         opened.set()
@@ -58,7 +64,7 @@ async def test_a_stream_ends_with_its_static_token(
 async def test_a_request_of_a_revoked_principal_gets_a_challenge_and_a_stream_its_end() -> None:
     streams, opened = OpenStreams(Challenges(PublicUrls("https://mcp.example.org"))), anyio.Event()
     access = AccessToken(token="", client_id="", scopes=[], subject="ada", claims={"iss": ""})
-    scope = {
+    scope: Scope = {
         "type": "http",
         "method": "POST",
         "raw_path": b"/mcp",
