@@ -51,6 +51,25 @@ class ConsoleAudit:
         )
         return None
 
+    def note_refused_look(
+        self,
+        route: str,
+        name: str,
+        principal: Principal | None,
+        session_id: str | None,
+        address: str,
+        *,
+        outcome: str,
+    ) -> None:
+        """Record that a look which was admitted found nothing that its user may see."""
+        if self._people is not None and route not in UNRECORDED:
+            self._people.note_refused_look(
+                *(name, f"console/{route}", session_id, outcome),
+                principal=principal or LOCAL,
+                transport=TRANSPORT,
+                address=address,
+            )
+
     def note_login(
         self,
         route: str,

@@ -73,20 +73,52 @@ class PersonAudit:
         Raises:
             StoreUnavailable: as admit().
         """
-        now = self._clock.now()
         key = (name, principal.key, operation, session_id or "", address or "")
-        if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
+        if not self._is_new(key):
             return
         entry = self._entry(
             *(AuditEvent.REQUEST, operation, principal, transport, address),
             actor_name=name,
             session_id=session_id,
         )
-        await self._log.admit(entry)
+        try:
+            await self._log.admit(entry)
+        except BaseException:
+            self._looks.pop(key, None)
+            raise
+
+    def note_refused_look(
+        self,
+        name: str,
+        operation: str,
+        session_id: str | None,
+        outcome: str,
+        *,
+        principal: Principal,
+        transport: str,
+        address: str | None,
+    ) -> None:
+        """Record that a look was refused, at most once in LOOK_SECONDS."""
+        if self._is_new((name, principal.key, operation, session_id or "", address or "", outcome)):
+            entry = self._entry(
+                *(AuditEvent.REFUSAL, operation, principal, transport, address),
+                actor_name=name,
+                session_id=session_id,
+                decision="deny",
+                outcome=outcome,
+            )
+            self._log.note(entry)
+
+    def _is_new(self, key: tuple[str, ...]) -> bool:
+        """Whether a look has no entry of the last LOOK_SECONDS. It counts as recorded from now on."""
+        now = self._clock.now()
+        if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
+            return False
         self._looks[key] = now
         self._looks.move_to_end(key)
         if len(self._looks) > LOOKS:
             self._looks.popitem(last=False)
+        return True
 
     def note_login(
         self,

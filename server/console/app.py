@@ -161,6 +161,9 @@ class Console:
             outcome = error.code
             if not is_admitted:
                 self._note_refusal(route, outcome, login, session_id, address)
+            elif record is None and login is not None and session_id is not None:
+                who = (route.name, login.user.name, login.user.principal, session_id, address)
+                self._audit.note_refused_look(*who, outcome=outcome)
             return error_response(error)
         except StoreUnavailable as error:
             return error_response(error)
