@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 from lab import Lab
 from support.agent import Agent
-from support.console_client import console_client
+from support.console_client import ConsoleClient, console_client
 from support.gateway_process import JSON, Running, Way, opened_session, serving, statehold
 from support.selection import matrix
 from support.token_file import write_tokens
@@ -77,11 +77,14 @@ async def test_the_picture_and_the_control_of_a_revoked_person_end_within_a_seco
             # The login has ended for good; the token is accepted again.
             assert (await alice.send("GET", "/me")).status_code == 401
 
-            async def is_accepted() -> bool:
-                answer = await alice.send("POST", "/login", {"token": ALICE})
-                return answer.status_code == 200
+            for node in (server, other):
+                async with console_client(node.url) as person:
 
-            await until(is_accepted)
+                    async def is_accepted(person: ConsoleClient = person) -> bool:
+                        answer = await person.send("POST", "/login", {"token": ALICE})
+                        return answer.status_code == 200
+
+                    await until(is_accepted)
             if keeps:
                 said = await agent.said("browser_snapshot")
                 assert "until the access of that person was revoked" in said
