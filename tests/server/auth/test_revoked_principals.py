@@ -251,15 +251,23 @@ async def check_revocation(nodes: Nodes, subject: str) -> float:
         refusal = await console.refused("POST", "/login", {"token": token})
         assert (refusal["status"], refusal["code"]) == (401, "login_failed")
         show = ["sessions", "show", session, "--json"]
-        closed = await nodes.json(*show)
-        assert (closed["status"], closed["reason"]) == ("closed", "revoked")
-        exported = await anyio.to_thread.run_sync(nodes.run, ["audit", "export"])
-        entries = [json.loads(line) for line in exported.splitlines()]
-        refused = [each for each in entries if each.get("outcome") == "principal_revoked"]
-        assert {each["event"] for each in refused} == {"refusal", "login"}
-        assert {each["subject"] for each in refused} == {subject}
-        operations = {each.get("operation") for each in entries}
-        assert f"principals revoke {nodes.issuer.url}/{subject} (left)" in operations
+
+        async def is_closed() -> bool:
+            shown = await nodes.json(*show)
+            return (shown["status"], shown["reason"]) == ("closed", "revoked")
+
+        await until(is_closed)
+        operation = f"principals revoke {nodes.issuer.url}/{subject} (left)"
+
+        async def is_recorded() -> bool:
+            exported = await anyio.to_thread.run_sync(nodes.run, ["audit", "export"])
+            entries = [json.loads(line) for line in exported.splitlines()]
+            refused = [each for each in entries if each.get("outcome") == "principal_revoked"]
+            assert {each["subject"] for each in refused} <= {subject}
+            is_revoked = any(each.get("operation") == operation for each in entries)
+            return is_revoked and {each["event"] for each in refused} == {"refusal", "login"}
+
+        await until(is_recorded)
         await nodes.principals("restore", subject)
         await nodes.wait_status(token, 400)
     return seconds
