@@ -251,6 +251,7 @@ oauth: Final = Table(
     metadata,
     _name("digest", primary=True),
     _name("secret"),
+    _text("owner"),
     _text("document"),
     _time("expires_at"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlencode, urlsplit
 
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
@@ -31,7 +31,7 @@ from .consent import ConsentHandlers
 from .logins import ACCESS_PREFIX, FacadeLogins
 from .metadata import FacadeMetadata
 from .pages import problem_page
-from .provider import FacadeProvider
+from .provider import FacadeProvider, TokenClients
 
 BODY_BYTES: Final = 64 * 1024
 _NO_STORE: Final = {"cache-control": "no-store"}
@@ -70,7 +70,9 @@ class Facade:
         self._metadata = FacadeMetadata(facade, public_url)
         self._public_url = public_url
         self._has_registration = facade.registration
-        self._authenticator = ClientAuthenticator(self._provider)
+        self._authenticator = ClientAuthenticator(
+            cast("FacadeProvider", TokenClients(self._provider))
+        )
         self._authorization = AuthorizationHandler(self._provider)
         self._registration = RegistrationHandler(
             self._provider, ClientRegistrationOptions(enabled=facade.registration)

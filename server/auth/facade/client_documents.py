@@ -5,11 +5,14 @@ The URL comes from anyone, so that the fetch connects to public addresses only.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import socket
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -29,12 +32,19 @@ STALE_SECONDS: Final = 86_400.0
 CACHED_DOCUMENTS: Final = 1000
 FETCHES: Final = 64
 """Fetches at a time: strangers cause them."""
+LOOKUPS: Final = 4
+"""Lookups of addresses at a time, in threads of their own: slow ones must not hold up those of the process."""
 URL_CHARACTERS: Final = 2048
+_KEPT: Final = ("client_id", "client_name", "redirect_uris", "grant_types")
 _AUTHENTICATION: Final = "none"
 
 
 class DocumentInvalid(Exception):
     """A `client_id` has no acceptable document. The text is for the log."""
+
+
+class _Unreadable(Exception):
+    """The server of a document does not give it now."""
 
 
 class ClientDocuments:
@@ -52,6 +62,7 @@ class ClientDocuments:
         self._clients: dict[str, tuple[FacadeClient, float]] = {}
         self._context: ssl.SSLContext | None = None
         self._fetches = anyio.CapacityLimiter(FETCHES)
+        self._lookups = ThreadPoolExecutor(LOOKUPS, "client metadata document")
 
     async def client(self, client_id: str) -> FacadeClient:
         """Return the client of a document.
@@ -67,7 +78,7 @@ class ClientDocuments:
             with anyio.fail_after(FETCH_SECONDS):
                 async with self._fetches:
                     body = await self._fetch(client_id, parts, await self._address(parts))
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError, _Unreadable) as error:
             if kept is not None and self._clock() < kept[1] + STALE_SECONDS:
                 return kept[0]
             raise DocumentInvalid(f"it cannot be read ({type(error).__name__})") from None
@@ -102,7 +113,10 @@ class ClientDocuments:
     async def _address(self, parts: SplitResult) -> str:
         """Return the address to connect to. Each address of the host has to be acceptable."""
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # A lookup that is cancelled before a thread takes it is never made.
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._lookups, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        )
         addresses = [str(entry[4][0]) for entry in found]
         if not addresses or not all(self._accepts(each, parts.scheme) for each in addresses):
             raise DocumentInvalid("its address is not public")
@@ -143,6 +157,8 @@ class ClientDocuments:
                 extensions={"sni_hostname": parts.hostname},
             ) as answer,
         ):
+            if answer.status_code == 429 or answer.status_code >= 500:
+                raise _Unreadable
             if answer.status_code != 200:
                 raise DocumentInvalid(f"it answers {answer.status_code}")
             body = bytearray()
@@ -170,9 +186,9 @@ def _client_of(body: bytes, client_id: str) -> FacadeClient:
         raise DocumentInvalid("its token_endpoint_auth_method is not none")
     if "client_secret" in members or not members.get("redirect_uris"):
         raise DocumentInvalid("its document has a secret, or no redirect_uris")
-    members["token_endpoint_auth_method"] = _AUTHENTICATION
+    kept = {key: members[key] for key in _KEPT if key in members}
     try:
-        return FacadeClient.model_validate(members)
+        return FacadeClient.model_validate({**kept, "token_endpoint_auth_method": _AUTHENTICATION})
     except ValidationError:
         raise DocumentInvalid("its document is no client metadata") from None
 

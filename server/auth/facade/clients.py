@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import urlsplit
 
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull
 from pydantic import AnyUrl
@@ -46,7 +47,11 @@ class FacadeClient(OAuthClientInformationFull):
 
 def _without_port(uri: str) -> str:
     found = _LOOPBACK.fullmatch(uri)
-    return uri if found is None else f"{found[1]}{found[2] or ''}"
+    if found is not None:
+        return f"{found[1]}{found[2] or '/'}"
+    # An empty path is the same as a slash; some models of URLs write it so.
+    parts = urlsplit(uri)
+    return uri if parts.path else parts._replace(path="/").geturl()
 
 
 def is_acceptable(uri: AnyUrl) -> bool:

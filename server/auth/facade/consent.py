@@ -135,7 +135,8 @@ class ConsentHandlers:
             "%s logged in with the client %s from %s",
             *(principal_of(person).words, login.client_id[:100], address or "?"),
         )
-        self._note("ok", person, address)
+        client_id = login.client_id[:255]
+        self._note("ok", person.model_copy(update={"client_id": client_id}), address)
         headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
         return RedirectResponse(answer, 302, headers)
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ....sessions.errors import StoreUnavailable
 from ....sessions.principals.oauth import OAuthRecord
+from ....sessions.records import Principal
 from ....sessions.store import Store
 from ...config.access.auth import Role
 from ...config.access.facade import FacadeSettings
@@ -51,6 +52,11 @@ class FacadeLogin(BaseModel):
     request: LoginRequest | None = None
     """The request whose code was not exchanged yet."""
     is_refreshable: bool = True
+
+    @property
+    def owner(self) -> str:
+        """The key of the person."""
+        return Principal(issuer=self.issuer, subject=self.subject).key
 
 
 class StoredLogin:
@@ -111,7 +117,7 @@ class FacadeLogins:
         """Use an identity assertion. Return False if it was used before."""
         digest = _digest(f"assertion {issuer} {assertion_id}")
         return await self._store.access.add_oauth(
-            OAuthRecord(digest=digest, secret="", document="{}", expires_at=expires_at)
+            OAuthRecord(digest=digest, secret="", owner="", document="{}", expires_at=expires_at)
         )
 
     async def find(self, text: str, now: float) -> StoredLogin | None:
@@ -134,6 +140,7 @@ class FacadeLogins:
         record = OAuthRecord(
             digest=_digest(stored.id),
             secret=_digest(secret),
+            owner=login.owner,
             document=login.model_dump_json(exclude_none=True),
             expires_at=login.ends_at,
         )
@@ -196,6 +203,7 @@ class FacadeLogins:
         record = OAuthRecord(
             digest=_digest(login_id),
             secret=_digest(secret),
+            owner=login.owner,
             document=login.model_dump_json(exclude_none=True),
             expires_at=expires_at,
         )

@@ -111,6 +111,16 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
             self._refusals.add("client metadata document", client_id[:200], f"refused: {error}")
             return None
 
+    async def token_client(self, client_id: str) -> FacadeClient | None:
+        """Return the client of a request for tokens. Its login binds the client, so that no document is needed."""
+        if client_id in self._configured or "://" not in client_id:
+            return await self.get_client(client_id)
+        return FacadeClient(
+            client_id=client_id,
+            token_endpoint_auth_method="none",
+            grant_types=["authorization_code", "refresh_token"],
+        )
+
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         client_info.client_id = registered_id(client_info)
 
@@ -246,4 +256,14 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         raise AuthorizeError("invalid_target", "The resource is none of this server")
 
 
-__all__ = ["REQUEST_SECONDS", "FacadeProvider", "FoundCode", "FoundRefreshToken"]
+class TokenClients:
+    """The clients of requests for tokens, for the authenticator of the SDK."""
+
+    def __init__(self, provider: FacadeProvider) -> None:
+        self._provider = provider
+
+    async def get_client(self, client_id: str) -> FacadeClient | None:
+        return await self._provider.token_client(client_id)
+
+
+__all__ = ["REQUEST_SECONDS", "FacadeProvider", "FoundCode", "FoundRefreshToken", "TokenClients"]

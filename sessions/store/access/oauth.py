@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from ...principals.oauth import OAuthRecord
 from .. import schema
@@ -14,7 +15,12 @@ _c = schema.oauth.c
 def add(connection: Connection, row: Row) -> bool:
     if record(connection, row["digest"]) is not None:
         return False
-    connection.execute(insert(schema.oauth), row)
+    try:
+        # Another process may add it at the same time.
+        with connection.begin_nested():
+            connection.execute(insert(schema.oauth), row)
+    except IntegrityError:
+        return False
     return True
 
 

@@ -18,8 +18,8 @@ _COLUMNS = select(
 
 
 def put(connection: Connection, record: RevocationRecord) -> None:
-    """Store a revocation, and end the logins of the principal and the links to its sessions."""
-    delete_one(connection, record.owner)
+    """Store a revocation, and end the logins of the principal, also those of clients, and the links to its sessions."""
+    _delete(connection, record.owner)
     values = {
         "digest": _digest(record.owner),
         "owner": record.owner,
@@ -33,11 +33,18 @@ def put(connection: Connection, record: RevocationRecord) -> None:
     own = select(schema.session.c.id).where(schema.session.c.owner == record.owner)
     is_ended = or_(_c.principal == record.owner, _c.session_id.in_(own))
     connection.execute(delete(schema.credential).where(is_ended))
+    connection.execute(delete(schema.oauth).where(schema.oauth.c.owner == record.owner))
 
 
-def delete_one(connection: Connection, owner: str) -> bool:
+def _delete(connection: Connection, owner: str) -> bool:
     this = _r.digest == _digest(owner)
     return bool(connection.execute(delete(schema.revocation).where(this)).rowcount)
+
+
+def restore(connection: Connection, owner: str) -> bool:
+    """End a revocation, and the logins that began before every node knew of it. Return False if there is none."""
+    connection.execute(delete(schema.credential).where(_c.principal == owner))
+    return _delete(connection, owner)
 
 
 def all_records(connection: Connection) -> list[RevocationRecord]:
@@ -60,4 +67,4 @@ def _digest(owner: str) -> str:
     return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()
 
 
-__all__ = ["all_records", "delete_one", "put"]
+__all__ = ["all_records", "put", "restore"]

@@ -145,7 +145,7 @@ class AccessStore:
         await self._transactions.submit(partial(revocations.put, record=record))
 
     async def restore(self, owner: str) -> bool:
-        return bool(await self._transactions.submit(partial(revocations.delete_one, owner=owner)))
+        return bool(await self._transactions.submit(partial(revocations.restore, owner=owner)))
 
     async def revocations(self) -> list[RevocationRecord]:
         return await self._transactions.read(revocations.all_records)

@@ -19,6 +19,7 @@ def upgrade() -> None:
         "oauth",
         sa.Column("digest", sa.String(128), primary_key=True, nullable=False),
         sa.Column("secret", sa.String(128), nullable=False),
+        sa.Column("owner", sa.Text, nullable=False),
         sa.Column("document", sa.Text, nullable=False),
         sa.Column("expires_at", sa.Double, nullable=False),
     )

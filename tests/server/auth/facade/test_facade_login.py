@@ -214,6 +214,10 @@ async def test_a_proxy_need_not_say_that_it_speaks_tls(
             assert answer.status_code == 403
 
 
+async def has_status_of(flow: Flow, token: str, status: int) -> bool:
+    return await flow.status(token) == status
+
+
 async def test_a_revoked_person_is_refused_until_restored(
     flow: Flow, server: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,13 +226,12 @@ async def test_a_revoked_person_is_refused_until_restored(
     assert await flow.status(token) == 200
     person = ["frank", "--issuer", flow.issuer.url, "--data", str(server.data)]
 
-    async def has_status(status: int) -> bool:
-        return await flow.status(token) == status
-
     assert await to_thread.run_sync(main, ["principals", "revoke", *person]) == 0
-    await until(partial(has_status, 401))
-    renewed = (await flow.refresh(tokens["refresh_token"])).json()
-    assert await flow.status(renewed["access_token"]) == 401
+    await until(partial(has_status_of, flow, token, 401))
+    # Who stole a refresh token has nothing of it when the person comes back.
+    renewed = await flow.refresh(tokens["refresh_token"])
+    assert (renewed.status_code, renewed.json()["error"]) == (400, "invalid_grant")
     assert await to_thread.run_sync(main, ["principals", "restore", *person]) == 0
-    await until(partial(has_status, 200))
+    again = (await flow.log_in(sub="frank"))["access_token"]
+    await until(partial(has_status_of, flow, again, 200))
     capsys.readouterr()
