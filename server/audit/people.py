@@ -81,11 +81,9 @@ class PersonAudit:
             actor_name=name,
             session_id=session_id,
         )
-        try:
-            await self._log.admit(entry)
-        except BaseException:
-            self._looks.pop(key, None)
-            raise
+        # Only an entry that is durable stands for later looks: simultaneous ones have an entry each.
+        await self._log.admit(entry)
+        self._note_look(key)
 
     def note_refused_look(
         self,
@@ -99,7 +97,9 @@ class PersonAudit:
         address: str | None,
     ) -> None:
         """Record that a look was refused, at most once in LOOK_SECONDS."""
-        if self._is_new((name, principal.key, operation, session_id or "", address or "", outcome)):
+        key = (name, principal.key, operation, session_id or "", address or "", outcome)
+        if self._is_new(key) and self._admits_refusal():
+            self._note_look(key)
             entry = self._entry(
                 *(AuditEvent.REFUSAL, operation, principal, transport, address),
                 actor_name=name,
@@ -110,15 +110,14 @@ class PersonAudit:
             self._log.note(entry)
 
     def _is_new(self, key: tuple[str, ...]) -> bool:
-        """Whether a look has no entry of the last LOOK_SECONDS. It counts as recorded from now on."""
-        now = self._clock.now()
-        if now - self._looks.get(key, -LOOK_SECONDS) < LOOK_SECONDS:
-            return False
-        self._looks[key] = now
+        """Whether a look has no entry of the last LOOK_SECONDS."""
+        return self._clock.now() - self._looks.get(key, -LOOK_SECONDS) >= LOOK_SECONDS
+
+    def _note_look(self, key: tuple[str, ...]) -> None:
+        self._looks[key] = self._clock.now()
         self._looks.move_to_end(key)
         if len(self._looks) > LOOKS:
             self._looks.popitem(last=False)
-        return True
 
     def note_login(
         self,
@@ -129,7 +128,9 @@ class PersonAudit:
         address: str,
         transport: str = "console",
     ) -> None:
-        """Record a login or a logout, with `ok` or the code of its error."""
+        """Record a login or a logout, with `ok` or the code of its error. Of the failures of strangers the first count."""
+        if principal is NOBODY and not self._admits_refusal():
+            return
         entry = self._entry(
             *(AuditEvent.LOGIN, operation, principal, transport, address),
             actor_name=name,
@@ -149,12 +150,7 @@ class PersonAudit:
         address: str,
     ) -> None:
         """Record a request that was refused before it was read. Of many in one second the first have entries."""
-        second = int(self._clock.now())
-        if second != self._refusal_second:
-            self._refusal_second, self._refusal_count = second, 0
-        self._refusal_count += 1
-        if self._refusal_count > REFUSALS:
-            self._omitted += 1
+        if not self._admits_refusal():
             return
         omitted, self._omitted = self._omitted, 0
         entry = self._entry(
@@ -165,6 +161,17 @@ class PersonAudit:
             omitted=omitted or None,
         )
         self._log.note(entry)
+
+    def _admits_refusal(self) -> bool:
+        """Whether one more refusal of this second has an entry. The next entry counts those that have none."""
+        second = int(self._clock.now())
+        if second != self._refusal_second:
+            self._refusal_second, self._refusal_count = second, 0
+        self._refusal_count += 1
+        if self._refusal_count > REFUSALS:
+            self._omitted += 1
+            return False
+        return True
 
     def _entry(
         self,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from mcp.server.auth.provider import AccessToken
 
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, well_formed
 from ...sessions.records import Principal
 from ..config.access.auth import DEFAULT_ROLE, ROLES, AuthSettings, Role
 from .errors import TokenInvalid
@@ -109,7 +109,7 @@ class ClaimChecks:
     def _groups(self, claims: JSON) -> list[str]:
         value: object = claims.get(self._settings.groups_claim)
         groups = cast("list[object]", value) if isinstance(value, list) else [value]
-        return [group for group in groups[:MOST_GROUPS] if isinstance(group, str)]
+        return [well_formed(group) for group in groups[:MOST_GROUPS] if isinstance(group, str)]
 
     def role(self, groups: Iterable[str]) -> Role:
         """Return the highest role of the groups."""

@@ -30,6 +30,7 @@ COMMANDS = (
         "doctor",
         "login",
         "nodes",
+        "principals",
         "serve",
     ),
     *("services", "sessions", "skill", "status", "stop", "tokens", "tools", "top"),

@@ -50,6 +50,7 @@ from .state_documents import StateDocuments
 if TYPE_CHECKING:
     from .access.account_login import AccountLogin
 
+ID_CHARACTERS: Final = 128
 HEADERS: Final = {
     "cache-control": "no-store",
     "content-security-policy": (
@@ -143,6 +144,9 @@ class Console:
     async def _answer(self, route: ApiRoute, request: Request) -> Response:
         address = request.client.host if request.client else ""
         session_id: str | None = request.path_params.get("session_id")
+        if session_id is not None:
+            # No id is longer; the log has no room for what a stranger writes.
+            session_id = session_id[:ID_CHARACTERS]
         record: OpenRequest | None = None
         login: Login | None = None
         outcome, is_admitted = "error", False

@@ -96,7 +96,9 @@ class ConsoleSessions:
             record = None if owner is None else await self._store.get(session_id, owner.key)
         elif record is None or not user.may_see(record):
             record = None
-        if record is None:
+        if record is None or (
+            record.owner in self._registry.core.revoked and not user.is_machine_user
+        ):
             raise SessionNotFound
         return record
 

@@ -24,6 +24,8 @@ from ..live.session import LiveSession
 from ..live.snapshots import decode_snapshot, encode_snapshot
 from ..live.write_size import entries_bytes
 from ..policy import Policy
+from ..principals.limits import EffectiveLimits
+from ..principals.rates import service_refused
 from ..records import (
     BindingRecord,
     BindingStatus,
@@ -89,8 +91,9 @@ async def import_document(
         InvalidArgument, StateInvalid, NameTaken, SessionLimit: nothing was created.
     """
     left_out: list[str] = []
+    limits = target.core.limits.of(owner)
     bindings = await anyio.to_thread.run_sync(
-        partial(_bindings, target, document, left_out, strict=strict)
+        partial(_bindings, target, document, limits, left_out, strict=strict)
     )
     record = _record(target, document, owner, left_out, strict=strict)
     if name is not None:
@@ -158,10 +161,21 @@ def _timeouts(
 
 
 def _bindings(
-    target: ImportTarget, document: Document, left_out: list[str], *, strict: bool
+    target: ImportTarget,
+    document: Document,
+    limits: EffectiveLimits,
+    left_out: list[str],
+    *,
+    strict: bool,
 ) -> list[BindingPart]:
     bindings: list[BindingPart] = []
     for number, binding in enumerate(document.bindings):
+        if not limits.allows_service(binding.service):
+            refused = service_refused(limits, binding.service)
+            if strict:
+                raise refused
+            left_out.append(f"the service {binding.service!r:.150}: {refused.message}")
+            continue
         if binding.service in target.core.services:
             bindings.append(_with_checked_snapshot(target, number, binding, left_out))
             continue

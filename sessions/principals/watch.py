@@ -64,6 +64,9 @@ class PolicyWatch:
                 if not self._is_down:
                     logger.warning("the former policies and revocations hold: %s", error)
                 self._is_down = True
+            except Exception:
+                # A failure of this task would end the process.
+                logger.exception("the former policies and revocations hold")
 
     def note_caller(self, principal: Principal, membership: Membership) -> None:
         """Use the groups and the role of a caller whose token was verified, and tell other processes of new ones."""

@@ -7,12 +7,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from ....sessions.errors import SessionNotFound
+from ....sessions.errors import SessionError, SessionNotFound
 from ....sessions.json_codec import JSON
 from ....sessions.records import Principal, SessionFilter, SessionOrder, SessionRecord
 from ...gateway.gateway import Gateway
+from ...sockets.request import Refused
 from ..calls import ApiCall, Handler
-from ..errors import json_response
+from ..errors import ApiError, json_response
 from ..owner_calls import OwnerCalls
 from ..requests import OperatorListQuery, parse_statuses, tool_arguments
 from ..session_documents import ConsoleSessions
@@ -58,7 +59,12 @@ class OperatorSessions:
     async def _close(self, call: ApiCall) -> Response:
         record = await self._find(call.session_id)
         arguments = tool_arguments(call.body)
-        closed = await self._calls.call(record, "session_close", cause="operator", **arguments)
+        try:
+            closed = await self._calls.call(record, "session_close", cause="operator", **arguments)
+        except (SessionError, Refused) as error:
+            # Its text may quote what the agent or a person said.
+            message = "The session cannot be closed now, or not without force."
+            raise ApiError(error.code, message, "Close it with force.") from None
         return json_response({key: closed[key] for key in ("session_id", "status")})
 
     async def _find(self, session_id: str) -> SessionRecord:

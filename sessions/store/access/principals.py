@@ -6,11 +6,13 @@ The functions that write run in a transaction of the writer.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, case, func, insert, select, update
 
+from ...json_codec import well_formed
 from ...lifecycle import OPEN
 from ...principals.rules import (
     DEFAULT_ROLE,
@@ -23,6 +25,8 @@ from ...principals.rules import (
 from .. import schema
 from ..dialect import wait_for_exclusive
 from ..rows import Row, columns_of
+
+logger = logging.getLogger("statehold.sessions")
 
 _p = schema.principal.c
 _s = schema.session.c
@@ -91,11 +95,16 @@ def _put(connection: Connection, target: PolicyTarget, row: Row | None, values: 
 
 def _record(row: Mapping[str, Any]) -> PrincipalRecord:
     target = {key: row[key] for key in ("kind", "issuer", "name")}
+    stored: dict[str, Any] = json.loads(row["policy"])
+    # A later version of the program may have limits that this one does not know.
+    unknown = stored.keys() - PolicyLimits.model_fields.keys()
+    if unknown:
+        logger.warning("limits of %s that are not known here: %s", row["name"], sorted(unknown))
     return PrincipalRecord.model_validate(
         {
             "target": target,
-            "limits": json.loads(row["policy"]),
-            "groups": json.loads(row["member_of"]),
+            "limits": {key: value for key, value in stored.items() if key not in unknown},
+            "groups": [well_formed(group) for group in json.loads(row["member_of"])],
             "role": row["role"],
             "version": row["version"],
             "changed_at": row["changed_at"],

@@ -193,11 +193,16 @@ async def test_a_service_that_is_not_allowed_is_neither_bound_nor_called(build: 
     async with build() as engine:
         session = await engine.create(ADA)
         await engine.call(session.id, principal=ADA)
+        _, document = await engine.registry.porting.export_session(
+            ADA, session.id, secrets=False, namespace=None, limit=1 << 20
+        )
+        exported = read_document(json_text(document.model_dump()))
         await limit(engine, OF_ADA, services=[])
         for work in (
             engine.create(ADA, services=["counter"]),
             engine.registry.bind(ADA, session.id, "counter"),
             engine.call(session.id, principal=ADA),
+            engine.registry.porting.import_session(ADA, exported),
         ):
             with pytest.raises(NotAllowed, match="services of the policy of principal ada"):
                 await work

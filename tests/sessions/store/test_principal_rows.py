@@ -49,6 +49,13 @@ async def test_a_membership_and_a_policy_share_a_row(store: Store) -> None:
     assert (ada.groups, ada.role, ada.limits.sessions) == (["c"], "user", 1)
 
 
+async def test_a_group_that_is_no_text_is_read_as_one(store: Store) -> None:
+    """An issuer may send one; it must not end the processes that read the row."""
+    await store.access.put_membership(ADA, Membership(("\ud800", "b")), 1.0)
+    [ada] = await store.access.changed_principals(0)
+    assert ada.groups == ["\N{REPLACEMENT CHARACTER}", "b"]
+
+
 async def test_principals_are_listed_with_their_sessions(store: Store, sessions: Sessions) -> None:
     assert list(await store.access.principals()) == []
     await sessions.make("sh_a", owner=":ada", used_at=5.0)
