@@ -153,6 +153,16 @@ async def test_an_operator_closes_a_session_of_another(
     assert "olga" in json.dumps(found)
 
 
+async def test_an_operator_reads_no_reason_when_a_person_drives(
+    agent: Client, olga: ConsoleClient, alice: ConsoleClient
+) -> None:
+    session = await filled_session(agent)
+    await alice.act(session, "take")
+    refused = await olga.refused("POST", f"/operator/sessions/{session}/close", {})
+    assert refused["code"] == "human_in_control"
+    assert SECRET not in json.dumps(refused)
+
+
 async def test_nobody_else_may_do_what_operators_do(
     agent: Client, alice: ConsoleClient, server: Running
 ) -> None:

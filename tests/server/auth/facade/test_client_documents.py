@@ -58,6 +58,28 @@ async def test_the_last_document_is_used_while_its_server_is_gone() -> None:
         await known.client(documents.url)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_the_last_document_is_used_while_its_server_is_busy(
+    documents: DocumentServer, status: int
+) -> None:
+    now = 0.0
+    known = ClientDocuments(allow_loopback=True, clock=lambda: now)
+    client = await known.client(documents.url)
+    now, documents.status = CACHE_SECONDS, status
+    assert await known.client(documents.url) == client
+    assert documents.requests == 2
+
+
+def test_a_redirect_uri_without_a_path_is_one_with_a_slash() -> None:
+    client = FacadeClient.model_validate(
+        {"client_id": "x", "redirect_uris": ["http://127.0.0.1", "https://app.example.org"]}
+    )
+    for uri in ("http://127.0.0.1:4321", "https://app.example.org/"):
+        client.validate_redirect_uri(AnyUrl(uri))
+    with pytest.raises(InvalidRedirectUriError):
+        client.validate_redirect_uri(AnyUrl("https://app.example.org/other"))
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

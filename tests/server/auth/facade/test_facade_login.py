@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from anyio import to_thread
+from support.document_server import DocumentServer
 from support.facade_flow import CLIENT, SECRET, Flow, facade_config
 from support.gateway_process import JSON, Running, serving
 from support.hostile_issuer import HostileIssuer
@@ -212,6 +213,22 @@ async def test_a_proxy_need_not_say_that_it_speaks_tls(
             headers = {"origin": "https://evil.example.org"}
             answer = await http.post("/consent", data={"request": "x"}, headers=headers)
             assert answer.status_code == 403
+
+
+async def test_tokens_are_refreshed_without_the_document_of_the_client(
+    flow: Flow, server: Running, documents: DocumentServer, tmp_path: Path
+) -> None:
+    tokens = await flow.log_in()
+    form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+    config = facade_config(tmp_path, server.url, flow.issuer.url)
+    documents.status = 404
+    try:
+        with serving(config, server.data) as other:
+            async with httpx2.AsyncClient(base_url=other.url, timeout=60) as http:
+                answer = await http.post("/token", data={**form, "client_id": documents.url})
+        assert answer.status_code == 200, answer.text
+    finally:
+        documents.status = 200
 
 
 async def has_status_of(flow: Flow, token: str, status: int) -> bool:
