@@ -28,7 +28,7 @@ async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGe
     """
     base = address.partition("#")[0]
     await page.goto(base)
-    await page.get_by_text("opens this page").wait_for()
+    await page.get_by_text("logs you in").wait_for()
     yield "login"
     await page.goto("about:blank")
     await page.goto(address)

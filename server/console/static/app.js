@@ -177,7 +177,7 @@ class Console extends LitElement {
       ${account ? html`<a class="button main" href=${account.url} @click=${this._leave}>Log in with ${account.name}</a>` : nothing}
       ${account && hasToken ? html`<details><summary>Log in with a token</summary>${this._renderToken(false)}</details>` : nothing}
       ${account || !hasToken ? nothing : this._renderToken(true)}
-      <p class="quiet">On this machine, <code>statehold console</code> opens this page${account ? " without a login" : hasToken ? " without a token" : ""}.</p>
+      <p class="quiet">On this machine, <code>statehold console</code> logs you in${account || hasToken ? ", too" : ""}.</p>
     </form></main>`;
   }
 

@@ -119,6 +119,7 @@ async def test_a_person_finds_the_sessions_of_its_clients_at_the_console(
         assert "__Host-statehold" not in await cookies(page, server.url)
 
 
+@pytest.mark.thorough
 async def test_an_answer_for_another_browser_is_refused(
     server: Running, provider: str, browser: Browser
 ) -> None:
@@ -135,6 +136,7 @@ async def test_an_answer_for_another_browser_is_refused(
         assert await page.get_by_title("You").text_content() == "alice at the console"
 
 
+@pytest.mark.thorough
 async def test_an_operator_closes_a_session_without_seeing_its_content(
     server: Running, provider: str, browser: Browser
 ) -> None:
@@ -159,6 +161,7 @@ async def test_an_operator_closes_a_session_without_seeing_its_content(
         assert (shown["status"], shown["reason"]) == ("closed", "operator")
 
 
+@pytest.mark.thorough
 async def test_a_person_shares_a_session_with_another(
     server: Running, provider: str, browser: Browser
 ) -> None:

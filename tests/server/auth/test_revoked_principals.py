@@ -288,6 +288,7 @@ async def test_a_revocation_ends_everything_on_two_nodes_of_a_postgresql(
         await check_revocation(nodes, "ada")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 async def test_a_revocation_of_a_static_token_outlives_the_kill_of_its_servers(
     nodes: Nodes, issuer: HostileIssuer, tmp_path: Path
@@ -315,6 +316,7 @@ async def test_a_revocation_of_a_static_token_outlives_the_kill_of_its_servers(
             await killed.wait_status(BEN, 400)
 
 
+@pytest.mark.thorough
 async def test_kept_sessions_go_on_after_the_restoration(nodes: Nodes) -> None:
     token = nodes.token("cid")
     with anyio.fail_after(25):
@@ -329,6 +331,7 @@ async def test_kept_sessions_go_on_after_the_restoration(nodes: Nodes) -> None:
             assert not (await client.call_tool("inc", {"session_id": session})).is_error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("era", matrix("modern", "legacy"))
 async def test_a_call_in_the_session_of_another_ends_and_the_session_goes_on(
     nodes: Nodes, era: str

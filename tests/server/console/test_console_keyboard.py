@@ -103,4 +103,4 @@ async def test_a_session_is_found_driven_shared_renamed_and_paused_without_a_mou
         await page.get_by_role("heading", name="Sessions").wait_for()
         await tab_to(page, "Log out")
         await press(page, "Enter")
-        await page.get_by_text("opens this page").wait_for()
+        await page.get_by_text("logs you in").wait_for()

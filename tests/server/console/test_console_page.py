@@ -122,9 +122,9 @@ async def test_the_page_shows_a_request_first_and_ends_with_the_login(
         await page.keyboard.press("Enter")
         await page.get_by_text("The agent asks for a person: Solve the captcha").wait_for()
         await page.get_by_role("button", name="Log out").click()
-        await page.get_by_text("opens this page").wait_for()
+        await page.get_by_text("logs you in").wait_for()
         await page.reload()
-        await page.get_by_text("opens this page").wait_for()
+        await page.get_by_text("logs you in").wait_for()
 
 
 async def test_files_of_the_page_are_small_and_nothing_else_is_served(server: Running) -> None:

@@ -47,6 +47,7 @@ async def test_one_of_two_browsers_gets_in_with_a_code(pair: tuple[Running, Runn
         assert sorted(statuses) == [200, 401, 401, 401]
 
 
+@pytest.mark.thorough
 async def test_a_login_ends_with_its_streams_at_every_server(
     pair: tuple[Running, Running],
 ) -> None:
@@ -60,6 +61,7 @@ async def test_a_login_ends_with_its_streams_at_every_server(
         assert (await far.refused("GET", "/me"))["status"] == 401
 
 
+@pytest.mark.thorough
 async def test_a_revoked_guest_is_out_at_every_server(
     pair: tuple[Running, Running], tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ async def test_a_revoked_guest_is_out_at_every_server(
         assert (await guest.refused("GET", "/me"))["status"] == 401
 
 
+@pytest.mark.thorough
 async def test_a_logout_everywhere_ends_all_logins_of_the_user_alone(
     pair: tuple[Running, Running], tmp_path: Path
 ) -> None:

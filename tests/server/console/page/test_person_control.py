@@ -316,7 +316,7 @@ async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_inpu
         revoked = await client.send("DELETE", f"/sessions/{bob.session}/links/{link['id']}")
         assert revoked.status_code == 200
         with anyio.fail_after(3):
-            await page.get_by_text("opens this page").wait_for()
+            await page.get_by_text("logs you in").wait_for()
         await context.close()
 
 
