@@ -1,1 +1,1 @@
-"""What the checks of callers cost, and whether the time of an answer tells foreign sessions from unknown ones."""
+"""The cost of the checks of callers, and the times of answers about foreign and unknown sessions."""

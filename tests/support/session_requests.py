@@ -20,7 +20,7 @@ VERSION: Final = "2026-07-28"
 LEGACY_VERSION: Final = "2025-11-25"
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 SESSION: Final = "{session}"
-"""What stands for the id of the session in paths and bodies."""
+"""The placeholder for the id of the session in paths and bodies."""
 
 TOOLS: Final[tuple[tuple[str, JSON], ...]] = (
     ("session_info", {}),

@@ -1,4 +1,4 @@
-"""What a client asks a person for."""
+"""The request of a client to a person."""
 
 from __future__ import annotations
 

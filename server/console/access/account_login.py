@@ -92,10 +92,7 @@ class AccountLogin:
             await self._backoff.fail(address, error.kind, f"{error.detail} at the console")
             response = _to_page("login_failed")
         except (TokenInvalid, IssuerRefused) as error:
-            is_revoked = isinstance(error, PrincipalRevoked)
-            outcome = error.code if is_revoked else "login_failed"
-            principal = error.principal if is_revoked else None
-            self._audit.note_login("callback", outcome, None, principal, address)
+            self._audit.note_login("callback", "login_failed", None, None, address)
             await self._backoff.fail(address, "wrong login", f"({error}) at the console")
             response = _to_page("login_failed")
         except VerifierUnavailable as error:

@@ -18,7 +18,7 @@ from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
 
 
 class AccessRecords(Protocol):
-    """Who may do what, as `Store.access`: the console's codes, links and logins, the shares of sessions, and the logins
+    """Rights of callers, as `Store.access`: the console's codes, links and logins, the shares of sessions, and the logins
     of the authorization server.
 
     It lives as long as its store, and its methods have the same bounds and errors.

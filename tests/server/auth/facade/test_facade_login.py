@@ -245,7 +245,7 @@ async def test_a_revoked_person_is_refused_until_restored(
 
     assert await to_thread.run_sync(main, ["principals", "revoke", *person]) == 0
     await until(partial(has_status_of, flow, token, 401))
-    # Who stole a refresh token has nothing of it when the person comes back.
+    # A stolen refresh token is worth nothing when the person comes back.
     renewed = await flow.refresh(tokens["refresh_token"])
     assert (renewed.status_code, renewed.json()["error"]) == (400, "invalid_grant")
     assert await to_thread.run_sync(main, ["principals", "restore", *person]) == 0

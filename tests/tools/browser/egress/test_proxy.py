@@ -164,7 +164,7 @@ async def test_the_hosts_of_a_caller_hold_from_the_next_connection(proxy: Filter
                 assert await get(access, f"127.0.0.1:{port}") == b"hi"
             else:
                 assert await connect(access, f"127.0.0.1:{port}") is SocksReply.NOT_ALLOWED
-    # What the policy refuses, the hosts of a caller do not allow.
+    # The hosts of a caller allow nothing that the policy refuses.
     strict = await proxy.admit(NetworkPolicy(), hosts=lambda: ("127.0.0.1", "*"))
     async with site(handler) as port:
         assert await connect(strict, f"127.0.0.1:{port}") is SocksReply.NOT_ALLOWED
