@@ -21,6 +21,7 @@ import httpx2
 from pydantic import ValidationError
 
 from ....sessions.json_codec import JSON
+from ....tools.browser.egress.addresses import special
 from .clients import FacadeClient
 
 FETCH_SECONDS: Final = 5.0
@@ -123,18 +124,10 @@ class ClientDocuments:
         return addresses[0]
 
     def _accepts(self, address: str, scheme: str) -> bool:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-        if isinstance(ip, ipaddress.IPv6Address):
-            if ip.ipv4_mapped is not None:
-                ip = ip.ipv4_mapped
-            elif ip.sixtofour is not None or ip.teredo is not None or ip in _NAT64:
-                # Such an address leads to an IPv4 address, which may be private.
-                return False
-            elif ip.is_site_local:
-                return False
-        if ip.is_loopback:
+        kind = special(ipaddress.ip_address(address.partition("%")[0]))
+        if kind == "loopback":
             return self._allow_loopback
-        return scheme == "https" and ip.is_global and not (ip.is_multicast or ip.is_reserved)
+        return scheme == "https" and kind is None
 
     async def _fetch(self, url: str, parts: SplitResult, address: str) -> bytes:
         # The address that was checked, and not the name: a second lookup could give another one.
@@ -167,9 +160,6 @@ class ClientDocuments:
                 if len(body) > DOCUMENT_BYTES:
                     raise DocumentInvalid("its document is too large")
         return bytes(body)
-
-
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def _client_of(body: bytes, client_id: str) -> FacadeClient:

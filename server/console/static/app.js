@@ -109,7 +109,13 @@ class Console extends LitElement {
   }
 
   _go() {
-    this.route = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+    const parts = location.hash.replace(/^#\/?/, "").split("/");
+    // An address with a percent sign that encodes nothing leads to the overview, as other unknown addresses do.
+    try {
+      this.route = parts.map(decodeURIComponent);
+    } catch {
+      this.route = [""];
+    }
   }
 
   _onKey(event) {

@@ -146,6 +146,13 @@ async def test_loopback_is_refused_unless_it_is_allowed(documents: DocumentServe
         "[::ffff:10.0.0.1]",
         "[64:ff9b::a00:1]",
         "[2002:a00:1::1]",
+        "168.63.129.16",
+        "192.0.0.8",
+        "192.88.99.1",
+        "[3fff::1]",
+        "[2001::1]",
+        "[fd00:ec2::254]",
+        "[::ffff:168.63.129.16]",
     ],
 )
 async def test_a_private_address_is_refused(host: str) -> None:
