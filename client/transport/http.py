@@ -15,6 +15,7 @@ import httpx2
 import orjson
 
 from ...sessions.errors import InvalidArgument
+from ...sessions.json_codec import well_formed
 from ..results import object_of
 from .base import NAMED_BY, VERSION, AccessDenied, JsonRpcError, ProgressCallback, TransportBroken
 
@@ -192,20 +193,45 @@ def encode(message: JSON) -> bytes:
             text = json.dumps(message, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
             return text.encode()
         if b"null" in body:
-            _require_finite(message)
+            # orjson writes null for a number that is not finite.
+            json.dumps(message, allow_nan=False)
         return body
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"arguments: should be JSON ({error}).") from None
+        # Above the arguments of a tool are the parameters of its call.
+        path = ".".join(["", *_path_outside_json(message)]).rpartition(".arguments")[2]
+        raise InvalidArgument(f"arguments{path}: should be JSON ({error}).") from None
 
 
-def _require_finite(value: object) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is not a number of JSON")
-    if isinstance(value, dict):
-        value = list(cast("JSON", value).values())
-    if isinstance(value, list | tuple):
-        for each in cast("list[object]", value):
-            _require_finite(each)
+def _path_outside_json(message: object) -> tuple[str, ...]:
+    """Return the path to a value that JSON cannot hold; an empty one if it is not found within 100 levels."""
+    values: list[tuple[object, tuple[str, ...], frozenset[int]]] = [(message, (), frozenset())]
+    while values:
+        value, path, parents = values.pop()
+        number = id(value)
+        if isinstance(value, dict):
+            items = list(cast("dict[object, object]", value).items())
+        elif isinstance(value, list | tuple):
+            items = list(enumerate(cast("list[object]", value)))
+        elif _is_json(value):
+            continue
+        else:
+            return path
+        if number in parents:
+            return path
+        if len(path) < 100:
+            inside = parents | {number}
+            values += [(item, (*path, str(key)), inside) for key, item in reversed(items)]
+    return ()
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, str):
+        return well_formed(value) == value
+    return (
+        value is None
+        or isinstance(value, int)
+        or (isinstance(value, float) and math.isfinite(value))
+    )
 
 
 def _parse(body: bytes | str) -> JSON | None:

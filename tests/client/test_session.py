@@ -186,8 +186,9 @@ async def test_an_error_of_a_tool_is_raised_with_its_result(client: Client) -> N
         assert "inc" in unknown.value.near
         with pytest.raises(ServiceNotBound):
             await s.call("other_inc")
-        with pytest.raises(InvalidArgument):
-            await s.call("echo", value=object())
+        for value in (object(), {"list": [1, {2}]}, [float("nan")], "\ud800"):
+            with pytest.raises(InvalidArgument, match=r"^arguments\.value"):
+                await s.call("echo", value=value)
         assert (await s.call("inc")).text == "1"
     with pytest.raises(InvalidArgument):
         await client.create(services=["nothing"])
