@@ -41,8 +41,8 @@ LINK_SECONDS: Final = 900.0
 """The longest life of a link, and of the login that it gives."""
 CODE_BYTES: Final = 16
 COOKIE_BYTES: Final = 32
-MOST: Final = 1000
-"""Logins, codes and links of each kind at once; beyond them the oldest ends."""
+MOST: Final = 100
+"""Logins of one principal, codes of the user of this machine, and links to one session. Beyond them its oldest ends."""
 CHECK_SECONDS: Final = 0.5
 """Seconds between two looks at the store for the logins in use, and so the time until an open stream ends."""
 FRESH_SECONDS: Final = 1.0
@@ -199,13 +199,14 @@ class Logins:
         await self._store.access.add_credential(record, most=MOST)
         return cookie, self._keep(record, cookie)
 
-    async def use_attempt(self, digest: str, seconds: float) -> bool:
-        """Note that the answer of an issuer to a login was used. Return False if it was used before."""
+    async def use_attempt(self, digest: str, user: ConsoleUser, seconds: float) -> bool:
+        """Note that an issuer's answer to a login, which named a user, was used. Return False if it was used before."""
         now = self.clock()
         record = CredentialRecord(
             id=secrets.token_hex(8),
             kind=CredentialKind.ATTEMPT,
             digest=digest,
+            principal=user.owner,
             created_at=now,
             expires_at=now + seconds,
         )

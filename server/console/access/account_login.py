@@ -109,14 +109,15 @@ class AccountLogin:
             raise TokenInvalid("this browser began no login")
         attempt = LoginAttempt(secret)
         code = await self._issuer.code(request.query_params, attempt)
-        digest = hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
-        if not await self._logins.use_attempt(digest, ATTEMPT_SECONDS):
-            raise TokenInvalid("the answer was used")
         person = await self._issuer.person(code, attempt, self._logins.clock())
+        user = user_of_token(person)
+        digest = hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+        # Only now: anybody can invent an answer, and must not fill the store with used ones.
+        if not await self._logins.use_attempt(digest, user, ATTEMPT_SECONDS):
+            raise TokenInvalid("the answer was used")
         if groups_of(person):
             # Many issuers name groups in access tokens only: those are not forgotten then.
             self._note_caller(person)
-        user = user_of_token(person)
         cookie, login = await self._logins.open(user)
         assert user.principal is not None
         logger.info("console: %s logged in from %s", user.principal.words, address or "?")

@@ -25,7 +25,10 @@ class AccessRecords(Protocol):
     """
 
     async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
-        """Insert a credential, durable on return. Of more than `most` of its kind, the oldest are deleted."""
+        """Insert a credential, durable on return.
+
+        Of more than `most` of its kind, its principal and its session, the oldest are deleted; others never are.
+        """
         ...
 
     async def credential(self, digest: str) -> CredentialRecord | None:

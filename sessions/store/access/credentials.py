@@ -18,8 +18,14 @@ _WITH_LOGINS = delete(schema.credential).where(or_(among(_c.id), among(_c.link))
 
 
 def add(connection: Connection, row: Row, most: int) -> None:
+    """Insert a credential, and delete the oldest beyond `most` of those of its kind, its principal and its session."""
     connection.execute(insert(schema.credential), row)
-    newest_first = select(_c.id).where(_c.kind == row["kind"]).order_by(_c.created_at.desc())
+    same = (
+        _c.kind == row["kind"],
+        _c.principal.is_not_distinct_from(row["principal"]),
+        _c.session_id.is_not_distinct_from(row["session_id"]),
+    )
+    newest_first = select(_c.id).where(*same).order_by(_c.created_at.desc())
     oldest = list(connection.scalars(newest_first.offset(most)))
     if oldest:
         connection.execute(_WITH_LOGINS, {"ids": pack_ids(oldest)})

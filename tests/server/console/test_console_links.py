@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import pytest
 from mcp import Client
 from starlette.applications import Starlette
 from support.asgi import AsgiRequest
 from support.console_client import API, COOKIE, ConsoleClient, console_client
-from support.gateway_process import Running, code_of, opened_session
+from support.gateway_process import Running, Way, code_of, opened_session
 from support.loop_clock import LoopClock
 from support.waiting import until
 
 from statehold.server.console.app import Console
 from statehold.server.console.events import COMMENT_SECONDS
-from statehold.server.console.logins import ConsoleUser
+from statehold.server.console.logins import MOST, ConsoleUser
 from statehold.server.gateway.gateway import Gateway
+
+BEN = "ben-token-0123456789abc"
 
 
 @pytest.fixture
@@ -101,6 +105,34 @@ async def test_a_revoked_link_loses_its_login_and_its_stream_at_once(
     assert (await alice.get(f"/sessions/{session}/links"))["links"] == []
     gone = await alice.refused("DELETE", f"/sessions/{session}/links/{link['id']}")
     assert gone["status"] == 404
+
+
+@pytest.mark.thorough
+async def test_a_thousand_logins_and_links_of_one_person_end_none_of_another(
+    server: Running, alice: ConsoleClient, root: ConsoleClient, session: str, config_file: Path
+) -> None:
+    link = await alice.post(f"/sessions/{session}/links")
+    unused = await alice.post(f"/sessions/{session}/links")
+    way = Way("http", "modern", config_file, server.data, url=server.url)
+    async with (
+        console_client(server.url) as guest,
+        console_client(server.url) as ben,
+        way.connect(headers={"authorization": f"Bearer {BEN}"}) as bens_agent,
+    ):
+        await guest.log_in(code=link["code"])
+        bens_session = await opened_session(bens_agent)
+        first = (await ben.log_in(token=BEN))["csrf"], ben.cookie
+        for _ in range(1005):
+            await ben.log_in(token=BEN)
+            await ben.post(f"/sessions/{bens_session}/links")
+        for person in (alice, root, guest, ben):
+            assert (await person.get("/me"))["csrf"] == person.csrf
+        listed = (await alice.get(f"/sessions/{session}/links"))["links"]
+        assert {each["id"] for each in listed} == {link["id"], unused["id"]}
+        assert len((await ben.get(f"/sessions/{bens_session}/links"))["links"]) == MOST
+        ben.csrf, ben.cookie = first
+        assert (await ben.refused("GET", "/me"))["status"] == 401
+        assert (await guest.log_in(code=unused["code"]))["session_id"] == session
 
 
 async def link_entries(person: ConsoleClient, session: str) -> list[tuple[str, str]]:

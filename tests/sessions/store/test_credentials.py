@@ -108,15 +108,33 @@ async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: Store)
     assert await store.access.open_credentials(list(logins)) == {"Alice"}
 
 
-async def test_the_oldest_of_a_kind_goes_and_a_link_with_its_login(store: Store) -> None:
-    await add(store, credential(LINK, "link", created_at=1.0), most=2)
+async def test_the_oldest_of_a_principal_or_a_session_goes_and_none_of_others(store: Store) -> None:
+    """A link goes with its login, and no number of logins or links ends those of another."""
+    alice, bob, mallory = (f"3.0:issuer:{name}" for name in ("alice", "bob", "Alice"))
+    await add(store, credential(LOGIN, "alice", principal=alice, created_at=1.0), most=2)
+    await add(store, credential(LOGIN, "alice's guest", session_id="sh_a", link="x"), most=2)
+    await add(store, credential(LINK, "alice's link", session_id="sh_a", created_at=1.0), most=2)
+    await add(store, credential(ATTEMPT, "alice's answer", principal=alice), most=2)
+    await add(store, credential(CODE, "code of the machine", created_at=1.0), most=2)
+    await add(store, credential(LINK, "link", session_id="sh_b", created_at=1.0), most=2)
     await store.access.exchange_credential(
         "link", credential(LOGIN, "cookie", created_at=2.0), most=2
     )
-    await add(store, *(credential(CODE, f"{n}", created_at=float(n)) for n in range(4)), most=2)
-    await add(store, *(credential(LINK, f"l{n}", created_at=10.0 + n) for n in range(2)), most=2)
-    digests = ["link", "cookie", *(f"{n}" for n in range(4)), "l0", "l1"]
-    assert await store.access.open_credentials(digests) == {"2", "3", "l0", "l1"}
+    for n in range(4):
+        for kind, values in (
+            (LOGIN, {"principal": bob}),
+            (LOGIN, {"principal": mallory}),
+            (LOGIN, {}),
+            (LINK, {"session_id": "sh_b"}),
+            (ATTEMPT, {"principal": bob}),
+        ):
+            digest = f"{kind.value} {values} {n}"
+            record = credential(kind, digest, created_at=10.0 + n, **values)
+            await add(store, record, most=2)
+    others = ["alice", "alice's guest", "alice's link", "alice's answer", "code of the machine"]
+    links = [f"link {{'session_id': 'sh_b'}} {n}" for n in range(4)]
+    open_ones = await store.access.open_credentials([*others, "link", "cookie", *links])
+    assert open_ones == {*others, *links[2:]}
 
 
 async def test_expired_credentials_are_deleted(store: Store) -> None:
