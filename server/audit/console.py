@@ -87,15 +87,17 @@ class ConsoleAudit:
         self,
         route: str,
         code: str,
+        name: str | None,
         principal: Principal | None,
         session_id: str | None,
         address: str,
     ) -> None:
-        """Record a request that was not admitted."""
+        """Record a request that was not admitted. Without a name, it is that of a stranger."""
         if self._people is not None:
             self._people.note_refusal(
                 f"console/{route}",
                 code,
+                name=name,
                 principal=principal or NOBODY,
                 session_id=session_id,
                 transport=TRANSPORT,

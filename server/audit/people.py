@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import getpass
 import secrets
-from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ...sessions.audit.entry import AuditEntry, AuditEvent
 from ...sessions.audit.log import AuditLog
 from ...sessions.clock import Clock
+from ...sessions.owned_map import OwnedMap
 from ...sessions.records import LOCAL, Principal
 from .requests import OpenRequest
 
@@ -19,7 +20,22 @@ LOOKS: Final = 4096
 NOBODY: Final = Principal(subject="")
 """The actor of a request without a valid token."""
 REFUSALS: Final = 10
-"""Refusals in one second that have an entry each: strangers cause them, and must not fill the store."""
+"""Refusals of all strangers in one second that have an entry each: they must not fill the store."""
+NAMED_REFUSALS: Final = 100
+"""Refusals of one person in one second that have an entry each, whatever others do."""
+PEOPLE: Final = 4096
+"""People whose refusals are counted; beyond that, the count of the one who was refused longest ago starts anew."""
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """The refusals of one person, or of all strangers."""
+
+    second: int = 0
+    count: int = 0
+    """Those in that second."""
+    omitted: int = 0
+    """Those that have no entry, since the last entry."""
 
 
 class PersonAudit:
@@ -28,11 +44,10 @@ class PersonAudit:
     def __init__(self, log: AuditLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._looks = OrderedDict[tuple[str, ...], float]()
-        """The time of the last entry of each look, the oldest first."""
-        self._refusal_second = 0
-        self._refusal_count = 0
-        self._omitted = 0
+        self._looks = OwnedMap[tuple[str, ...], float](LOOKS)
+        """The time of the last entry of each look."""
+        self._refusals_of_strangers = _Refusals()
+        self._refusals = OwnedMap[tuple[str, str], _Refusals](PEOPLE)
 
     async def admit(
         self,
@@ -73,7 +88,7 @@ class PersonAudit:
         Raises:
             StoreUnavailable: as admit().
         """
-        key = (name, principal.key, operation, session_id or "", address or "")
+        key = (principal.key, name, operation, session_id or "", address or "")
         if not self._is_new(key):
             return
         entry = self._entry(
@@ -97,27 +112,24 @@ class PersonAudit:
         address: str | None,
     ) -> None:
         """Record that a look was refused, at most once in LOOK_SECONDS."""
-        key = (name, principal.key, operation, session_id or "", address or "", outcome)
-        if self._is_new(key) and self._admits_refusal():
-            self._note_look(key)
-            entry = self._entry(
-                *(AuditEvent.REFUSAL, operation, principal, transport, address),
-                actor_name=name,
+        key = (principal.key, name, operation, session_id or "", address or "", outcome)
+        if self._is_new(key):
+            is_noted = self._note_refusal(
+                *(AuditEvent.REFUSAL, operation, outcome, name, principal),
                 session_id=session_id,
-                decision="deny",
-                outcome=outcome,
+                transport=transport,
+                address=address,
             )
-            self._log.note(entry)
+            if is_noted:
+                self._note_look(key)
 
     def _is_new(self, key: tuple[str, ...]) -> bool:
         """Whether a look has no entry of the last LOOK_SECONDS."""
-        return self._clock.now() - self._looks.get(key, -LOOK_SECONDS) >= LOOK_SECONDS
+        noted_at = self._looks.get(key)
+        return noted_at is None or self._clock.now() - noted_at >= LOOK_SECONDS
 
     def _note_look(self, key: tuple[str, ...]) -> None:
-        self._looks[key] = self._clock.now()
-        self._looks.move_to_end(key)
-        if len(self._looks) > LOOKS:
-            self._looks.popitem(last=False)
+        self._looks.put(key[:2], key, self._clock.now())
 
     def note_login(
         self,
@@ -128,13 +140,18 @@ class PersonAudit:
         address: str,
         transport: str = "console",
     ) -> None:
-        """Record a login or a logout, with `ok` or the code of its error. Of the failures of strangers the first count."""
-        if principal is NOBODY and not self._admits_refusal():
+        """Record a login or a logout, with `ok` or the code of its error. Of many failures in one second the first count."""
+        if outcome != "ok":
+            self._note_refusal(
+                *(AuditEvent.LOGIN, operation, outcome, name, principal),
+                transport=transport,
+                address=address,
+            )
             return
         entry = self._entry(
             *(AuditEvent.LOGIN, operation, principal, transport, address),
             actor_name=name,
-            decision="allow" if outcome == "ok" else "deny",
+            decision="allow",
             outcome=outcome,
         )
         self._log.note(entry)
@@ -144,33 +161,57 @@ class PersonAudit:
         operation: str,
         outcome: str,
         *,
+        name: str | None = None,
         principal: Principal = NOBODY,
         session_id: str | None = None,
         transport: str,
         address: str,
     ) -> None:
         """Record a request that was refused before it was read. Of many in one second the first have entries."""
-        if not self._admits_refusal():
-            return
-        omitted, self._omitted = self._omitted, 0
+        self._note_refusal(
+            *(AuditEvent.REFUSAL, operation, outcome, name, principal),
+            session_id=session_id,
+            transport=transport,
+            address=address,
+        )
+
+    def _note_refusal(
+        self,
+        event: AuditEvent,
+        operation: str,
+        outcome: str,
+        name: str | None,
+        principal: Principal,
+        *,
+        session_id: str | None = None,
+        transport: str,
+        address: str | None,
+    ) -> bool:
+        """Record a refusal, unless its person, or all strangers, had too many in this second. Return whether it was.
+
+        The next entry of the same counts the others.
+        """
+        refusals, most, second = self._refusals_of_strangers, REFUSALS, int(self._clock.now())
+        if principal != NOBODY:
+            who, most = (principal.key, name or ""), NAMED_REFUSALS
+            refusals = self._refusals.get(who) or _Refusals()
+            self._refusals.put(who, who, refusals)
+        if refusals.second != second:
+            refusals.second, refusals.count = second, 0
+        refusals.count += 1
+        if refusals.count > most:
+            refusals.omitted += 1
+            return False
+        omitted, refusals.omitted = refusals.omitted, 0
         entry = self._entry(
-            *(AuditEvent.REFUSAL, operation, principal, transport, address),
+            *(event, operation, principal, transport, address),
+            actor_name=name,
             session_id=session_id,
             decision="deny",
             outcome=outcome,
             omitted=omitted or None,
         )
         self._log.note(entry)
-
-    def _admits_refusal(self) -> bool:
-        """Whether one more refusal of this second has an entry. The next entry counts those that have none."""
-        second = int(self._clock.now())
-        if second != self._refusal_second:
-            self._refusal_second, self._refusal_count = second, 0
-        self._refusal_count += 1
-        if self._refusal_count > REFUSALS:
-            self._omitted += 1
-            return False
         return True
 
     def _entry(

@@ -190,7 +190,8 @@ class Console:
         principal = None if user is None else user.principal or LOCAL
         who = "" if user is None or principal is None else f" of {user.name} ({principal.words})"
         self._refusals.add(f"console: {code}", address, f"for {route.name}{who}")
-        self._audit.note_refusal(route.name, code, principal, session_id, address)
+        name = None if user is None else user.name
+        self._audit.note_refusal(route.name, code, name, principal, session_id, address)
 
     async def _check(self, route: ApiRoute, request: Request, login: Login | None) -> ApiCall:
         """Return a request that may be answered.

@@ -8,11 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from anyio import to_thread
 from support.console_client import console_client, operator
 from support.gateway_process import JSON, Running, Way, opened_session, service
+from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -238,3 +240,43 @@ async def test_a_chain_that_was_written_anew_differs_from_an_earlier_end(
 ) -> None:
     head = f"100000:{'a' * 64}"
     assert (await audit.run("verify", "--head", head))[0] == FAILURE
+
+
+FLOODS = {
+    "requests": ("GET", "/api/v1/nodes", None),
+    "tokens": ("GET", "/mcp", {"authorization": "Bearer not-a-token-0123456789"}),
+    "pages": ("GET", "/mcp", {"origin": "https://evil.example"}),
+    "logins": ("POST", "/api/v1/login", {"content-type": "application/json"}),
+}
+
+
+@pytest.mark.parametrize("flood", matrix(*FLOODS))
+@pytest.mark.parametrize("refusal", matrix("operator", "look"))
+async def test_strangers_hide_no_refusal_of_a_person(
+    server: Running, audit: Audit, flood: str, refusal: str
+) -> None:
+    before = len(await audit.entries(event="refusal", subject="ben"))
+    method, path, headers = FLOODS[flood]
+    folder = "/operator/sessions" if refusal == "operator" else "/sessions"
+    async with (
+        console_client(server.url) as ben,
+        httpx2.AsyncClient(base_url=server.url, timeout=60) as stranger,
+        anyio.create_task_group() as tasks,
+    ):
+        await ben.log_in(token=BEN)
+
+        async def flood_on() -> None:
+            while True:
+                body = b'{"code": "wrong"}' if method == "POST" else None
+                await stranger.request(method, path, headers=headers, content=body)
+
+        for _ in range(20):
+            tasks.start_soon(flood_on)
+        for number in range(15):
+            assert (await ben.refused("GET", f"{folder}/{flood}-{number}"))["status"] in (403, 404)
+        tasks.cancel_scope.cancel()
+
+    async def are_written() -> bool:
+        return len(await audit.entries(event="refusal", subject="ben")) == before + 15
+
+    await until(are_written)
