@@ -1,7 +1,7 @@
 """Reads one server of a client's file: its keys under our names, and the keys that are not used.
 
-Units of `timeout`: Cline, Roo Code, Kilo Code and Goose count seconds; Gemini CLI, Qwen Code, Claude Code, Kiro, Amazon Q
-and opencode milliseconds. Where the client is not known, 1000 and more are milliseconds.
+Units of `timeout`: Cline, Roo Code, Kilo Code, Crush and Goose count seconds; Gemini CLI, Qwen Code, Claude Code, Kiro,
+Amazon Q and opencode milliseconds. Where the client is not known, 1000 and more are milliseconds.
 """
 
 from __future__ import annotations
@@ -9,25 +9,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from ...sessions.json_codec import JSON
+from .client_restrictions import NESTED, find_restriction, read_restrictions
 
-Dialect: TypeAlias = Literal["common", "gemini", "zed", "opencode", "goose", "codex"]
+Dialect: TypeAlias = Literal["common", "gemini", "zed", "opencode", "crush", "goose", "codex"]
 TimeUnit: TypeAlias = Literal["s", "ms"]
 
 ENV_FILE: Final = "envFile"
 """The key of a file of NAME=VALUE lines, which is read when the sources are merged."""
-APPROVALS: Final = ("alwaysAllow", "autoApprove", "trust")
-"""Keys by which a client asks its user less often. Statehold asks for no approval."""
 
 _COMMON_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers", "disabled", ENV_FILE)
 _EXPANDED_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers")
-_URL_KEYS: Final = {"serverUrl": None, "httpUrl": "http"}
-_OFF: Final = frozenset({"false", "0", "no", "off"})
+_URL_KEYS: Final = {"serverUrl": None, "httpUrl": "http", "baseUrl": None}
 _TYPE_KEYS: Final = ("type", "transport", "transportType")
-_INCLUDE_KEYS: Final = ("includeTools", "enabledTools", "tools")
-_EXCLUDE_KEYS: Final = ("excludeTools", "disabledTools")
 _OF_GEMINI: Final = frozenset({"httpUrl", "includeTools", "excludeTools", "trust"})
 _TRANSPORTS: Final = {
     "stdio": "stdio",
@@ -43,22 +40,40 @@ _LABELS: Final = frozenset({"name", "displayName", "display_name", "title", "des
 """Keys for readers, which change nothing."""
 _BARE_VARIABLE: Final = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
 """A variable as Gemini CLI and Goose have it; one that is not set stays as it is written."""
+_COPILOT_SECRET: Final = re.compile(r"^\$?(COPILOT_MCP_\w+)$")
+"""The name of a secret, which Copilot's agent replaces by its value."""
+_UNITS: Final[Mapping[Dialect, TimeUnit]] = {"gemini": "ms", "crush": "s", "goose": "s"}
 _OPENCODE_VARIABLE: Final = re.compile(r"\{(env|file):([^{}]+)\}")
+
+
+@dataclass(slots=True)
+class ClientEntry:
+    """One server of a client's file with our names of its settings; variables are not replaced yet."""
+
+    settings: JSON
+    unused: list[str]
+    """The keys that are not used."""
+    problem: str | None = None
+    """Why the server must not be used: a key that Statehold cannot obey."""
 
 
 def read_entry(
     entry: Mapping[str, Any], dialect: Dialect = "common", unit: TimeUnit | None = None
-) -> tuple[JSON, list[str]]:
-    """Return one server with our names of its settings, and the keys that are not used. Variables are not replaced yet.
-
-    `unit` is that of a `timeout`, None if it is not known.
-    """
+) -> ClientEntry:
+    """Read one server. `unit` is that of a `timeout`, None if it is not known."""
     rest = dict(entry)
+    for key in NESTED:
+        if isinstance(rest.get(key), dict):
+            rest[key] = {
+                inner: dict(cast(JSON, value)) if isinstance(value, dict) else value
+                for inner, value in cast(JSON, rest[key]).items()
+            }
     if dialect == "common" and not _OF_GEMINI.isdisjoint(rest):
         dialect = "gemini"
-    if unit is None and dialect == "gemini":
-        unit = "ms"
+    if unit is None and dialect in _UNITS:
+        unit = _UNITS[dialect]
     settings = _OF_CLIENTS[dialect](rest) if dialect in _OF_CLIENTS else {}
+    _read_headers(rest)
     for key, transport in _URL_KEYS.items():
         # It goes before `url`, as for the clients that have it.
         if isinstance(rest.get(key), str) and "url" not in settings:
@@ -68,47 +83,36 @@ def read_entry(
     for key in _COMMON_KEYS:
         if rest.get(key) is not None and key not in settings:
             settings[key] = rest.pop(key)
-    if str(rest.pop("enabled", True)).lower() in _OFF:
-        settings["disabled"] = True
+    settings |= read_restrictions(rest)
     for kind in [rest.pop(key, None) for key in _TYPE_KEYS]:
         if isinstance(kind, str) and kind:
             settings["type"] = transport_name(kind)
             break
-    _read_tools(rest, settings)
     seconds = _seconds(rest.get("timeout"), unit)
     if seconds is not None:
         settings["call_seconds"] = seconds
         del rest["timeout"]
     _write_texts(settings)
-    unused = [key for key, value in rest.items() if key not in _LABELS and value is not None]
-    return settings, unused
+    unused = [key for key, value in rest.items() if key not in _LABELS and value not in (None, {})]
+    return ClientEntry(settings, unused, _find_problem(rest, settings, dialect))
+
+
+def _find_problem(rest: JSON, settings: JSON, dialect: Dialect) -> str | None:
+    key = find_restriction(rest)
+    if key is not None:
+        return f"{key}: restricts this server in a way that Statehold cannot apply"
+    if rest.get("headersHelper") is not None:
+        return "headersHelper: is run by Claude Code only; write the headers as `headers`"
+    if dialect == "crush":
+        values = json.dumps([settings.get(key) for key in _EXPANDED_KEYS])
+        if "$(" in values:
+            return "$(...): is run by Crush only; use a variable"
+    return None
 
 
 def transport_name(kind: str) -> str:
     """Return our name of a transport, which clients spell in many ways. An unknown name is returned unchanged."""
     return _TRANSPORTS.get(re.sub(r"[-_]", "", kind).lower(), kind)
-
-
-def _read_tools(rest: JSON, settings: JSON) -> None:
-    """Read the lists of tools to offer and not to offer. `*` stands for all."""
-    for key in _INCLUDE_KEYS:
-        names = _names(rest.get(key))
-        if names is not None:
-            del rest[key]
-            if "*" not in names:
-                settings["include"] = [*settings.get("include", ()), *names]
-    for key in _EXCLUDE_KEYS:
-        names = _names(rest.get(key))
-        if names is not None:
-            del rest[key]
-            settings["exclude"] = [*settings.get("exclude", ()), *names]
-
-
-def _names(value: object) -> list[str] | None:
-    """Return names of tools; Gemini CLI allows `name(arguments)`. None if it is no list of texts."""
-    items = cast("list[object]", value) if isinstance(value, list) else [None]
-    names = [item.partition("(")[0] for item in items if isinstance(item, str)]
-    return names if len(names) == len(items) else None
 
 
 def _seconds(value: object, unit: TimeUnit | None) -> float | None:
@@ -172,8 +176,35 @@ def _opencode_variable(match: re.Match[str]) -> str:
     return f"${{{match[2]}:-}}" if match[1] == "env" else f"${{file:{match[2]}}}"
 
 
+def _read_headers(rest: JSON) -> None:
+    """Read the headers that clients build from other keys: Continue's `requestOptions` and Vibe's names of variables."""
+    options: object = rest.get("requestOptions")
+    headers: JSON = {}
+    if isinstance(options, dict) and isinstance(cast(JSON, options).get("headers"), dict):
+        headers |= cast(JSON, options).pop("headers")
+    access: object = rest.get("auth")
+    if isinstance(access, dict) and cast(JSON, access).get("type") == "static":
+        rest |= {key: value for key, value in cast(JSON, access).items() if key != "type"}
+        del rest["auth"]
+    if isinstance(rest.get("api_key_env"), str):
+        written = str(rest.pop("api_key_format", "Bearer {token}"))
+        variable = f"${{{rest.pop('api_key_env')}}}"
+        headers[str(rest.pop("api_key_header", "Authorization"))] = written.replace(
+            "{token}", variable
+        )
+    if headers:
+        given: object = rest.get("headers")
+        rest["headers"] = headers | (cast(JSON, given) if isinstance(given, dict) else {})
+    env: object = rest.get("env")
+    if isinstance(env, dict):
+        rest["env"] = {
+            name: _COPILOT_SECRET.sub(r"${\1}", value) if isinstance(value, str) else value
+            for name, value in cast(JSON, env).items()
+        }
+
+
 def _read_gemini(rest: JSON) -> JSON:
-    """Gemini CLI: variables also as `$NAME`."""
+    """Gemini CLI and Crush: variables also as `$NAME`."""
     _write_variables(rest, (*_EXPANDED_KEYS, *_URL_KEYS), _BARE_VARIABLE, _braced_variable)
     return {}
 
@@ -210,15 +241,16 @@ def _read_goose(rest: JSON) -> JSON:
             rest[ours] = rest.pop(theirs)
     rest.pop("bundled", None)
     _write_variables(rest, ("headers",), _BARE_VARIABLE, _braced_variable)
-    keys = _names(rest.get("env_keys"))
-    if keys is not None:
+    keys: object = rest.get("env_keys")
+    if isinstance(keys, list):
         # Goose has them in its keyring; here they come from the environment.
         del rest["env_keys"]
-        rest["env"] = {key: f"${{{key}}}" for key in keys} | (rest.get("env") or {})
-    names = _names(rest.get("available_tools"))
-    if names is not None:
-        del rest["available_tools"]
-    return {"include": names} if names else {}
+        rest["env"] = {str(key): f"${{{key}}}" for key in cast("list[object]", keys)} | (
+            rest.get("env") or {}
+        )
+    if rest.get("available_tools") == []:
+        del rest["available_tools"]  # an empty list offers all
+    return {}
 
 
 def _read_codex(rest: JSON) -> JSON:
@@ -236,9 +268,6 @@ def _read_codex(rest: JSON) -> JSON:
     variables = list(_variable_names(rest.pop("env_vars", ())))
     if variables:
         settings["inherit_env"] = variables
-    for theirs, ours in (("enabled_tools", "includeTools"), ("disabled_tools", "excludeTools")):
-        if theirs in rest:
-            rest[ours] = rest.pop(theirs)
     times: tuple[tuple[str, str, TimeUnit], ...] = (
         ("tool_timeout_sec", "call_seconds", "s"),
         ("startup_timeout_ms", "connect_seconds", "ms"),
@@ -265,8 +294,9 @@ _OF_CLIENTS: Final = {
     "gemini": _read_gemini,
     "zed": _read_zed,
     "opencode": _read_opencode,
+    "crush": _read_gemini,
     "goose": _read_goose,
     "codex": _read_codex,
 }
 
-__all__ = ["APPROVALS", "ENV_FILE", "Dialect", "TimeUnit", "read_entry", "transport_name"]
+__all__ = ["ENV_FILE", "ClientEntry", "Dialect", "TimeUnit", "read_entry", "transport_name"]

@@ -16,7 +16,8 @@ from pathlib import Path, PurePath
 from typing import Any, Final, cast
 
 from ...sessions.json_codec import JSON
-from .client_entries import APPROVALS, Dialect, TimeUnit, read_entry
+from .client_entries import Dialect, TimeUnit, read_entry
+from .client_restrictions import APPROVALS, read_outside
 from .model import ConfigError
 from .toml_file import parse_toml
 
@@ -35,11 +36,11 @@ _OF_GEMINI: Final = frozenset({".gemini", ".qwen"})
 _BUILT_IN: Final = frozenset({"builtin", "platform", "frontend", "inline_python"})
 """The types of Goose's extensions that are no servers which anyone else can start."""
 _TABLES: Final[tuple[tuple[str, Dialect], ...]] = (
-    *(("mcpServers", "common"), ("servers", "common")),
+    *(("mcpServers", "common"), ("servers", "common"), ("amp.mcpServers", "common")),
     *(("context_servers", "zed"), ("mcp_servers", "codex"), ("extensions", "goose")),
 )
 """The keys of tables of servers, and the kinds of their entries."""
-_SERVER_KEYS: Final = frozenset({"command", "cmd", "url", "uri", "serverUrl", "httpUrl"})
+_SERVER_KEYS: Final = frozenset({"command", "cmd", "url", "uri", "serverUrl", "httpUrl", "baseUrl"})
 _DEEPEST: Final = 8
 """The number of keys above a server that is looked for."""
 _LISTED: Final = 5
@@ -57,6 +58,8 @@ class ClientFile:
     """
 
     services: JSON = field(default_factory=dict[str, Any])
+    problems: dict[str, str] = field(default_factory=dict[str, str])
+    """Why a service must not be used: a restriction in the file that Statehold cannot obey."""
     notes: list[str] = field(default_factory=list[str])
 
 
@@ -80,7 +83,7 @@ def read_client_file(path: Path) -> ClientFile:
     elsewhere = [place for place, table in _tables(document) if table is not block]
     if block is None:
         places = f"; servers in {_list(elsewhere)} are not read" if elsewhere else ""
-        raise ConfigError(f"{_missing_block(path)}{places}")
+        raise ConfigError(f"{_missing_block(path)}{places or _similar_keys(document)}")
     if dialect == "common" and path.parent.name in _OF_GEMINI:
         dialect = "gemini"
     unit = _time_unit(path, dialect)
@@ -95,16 +98,19 @@ def read_client_file(path: Path) -> ClientFile:
         elif _is_built_in(cast(JSON, entry), dialect):
             built_in.append(name)
         else:
-            settings, unused = read_entry({**common, **entry}, dialect, unit)
-            if _starts_statehold(settings):
+            read = read_entry({**common, **entry}, dialect, unit)
+            if _starts_statehold(read.settings):
                 own.append(name)
                 continue
-            file.services[name] = settings
-            if unused:
-                unused_keys[name] = unused
-    for name in _excluded(cast(JSON, document), file.services.keys()):
-        if isinstance(file.services[name], dict):
-            file.services[name]["disabled"] = True
+            file.services[name] = read.settings
+            if read.problem is not None:
+                file.problems[name] = (
+                    f"{path}: services.{name}.{read.problem}; remove it, or write `include` or `exclude` "
+                    f"below [services.{name}]"
+                )
+            if read.unused:
+                unused_keys[name] = read.unused
+    _restrict(file, path, document, block)
     file.notes = [
         *_note_of_keys(path, unused_keys),
         *_note_of_entries(path, "only this client can start them", built_in),
@@ -203,13 +209,17 @@ def _find_services(document: object) -> tuple[JSON | None, Dialect]:
         block = _by_name(members.get(key))
         if block is not None:
             return block, dialect
+    if members and all(map(_is_server, members.values())):
+        return members, "common"  # Warp shows and takes the servers without a key above them
     inner = members.get("mcp")
     block, dialect = _find_services(inner)
     if block is not None and any(map(_is_of_opencode, block.values())):
         return block, "opencode"
-    entries = cast(JSON, inner) if block is None and isinstance(inner, dict) else {}
-    if any(map(_is_entry, entries.values())):
+    entries = cast(JSON, inner) if isinstance(inner, dict) and block in (None, inner) else {}
+    if any(map(_is_of_opencode, entries.values())):
         return entries, "opencode"
+    if any(map(_is_entry, entries.values())):
+        return entries, "crush"
     return block, dialect
 
 
@@ -248,7 +258,10 @@ def _is_entry(entry: object) -> bool:
 
 
 def _is_of_opencode(entry: object) -> bool:
-    return isinstance(entry, dict) and cast(JSON, entry).get("type") in ("local", "remote")
+    if not isinstance(entry, dict):
+        return False
+    members = cast(JSON, entry)
+    return members.get("type") in ("local", "remote") or isinstance(members.get("command"), list)
 
 
 def _common_settings(document: object) -> JSON:
@@ -267,10 +280,15 @@ def _missing_block(path: Path) -> str:
             return f'{path}: has no "mcpServers" (or "servers") object; give the file of a client that has one'
 
 
+def _similar_keys(document: object) -> str:
+    """Name keys that may be a table of servers of a client that is not known."""
+    keys = cast(JSON, document) if isinstance(document, dict) else {}
+    similar = [key for key in keys if re.search("mcp|server", key, re.IGNORECASE)]
+    return f"; {_list(similar)} is not read" if similar else ""
+
+
 def _time_unit(path: Path, dialect: Dialect) -> TimeUnit | None:
     """Return the unit of `timeout` in a file; None where its client is not known, or where each entry says it."""
-    if dialect == "goose":
-        return "s"
     places = {path.name, path.parent.name, path.parent.parent.name}
     if not places.isdisjoint(_IN_SECONDS):
         return "s"
@@ -298,18 +316,27 @@ def _starts_statehold(settings: JSON) -> bool:
     )
 
 
-def _excluded(document: JSON, names: Mapping[str, Any] | Any) -> list[str]:
-    """Return the servers that lists of Gemini CLI beside the table turn off."""
-    inner: object = document.get("mcp")
-    lists = cast(JSON, inner) if isinstance(inner, dict) else {}
-    allowed = lists.get("allowed", document.get("allowMCPServers"))
-    excluded = lists.get("excluded", document.get("excludeMCPServers"))
-    return [
-        name
-        for name in names
-        if (isinstance(allowed, list) and name not in allowed)
-        or (isinstance(excluded, list) and name in excluded)
-    ]
+def _restrict(file: ClientFile, path: Path, document: object, block: object) -> None:
+    """Apply the restrictions that stand outside of the table of servers."""
+    outer = cast(JSON, document) if document is not block else {}
+    for name, outside in read_outside(outer, file.services.keys()).items():
+        settings: object = file.services[name]
+        if not isinstance(settings, dict):
+            continue
+        own = cast(JSON, settings)
+        if "exclude" in outside.settings:
+            outside.settings["exclude"] += own.get("exclude", [])
+        if "include" in own and "include" in outside.settings:
+            outside.settings["include"] = [
+                tool for tool in own["include"] if tool in outside.settings["include"]
+            ]
+        own |= outside.settings
+        if outside.problem is not None:
+            file.problems.setdefault(
+                name,
+                f"{path}: {outside.problem}: restricts tools in a way that Statehold cannot apply; "
+                f"remove it, or write `include` or `exclude` below [services.{name}]",
+            )
 
 
 def _note_of_keys(path: Path, unused_keys: Mapping[str, list[str]]) -> list[str]:

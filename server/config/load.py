@@ -64,7 +64,17 @@ def load(
         client_file = read_client_file(path)
         values = {"services": client_file.services}
         layers.append(Layer(str(services), path.parent, values, of_client=True))
-    return _validate(layers, environ).with_notes(client_file.notes)
+    restrictions = {
+        name: problem
+        for name, problem in client_file.problems.items()
+        if not any(_chooses_tools(layer, name) for layer in layers if not layer.of_client)
+    }
+    return _validate(layers, environ, restrictions).with_notes(client_file.notes)
+
+
+def _chooses_tools(layer: Layer, name: str) -> bool:
+    """Whether our own settings say which tools of a service are offered, in place of the client's file."""
+    return any(layer.has(("services", name, key)) for key in ("include", "exclude"))
 
 
 def load_for(arguments: object) -> Config:
@@ -87,9 +97,11 @@ def load_for(arguments: object) -> Config:
     )
 
 
-def _validate(layers: list[Layer], environ: Mapping[str, str]) -> Config:
+def _validate(
+    layers: list[Layer], environ: Mapping[str, str], restrictions: Mapping[str, str]
+) -> Config:
     values = _merge(layers, environ)
-    services = merge_services(layers, environ)
+    services = merge_services(layers, environ, restrictions)
     problems = services.problems
     is_strict = is_true(values.get("strict"))
     if is_strict and problems:

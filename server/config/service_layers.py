@@ -31,9 +31,14 @@ class MergedServices:
     problems: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def merge_services(layers: list[Layer], environ: Mapping[str, str]) -> MergedServices:
-    """Merge the services of the layers, the strongest first. So variables and paths in overridden values need not exist."""
-    merged = MergedServices()
+def merge_services(
+    layers: list[Layer], environ: Mapping[str, str], restrictions: Mapping[str, str]
+) -> MergedServices:
+    """Merge the services of the layers, the strongest first. So variables and paths in overridden values need not exist.
+
+    `restrictions` are problems of services in the file of a client.
+    """
+    merged = MergedServices(problems=dict(restrictions))
     for layer in layers:
         services = layer.values.get("services")
         if isinstance(services, dict):
