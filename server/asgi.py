@@ -1,12 +1,13 @@
-"""The `receive` of an ASGI request: the departure of its client, and messages that were read already."""
+"""Parts of ASGI requests: the departure of a client, messages that were read already, and paths with a slash at the end."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 
 import anyio
-from starlette.types import Message, Receive
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 async def wait_disconnected(receive: Receive) -> None:
@@ -40,4 +41,26 @@ def replay_messages(messages: Iterable[Message], receive: Receive) -> Receive:
     return receive_again
 
 
-__all__ = ["cancel_when_left", "has_disconnected", "replay_messages", "wait_disconnected"]
+def answer_without_slash(app: ASGIApp, routes: Sequence[BaseRoute]) -> ASGIApp:
+    """Return an application that takes a slash from the end of a path, except below the mounts among the routes."""
+    mounts = tuple(f"{route.path}/" for route in routes if isinstance(route, Mount))
+
+    def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        path: str = scope.get("path", "")
+        if path.endswith("/") and path != "/" and not path.startswith(mounts):
+            raw: bytes = scope["raw_path"]
+            # One that is encoded belongs to the name before it.
+            if raw.endswith(b"/"):
+                scope = {**scope, "path": path[:-1], "raw_path": raw[:-1]}
+        return app(scope, receive, send)
+
+    return answer
+
+
+__all__ = [
+    "answer_without_slash",
+    "cancel_when_left",
+    "has_disconnected",
+    "replay_messages",
+    "wait_disconnected",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -19,6 +20,9 @@ LEEWAY_SECONDS: Final = 30.0
 """Seconds by which the clock of an issuer may differ from ours."""
 SUBJECT_CHARACTERS: Final = 255
 MOST_GROUPS: Final = 1000
+_PORTS: Final = {"https": ":443", "http": ":80"}
+_MCP: Final = re.compile(r"/(?:sse|s/[^/?#]+/mcp)\Z")
+"""The end of the URLs at which MCP is served beside /mcp."""
 _ID_TOKEN_CLAIMS: Final = ("nonce", "at_hash", "c_hash")
 
 
@@ -147,16 +151,19 @@ class ClaimChecks:
 
 
 def normal_resource(uri: str) -> str:
-    """Return a URL with scheme and host in lower case, and without a slash that is its whole path."""
+    """Return the resource that a URL names: all URLs of MCP at one server are the same resource.
+
+    Scheme and host are in lower case, the port is left out if it is that of the scheme, and so is a slash at the end.
+    """
     try:
         parts = urlsplit(uri)
     except ValueError:
         return uri
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if parts.scheme not in _PORTS or not parts.netloc:
         return uri
-    start = len(parts.scheme) + 3 + len(parts.netloc)
-    rest = uri[start:]
-    return uri[:start].lower() + ("" if rest == "/" else rest)
+    rest = uri[len(parts.scheme) + 3 + len(parts.netloc) :]
+    host = parts.netloc.lower().removesuffix(_PORTS[parts.scheme])
+    return f"{parts.scheme}://{host}{_MCP.sub('/mcp', rest.removesuffix('/'))}"
 
 
 def _audiences(value: object) -> list[object]:

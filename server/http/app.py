@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from ...tools.own.names import own_names
+from ..asgi import answer_without_slash
 from ..auth.challenges import Challenges, PublicUrls
 from ..auth.resource_metadata import ResourceMetadata
 from ..auth.scopes import OperationScopes
@@ -65,6 +66,8 @@ class HttpApplication:
             issuers += [issuer.issuer for issuer in auth.issuers]
             public += ResourceMetadata(urls, issuers).routes()
         routes = Starlette(routes=[*self._mcp_routes(), *public], lifespan=self._lifespan)
+        # A redirect would name the scheme and the host of the request, which behind a proxy may be others.
+        routes.router.redirect_slashes = False
         self.routes = routes.routes
         """All routes, for a test of each."""
         challenges = Challenges(urls)
@@ -81,7 +84,7 @@ class HttpApplication:
             scopes = OperationScopes(own_names(gateway.config.toolsets, shares=True))
             app = Authentication(*(app, verifier, challenges, scopes, public), gateway.person_audit)
         self.asgi = HostCheck(
-            app,
+            answer_without_slash(app, self.routes),
             hosts=[settings.host, *settings.allowed_hosts],
             # The proxy in front of the page of consent may not say that it speaks TLS.
             origins=[*settings.allowed_origins, *([urls.origin] if auth.facade.enabled else [])],

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..audit.people import PersonAudit
 from ..auth.challenges import METADATA, SERVER_METADATA
 from ..auth.refusal_log import RefusalLog
+from .cross_origin import answer_to_page, is_for_pages
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LOGGED_CHARACTERS: Final = 200
@@ -29,7 +30,8 @@ _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?
 
 class HostCheck:
     """Answers 400 to several Hosts, 421 to a wrong Host and 403 to a foreign Origin; passes everything else to `app`.
-    The origin of the server itself is never foreign: a browser gives it to pages that this server sent.
+    The origin of the server itself is never foreign: a browser gives it to pages that this server sent. Pages of other
+    allowed origins get the headers of CORS with the answers of MCP, and an answer to their preflights.
 
     A WebSocket is checked in the same way, and closed instead of answered. Pages of every origin may read the metadata.
     """
@@ -50,14 +52,17 @@ class HostCheck:
         self._audit = audit
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
-        if refusal is None:
+        answer = self._answer(scope) if scope["type"] in ("http", "websocket") else None
+        if answer is None:
             return self._app(scope, receive, send)
         if scope["type"] == "websocket":
             return send({"type": "websocket.close", "code": 1008})
-        return refusal(scope, receive, send)
+        return answer(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+    def _answer(self, scope: Scope) -> ASGIApp | None:
+        """Return the refusal of a request, or the application for one of a page of another origin that is allowed. None:
+        that is the same as for every request.
+        """
         all_headers: list[tuple[bytes, bytes]] = scope["headers"]
         headers = dict(all_headers)
         host, origin = headers.get(b"host"), headers.get(b"origin")
@@ -71,22 +76,31 @@ class HostCheck:
                 return PlainTextResponse("Invalid Origin header", 403)
         host = b"" if host is None else host.strip(b" \t")
         if host not in self._allowed_hosts and not self._check_host(host):
-            self._log("wrong Host", host, scope)
-            return PlainTextResponse("Invalid Host header", 421)
+            return self._refuse("wrong Host", host, scope, 421, "server.allowed_hosts")
         if origin is None or _is_same_origin(origin, scope, host):
             return None
         if scope.get("path", "").startswith((METADATA, SERVER_METADATA)):
             return None
         if not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
-            self._log("foreign Origin", origin, scope)
-            return PlainTextResponse("Invalid Origin header", 403)
+            return self._refuse("foreign Origin", origin, scope, 403, "server.allowed_origins")
+        if scope["type"] == "http" and is_for_pages(scope["path"]):
+            return answer_to_page(self._app, scope["method"], origin, headers)
         return None
 
-    def _log(self, kind: str, value: bytes, scope: Scope) -> None:
+    def _refuse(
+        self, kind: str, value: bytes, scope: Scope, status: int, setting: str
+    ) -> PlainTextResponse:
+        """Log a header that a setting could allow, and return the refusal, which names both."""
+        self._log(kind, value, scope, f"not in {setting}: ")
+        shown = repr(value.decode("latin-1")[:LOGGED_CHARACTERS])
+        text = f"Invalid {kind.split()[-1]} header: {shown} is not in {setting}"
+        return PlainTextResponse(text, status, {"x-content-type-options": "nosniff"})
+
+    def _log(self, kind: str, value: bytes, scope: Scope, reason: str = "") -> None:
         client = scope.get("client")
         detail = value.decode("latin-1")[:LOGGED_CHARACTERS]
         address = client[0] if client else ""
-        self._refusals.add(kind, address, detail and repr(detail))
+        self._refusals.add(f"{reason}{kind}", address, detail and repr(detail))
         if self._audit is not None:
             outcome = kind.lower().replace(" ", "_")
             self._audit.note_refusal(

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import Message
 
 from ....sessions.errors import StoreUnavailable
+from ....sessions.json_codec import JSON
 from ....sessions.store import Store
 from ...config.access.auth import AuthSettings
 from ...config.types import is_loopback
@@ -27,11 +28,12 @@ from ..account_issuer import AccountIssuer
 from ..claims import ClaimChecks
 from .assertions import IdentityAssertions
 from .client_documents import ClientDocuments
+from .clients import sort_redirect_uris
 from .consent import ConsentHandlers
 from .logins import ACCESS_PREFIX, FacadeLogins
 from .metadata import FacadeMetadata
 from .pages import problem_page
-from .provider import FacadeProvider, TokenClients
+from .provider import NO_RESOURCE, FacadeProvider, TokenClients
 
 BODY_BYTES: Final = 64 * 1024
 _NO_STORE: Final = {"cache-control": "no-store"}
@@ -123,16 +125,30 @@ class Facade:
         return response
 
     async def _exchange(self, request: Request) -> Response:
+        resources = (await request.form()).getlist("resource")
+        if not all(self._provider.has_resource(str(resource)) for resource in resources):
+            content = {"error": "invalid_target", "error_description": NO_RESOURCE}
+            return JSONResponse(content, 400, _NO_STORE)
         return await self._token.handle(request)
 
     async def _register(self, request: Request) -> Response:
-        """Register a public client, whatever it asks for (RFC 7591, 2: the server may replace the metadata)."""
+        """Register a public client with its acceptable redirect URIs (RFC 7591, 2: the server may replace the metadata)."""
         try:
             document = json.loads(await request.body())
         except (ValueError, RecursionError):
             document = None
         if isinstance(document, dict):
-            document["token_endpoint_auth_method"] = "none"
+            members = cast("JSON", document)
+            members["token_endpoint_auth_method"] = "none"
+            good, refusals = sort_redirect_uris(members.get("redirect_uris"))
+            if refusals and not good:
+                content = {
+                    "error": "invalid_redirect_uri",
+                    "error_description": "; ".join(refusals),
+                }
+                return JSONResponse(content, 400, _NO_STORE)
+            if refusals:
+                members["redirect_uris"] = good
         body = json.dumps(document).encode()
 
         async def receive() -> Message:

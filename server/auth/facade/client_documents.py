@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from ....sessions.json_codec import JSON
 from ....tools.browser.egress.addresses import special
-from .clients import FacadeClient
+from .clients import FacadeClient, sort_redirect_uris
 
 FETCH_SECONDS: Final = 5.0
 """Seconds for a whole fetch, with the lookup of the address."""
@@ -177,6 +177,12 @@ def _client_of(body: bytes, client_id: str) -> FacadeClient:
     if "client_secret" in members or not members.get("redirect_uris"):
         raise DocumentInvalid("its document has a secret, or no redirect_uris")
     kept = {key: members[key] for key in _KEPT if key in members}
+    # A URI that cannot be used spoils none of the others.
+    good, refusals = sort_redirect_uris(members["redirect_uris"])
+    if refusals and not good:
+        raise DocumentInvalid(f"its redirect_uris: {'; '.join(refusals)}")
+    if refusals:
+        kept["redirect_uris"] = good
     try:
         return FacadeClient.model_validate({**kept, "token_endpoint_auth_method": _AUTHENTICATION})
     except ValidationError:

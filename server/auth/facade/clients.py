@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull
-from pydantic import AnyUrl
+from pydantic import AnyUrl, TypeAdapter, ValidationError
 
 from ..scopes import SCOPES
 
 _LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]|localhost))(?::[0-9]{1,5})?(/.*)?")
 """A native client listens on a port that the system gives it (RFC 8252, 7.3)."""
+
+SHOWN_REFUSALS: Final = 5
+SHOWN_CHARACTERS: Final = 60
+_NOT_SHOWN: Final = re.compile(r"[^ -~]|[\"\\]")
+"""The characters that an error description cannot have (RFC 6749, 5.2)."""
+_URL: Final = TypeAdapter(AnyUrl)
 
 
 class FacadeClient(OAuthClientInformationFull):
@@ -27,7 +33,7 @@ class FacadeClient(OAuthClientInformationFull):
         allowed = {_without_port(str(uri)) for uri in self.redirect_uris or ()}
         if redirect_uri is None or _without_port(str(redirect_uri)) not in allowed:
             raise InvalidRedirectUriError("redirect_uri is not registered for the client")
-        if not is_acceptable(redirect_uri):
+        if _refusal(redirect_uri) is not None:
             raise InvalidRedirectUriError("redirect_uri is neither https nor http on loopback")
         return redirect_uri
 
@@ -54,11 +60,30 @@ def _without_port(uri: str) -> str:
     return uri if parts.path else parts._replace(path="/").geturl()
 
 
-def is_acceptable(uri: AnyUrl) -> bool:
-    """Whether a code may be sent to a URL: https, or http on loopback."""
-    if uri.fragment is not None or uri.username or uri.password:
-        return False
-    return uri.scheme == "https" or _LOOPBACK.fullmatch(str(uri)) is not None
+def sort_redirect_uris(uris: object) -> tuple[list[str], list[str]]:
+    """Return those redirect URIs to which a code may be sent, and the reasons for which the others are refused."""
+    good: list[str] = []
+    refusals: list[str] = []
+    for uri in cast("list[object]", uris) if isinstance(uris, list) else []:
+        reason = _refusal(uri)
+        if reason is None:
+            good.append(str(uri))
+        else:
+            refusals.append(f"{_NOT_SHOWN.sub('', str(uri))[:SHOWN_CHARACTERS]}: {reason}")
+    return good, refusals[:SHOWN_REFUSALS]
 
 
-__all__ = ["FacadeClient", "is_acceptable"]
+def _refusal(uri: object) -> str | None:
+    """Return the reason for which no code may be sent to a URL, None if it may: it is https, or http on loopback."""
+    try:
+        url = _URL.validate_python(uri)
+    except ValidationError:
+        return "is no URL"
+    if url.fragment is not None or url.username or url.password:
+        return "should have no fragment and no user"
+    if url.scheme == "https" or _LOOPBACK.fullmatch(str(url)) is not None:
+        return None
+    return "should be https, or http on loopback"
+
+
+__all__ = ["FacadeClient", "sort_redirect_uris"]

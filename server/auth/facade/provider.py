@@ -22,7 +22,6 @@ from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, O
 from pydantic import AnyUrl, ConfigDict
 
 from ...config.access.auth import AuthSettings
-from ..challenges import is_resource
 from ..claims import normal_resource
 from ..errors import TokenInvalid, VerifierUnavailable
 from ..refusal_log import RefusalLog
@@ -39,6 +38,7 @@ REQUEST_SECONDS: Final = 600
 """Seconds that a person has to agree."""
 REQUEST_CHARACTERS: Final = 2600
 """The length of a sealed request: it becomes a part of a cookie, which browsers keep up to 4,096 bytes."""
+NO_RESOURCE: Final = "The resource is none of this server"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -76,7 +76,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._public_url = public_url
-        self._audience = list(settings.audience)
+        self._resources = [*settings.audience, f"{public_url}/mcp", public_url]
         self._documents = documents
         self._logins = logins
         self._assertions = assertions
@@ -97,6 +97,10 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
 
     def now(self) -> float:
         return self._clock()
+
+    def has_resource(self, uri: str) -> bool:
+        """Whether a URL names a resource for which this server gives tokens."""
+        return normal_resource(uri) in map(normal_resource, self._resources)
 
     async def get_client(self, client_id: str) -> FacadeClient | None:
         if client_id in self._configured:
@@ -246,14 +250,10 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
             AuthorizeError: it is none of this server.
         """
         if wanted is None:
-            return self._audience[0]
-        known = {normal_resource(audience) for audience in self._audience}
-        own = wanted.startswith(f"{self._public_url}/") and is_resource(
-            wanted.removeprefix(self._public_url)
-        )
-        if own or normal_resource(wanted) in known:
+            return self._resources[0]
+        if self.has_resource(wanted):
             return wanted
-        raise AuthorizeError("invalid_target", "The resource is none of this server")
+        raise AuthorizeError("invalid_target", NO_RESOURCE)
 
 
 class TokenClients:
@@ -266,4 +266,11 @@ class TokenClients:
         return await self._provider.token_client(client_id)
 
 
-__all__ = ["REQUEST_SECONDS", "FacadeProvider", "FoundCode", "FoundRefreshToken", "TokenClients"]
+__all__ = [
+    "NO_RESOURCE",
+    "REQUEST_SECONDS",
+    "FacadeProvider",
+    "FoundCode",
+    "FoundRefreshToken",
+    "TokenClients",
+]

@@ -16,7 +16,7 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import ValidationError
 
 from ....sessions.json_codec import JSON
-from .clients import FacadeClient, is_acceptable
+from .clients import FacadeClient
 
 PREFIX: Final = "shc_"
 ID_CHARACTERS: Final = 1000
@@ -27,13 +27,10 @@ def registered_id(client: OAuthClientInformationFull) -> str:
     """Return the `client_id` of a client that registers itself.
 
     Raises:
-        RegistrationError: it has no acceptable redirect URI, or too much metadata.
+        RegistrationError: it has no redirect URI, or too much metadata.
     """
-    uris = client.redirect_uris or []
-    if not uris or not all(is_acceptable(uri) for uri in uris):
-        raise RegistrationError(
-            "invalid_redirect_uri", "Each redirect URI should be https, or http on loopback"
-        )
+    if not client.redirect_uris:
+        raise RegistrationError("invalid_redirect_uri", "There should be a redirect URI")
     document = client.model_dump(mode="json", include=set(_KEPT), exclude_none=True)
     document["id"] = secrets.token_urlsafe(6)
     body = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()

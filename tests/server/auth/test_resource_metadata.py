@@ -62,6 +62,8 @@ async def test_a_challenge_names_the_metadata_of_its_path(raw: httpx2.AsyncClien
         ("/mcp", "/mcp"),
         ("/s/desk/mcp", "/s/desk/mcp"),
         ('/s/"quoted",x="y/mcp', "/s/%22quoted%22,x=%22y/mcp"),
+        ("/mcp/", "/mcp"),
+        ("/s/desk/mcp/", "/s/desk/mcp"),
         ("/nowhere", ""),
     ):
         answer = await raw.get(path)
@@ -87,6 +89,10 @@ def test_the_public_url_may_have_a_path() -> None:
 
 def test_an_audience_is_compared_as_a_url() -> None:
     assert normal_resource("HTTPS://Mcp.Example.org/") == "https://mcp.example.org"
-    assert normal_resource("https://mcp.example.org/mcp/") == "https://mcp.example.org/mcp/"
+    for path in ("/mcp", "/mcp/", "/sse", "/s/desk/mcp", "/s/a%2Fb/mcp/"):
+        assert normal_resource(f"https://mcp.example.org:443{path}") == f"{URL}/mcp"
+    assert normal_resource("https://mcp.example.org/tools/s/x/mcp") == f"{URL}/tools/mcp"
     assert normal_resource("https://mcp.example.org/Mcp") == "https://mcp.example.org/Mcp"
+    assert normal_resource("https://mcp.example.org:80/") == "https://mcp.example.org:80"
+    assert normal_resource("https://mcp.example.org/mcp//") == "https://mcp.example.org/mcp/"
     assert normal_resource("api://Statehold/") == "api://Statehold/"

@@ -138,8 +138,15 @@ async def test_a_websocket_is_checked_as_a_request_is() -> None:
 
 async def test_a_refusal_is_logged_with_the_address(plain: Running) -> None:
     assert await status(plain, "/health", "log.example\x1b[1m") == 400
-    assert await status(plain, "/health", "log.example") == 421
-    await until(lambda: re.search(r"wrong Host '.*' from 127.0.0.1\b", plain.log))
+    async with httpx2.AsyncClient(base_url=plain.url, timeout=60) as raw:
+        refusal = await raw.get("/health", headers={"host": "log.example:8931"})
+        assert refusal.status_code == 421
+        assert "'log.example:8931' is not in server.allowed_hosts" in refusal.text
+        refusal = await raw.get("/health", headers={"origin": "https://log.example"})
+        assert refusal.status_code == 403
+        assert "'https://log.example' is not in server.allowed_origins" in refusal.text
+    reason = r"not in server.allowed_hosts: wrong Host '.*' from 127.0.0.1\b"
+    await until(lambda: re.search(reason, plain.log))
 
 
 async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:

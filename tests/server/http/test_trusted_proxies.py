@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import httpx2
 import pytest
-from support.gateway_process import JSON, Running, serving, statehold, toml
+from support.gateway_process import JSON, Running, modern_call, serving, statehold, toml
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -122,6 +122,21 @@ async def test_the_log_names_the_client_behind_a_trusted_proxy(proxied: Running)
     async with httpx2.AsyncClient(base_url=proxied.url, timeout=60) as raw:
         assert (await raw.post("/mcp", headers=forwarded)).status_code == 401
     await until(lambda: "wrong token from 198.51.100.7\n" in proxied.log)
+
+
+@pytest.mark.parametrize(
+    ("path", "tool"), [("/mcp/", "session_list"), ("/s/desk/mcp/", "state_get")]
+)
+async def test_a_slash_at_the_end_of_an_address_causes_no_redirect(
+    direct: Running, proxied: Running, path: str, tool: str
+) -> None:
+    body, headers = modern_call(tool, {})
+    headers |= {**ALICE, "host": NAME, "x-forwarded-proto": "https"}
+    for running in (direct, proxied):
+        async with httpx2.AsyncClient(base_url=running.url, timeout=60) as raw:
+            answer = await raw.post(path, json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["result"]
 
 
 async def test_headers_of_anybody_else_are_ignored(direct: Running) -> None:

@@ -88,6 +88,7 @@ def test_a_redirect_uri_without_a_path_is_one_with_a_slash() -> None:
         ({"client_secret": "secret"}, "has a secret"),
         ({"token_endpoint_auth_method": "client_secret_post"}, "is not none"),
         ({"redirect_uris": "x"}, "no client metadata"),
+        ({"redirect_uris": ["cursor://x", "", 7]}, "cursor://x: should be https"),
         ({"client_name": "x" * DOCUMENT_BYTES}, "too large"),
     ],
 )
@@ -96,6 +97,14 @@ async def test_a_wrong_document_is_refused(
 ) -> None:
     documents.serve(**changes)
     assert reason in await refusal(documents.url)
+
+
+async def test_a_redirect_uri_of_a_document_spoils_none_of_the_others(
+    documents: DocumentServer,
+) -> None:
+    documents.serve(redirect_uris=["", "cursor://x", *REDIRECTS])
+    client = await ClientDocuments(allow_loopback=True).client(documents.url)
+    assert [str(uri) for uri in client.redirect_uris or ()] == REDIRECTS
 
 
 def redirect(server: DocumentServer) -> None:

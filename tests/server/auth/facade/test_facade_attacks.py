@@ -102,13 +102,61 @@ async def test_a_request_of_an_unknown_client_or_redirect_uri_leads_nowhere(
 
 @pytest.mark.parametrize(
     "uri",
-    matrix("cursor://callback", "javascript:alert(1)", "http://example.org/back", "https://a/#b"),
+    matrix(
+        "cursor://callback",
+        "javascript:alert(1)",
+        "http://example.org/back",
+        "https://a/#b",
+        "https://a@b/",
+        "back",
+        7,
+    ),
 )
-async def test_a_registration_with_an_unprotected_redirect_uri_is_refused(
-    flow: Flow, uri: str
+async def test_an_unprotected_redirect_uri_is_left_out_and_refused_alone(
+    flow: Flow, uri: object
 ) -> None:
     answer = await flow.http.post("/register", json={"redirect_uris": [uri]})
     assert refused(answer, "invalid_redirect_uri")
+    assert answer.json()["error_description"].startswith(str(uri)[:4])
+    good = ["https://www.example.com/oauth/callback", "http://localhost:8787/callback"]
+    answer = await flow.http.post("/register", json={"redirect_uris": [uri, *good]})
+    assert answer.status_code == 201
+    assert answer.json()["redirect_uris"] == good
+    flow.client_id = answer.json()["client_id"]
+    for each, status in ((str(uri), 400), (good[0], 302), ("http://localhost:99/callback", 302)):
+        answer = await flow.browser.get(flow.authorize_url(redirect_uri=each))
+        assert answer.status_code == status, each
+
+
+@pytest.mark.parametrize(
+    "resource",
+    matrix(
+        "https://evil.example.org/mcp",
+        "{url}.evil.example.org/mcp",
+        "{url}/other",
+        "{url}/mcp?x=1",
+        "{url}/s//mcp",
+        "{url}/mcp//",
+        "",
+    ),
+)
+async def test_no_token_is_given_for_a_foreign_resource(flow: Flow, resource: str) -> None:
+    foreign = resource.format(url=flow.url)
+    code = await flow.code()
+    assert refused(await flow.exchange(code, resource=foreign), "invalid_target")
+    tokens = (await flow.exchange(code, resource=f"{flow.url}/s/desk/mcp/")).json()
+    several = {"resource": [f"{flow.url}/mcp", foreign], "client_id": flow.client_id}
+    form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"], **several}
+    assert refused(await flow.http.post("/token", data=form), "invalid_target")
+    assert (await flow.refresh(tokens["refresh_token"])).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", matrix("/mcp/", "", "/", "/mcp", "/sse", "/s/desk/mcp", "/s/desk/mcp/")
+)
+async def test_each_spelling_of_the_address_is_our_resource(flow: Flow, path: str) -> None:
+    answer = await flow.browser.get(flow.authorize_url(resource=f"{flow.url}{path}"))
+    assert answer.headers["location"].startswith(f"{flow.url}/consent?")
 
 
 @pytest.mark.parametrize("body", matrix(b"{", b"[]", b"[" * 20_000, b"x" * 70_000))

@@ -92,8 +92,10 @@ class Storage:
 class FacadeUser:
     """A client of a person, with a browser. It counts the logins."""
 
-    def __init__(self, url: str, account: str, document_url: str | None) -> None:
-        self._url = f"{url}/mcp"
+    def __init__(
+        self, url: str, account: str, document_url: str | None, path: str = "/mcp"
+    ) -> None:
+        self._url = f"{url}{path}"
         self._document_url = document_url
         self._result: AuthorizationCodeResult | None = None
         self.browser = FacadeBrowser(account=account)
@@ -185,6 +187,20 @@ async def test_a_client_logs_in_steps_up_and_refreshes(user: FacadeUser, mode: s
         assert user.logins == 2
 
 
+@pytest.mark.parametrize("path", ["/mcp/", "/s/desk/mcp", "/s/desk/mcp/"])
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_client_logs_in_at_each_spelling_of_the_address(
+    nodes: list[Running], path: str, mode: str
+) -> None:
+    user = FacadeUser(nodes[0].url, "alice", None, path)
+    async with user.connect(mode) as client:
+        assert structured(await client.call_tool("server_stats", {}))
+        user.expire()
+        assert structured(await client.call_tool("server_stats", {}))
+        assert user.logins == 2
+    await user.browser.aclose()
+
+
 async def test_a_client_that_registers_anew_keeps_its_sessions(
     user: FacadeUser, nodes: list[Running]
 ) -> None:
@@ -204,10 +220,11 @@ async def test_a_client_that_registers_anew_keeps_its_sessions(
     await other.browser.aclose()
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 async def test_a_typescript_client_logs_in_steps_up_refreshes_and_registers_anew(
-    nodes: list[Running], typescript_login: Callable[[JSON], Awaitable[JSON]]
+    nodes: list[Running], typescript_login: Callable[[JSON], Awaitable[JSON]], path: str
 ) -> None:
-    url = f"{nodes[0].url}/mcp"
+    url = f"{nodes[0].url}{path}"
     login = await typescript_login({"mode": "auto", "url": url, "account": "typescript"})
     assert login["scopes"][0] == login["scopes"][2] == ["statehold:use"]
     assert "statehold:admin" in login["scopes"][1]
