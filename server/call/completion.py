@@ -6,9 +6,8 @@ to the shell as they are, one a line, and no shell evaluates them. A server is a
 
 from __future__ import annotations
 
-import sys
-
 from ..exit_codes import OK
+from ..printing import write
 from ..sockets.request import as_object
 from .connection import Failure, LocalConnection, RequestFailed, ServerLost
 from .tools import list_tools
@@ -44,7 +43,7 @@ def complete(words: Words) -> int:
     for word in _candidates(words, before, last):
         # A line break would be two words, and other control characters would reach the terminal.
         if word.startswith(last) and word.isprintable():
-            sys.stdout.write(f"{word}\n")
+            write(f"{word}\n")
     return OK
 
 

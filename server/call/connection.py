@@ -12,6 +12,7 @@ import sys
 import time
 
 from ..config.data_folder import find_data_folder
+from ..printing import is_terminal, write_error
 from ..sockets.command import ANY, VERB
 from ..sockets.request import (
     Exchange,
@@ -178,8 +179,8 @@ class LocalConnection:
                 raise
         from ..cli.shared import start_and_send
 
-        if sys.stderr.isatty():
-            sys.stderr.write("statehold: starting the server\n")
+        if is_terminal(sys.stderr):
+            write_error("statehold: starting the server\n")
         try:
             return start_and_send(folder, self._words.settings, VERB, members, line)
         except RuntimeError as error:

@@ -6,6 +6,16 @@ import os
 import sys
 
 from ..exit_codes import FAILURE, INTERRUPTED, NOT_FOUND, OK, UNKNOWN, USAGE
+from ..printing import (
+    complain,
+    complain_of_output,
+    discard,
+    end,
+    is_terminal,
+    one_line,
+    write_error,
+    write_line,
+)
 from ..sockets.command import ANY, EXISTING, NEW, RESULT_TOKENS, TEXT_ANSWERS, TEXT_ARGUMENTS
 from ..sockets.request import as_list, as_object
 from . import questions
@@ -18,7 +28,7 @@ from .connection import (
     ServerLost,
     data_folder,
 )
-from .output import complain, complain_of, exit_code, one_line, show, without_controls
+from .output import complain_of, exit_code, show
 from .questions import CallQuestion
 from .words import Words, WrongUsage, read_arguments
 
@@ -39,15 +49,12 @@ CLEAR = "\x1b[K"
 def run(command: str, words: list[str]) -> int:
     """Run one command and return its exit code. `words` are those behind its name."""
     try:
-        code = _run(command, words)
-        sys.stdout.flush()
+        return end(_run(command, words), lost=FAILURE if command == "tools" else UNKNOWN)
     except BrokenPipeError:
-        # The reader of our output has what it wanted; without this the interpreter complains at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard()
         return OK
     except KeyboardInterrupt:
         return INTERRUPTED
-    return code
 
 
 def _run(command: str, words: list[str]) -> int:
@@ -74,6 +81,8 @@ def _run(command: str, words: list[str]) -> int:
         return complain("the server ended", FAILURE if command == "tools" else UNKNOWN)
     except RequestFailed as error:
         return complain(str(error), USAGE if error.code == INVALID_PARAMS else FAILURE)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         return complain(f"{error.filename or 'it failed'}: {error.strerror}", FAILURE)
 
@@ -174,7 +183,7 @@ def _finish(
 ) -> int:
     """Print the result of a call; ask the person first while the result is a question."""
     while question.result.get("resultType") == "input_required":
-        if words.has("--no-input") or not questions.is_terminal():
+        if words.has("--no-input") or not questions.can_ask():
             return _print_question(words, question)
         answers, forms = questions.ask(question)
         meta = {RESULT_TOKENS: PAGE_TOKENS, TEXT_ANSWERS: forms}
@@ -185,7 +194,13 @@ def _finish(
             continue
         question = CallQuestion(question.session, question.tool, result)
     folder = os.path.join(_shared_folder(words), "files")
-    return show(question.result, words, question.tool, folder, _link_reader(connection))
+    try:
+        return show(question.result, words, question.tool, folder, _link_reader(connection))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # The tool has run.
+        return complain_of_output(error, UNKNOWN)
 
 
 def _print_question(words: Words, question: CallQuestion) -> int:
@@ -197,10 +212,8 @@ def _print_question(words: Words, question: CallQuestion) -> int:
     if words.has("--json"):
         return show(question.result, words, question.tool, "", _no_file)
     fields = " ".join(f"{name}=..." for name in _field_names(question))
-    sys.stdout.write(
-        f"{without_controls(question.text())}\nanswer with: statehold answer {question.token} {fields}".rstrip()
-        + "\n"
-    )
+    text = f"{question.text()}\nanswer with: statehold answer {question.token} {fields}".rstrip()
+    write_line(text)
     return exit_code(question.result)
 
 
@@ -212,7 +225,7 @@ def _field_names(question: CallQuestion) -> list[str]:
 def _request(
     connection: LocalConnection | RemoteConnection, params: dict[str, Any], words: Words
 ) -> dict[str, Any]:
-    has_progress = words.has("--progress") or (sys.stderr.isatty() and not words.has("--json"))
+    has_progress = words.has("--progress") or (is_terminal(sys.stderr) and not words.has("--json"))
     on_progress = _show_progress if has_progress else None
     try:
         return connection.request(
@@ -228,8 +241,8 @@ def _show_progress(params: dict[str, Any]) -> None:
     total, message = params.get("total"), one_line(str(params.get("message") or ""))
     count = f"{params.get('progress'):g}{f' of {total:g}' if total else ''}"
     text = f"statehold: {count}{f': {message}' if message else ''}"
-    if not sys.stderr.isatty():
-        sys.stderr.write(f"{text}\n")
+    if not is_terminal(sys.stderr):
+        write_error(f"{text}\n")
         return
     columns = os.get_terminal_size(sys.stderr.fileno()).columns
     sys.stderr.write(f"\r{CLEAR}{text[: max(1, columns - 1)]}")
@@ -237,7 +250,7 @@ def _show_progress(params: dict[str, Any]) -> None:
 
 
 def _clear_progress() -> None:
-    if sys.stderr.isatty():
+    if is_terminal(sys.stderr):
         sys.stderr.write(f"\r{CLEAR}")
         sys.stderr.flush()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 
 from ..exit_codes import ASKS, BUSY, FAILURE, NOT_FOUND, OK, TOOL_FAILED, UNKNOWN, USAGE
+from ..printing import complain, one_line, write_json, write_line
 from ..sockets.request import as_list, as_object
 from .words import Words
 
@@ -54,27 +53,11 @@ _SUFFIXES = {
 }
 
 
-def complain(text: str, code: int = FAILURE) -> int:
-    """Write a line to stderr and return the exit code."""
-    sys.stderr.write(f"statehold: {one_line(text)}\n")
-    return code
-
-
-def one_line(text: str) -> str:
-    """Return a text as one line that does not control the terminal."""
-    return without_controls(" ".join(text.split()))
-
-
-def without_controls(text: str) -> str:
-    """Return a text whose control characters are question marks, but for line breaks and tabs."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
-
-
 def complain_of(code: str, message: str, recovery: str) -> int:
     """Write an error of the server to stderr, with what to do, and return its exit code."""
     is_of_tools = recovery.startswith("Call ")
     hint = HINTS.get(code, recovery) if is_of_tools or not recovery else recovery
-    return complain(f"{message} {hint}", CODES.get(code, FAILURE))
+    return complain(one_line(f"{message} {hint}"), CODES.get(code, FAILURE))
 
 
 def exit_code(result: dict[str, Any]) -> int:
@@ -103,7 +86,7 @@ def show(
     """
     code = exit_code(result)
     if words.has("--json"):
-        sys.stdout.write(json.dumps(result, ensure_ascii=False) + "\n")
+        write_json(result)
         return code
     blocks = [as_object(block) for block in as_list(result.get("content"))]
     if as_object(result.get("_meta")).get(ERROR_META):
@@ -117,17 +100,17 @@ def show(
         kind = block.get("type")
         if kind == "text":
             has_text = True
-            _write_text(str(block.get("text", "")))
+            write_line(str(block.get("text", "")))
         elif kind == "resource_link":
             _show_link(block, files, read_link, is_shown="image" in kinds)
         elif kind == "resource":
             _show_resource(as_object(block.get("resource")), files)
         elif kind in ("image", "audio"):
             data = _decode(block.get("data"))
-            _write_text(files.write(data, "", str(block.get("mimeType"))))
+            write_line(files.write(data, "", str(block.get("mimeType"))))
     content = result.get("structuredContent")
     if content is not None and not has_text:
-        _write_text(json.dumps(content, ensure_ascii=False))
+        write_json(content)
     return code
 
 
@@ -150,27 +133,20 @@ def _show_link(
     uri, mime = str(block.get("uri")), str(block.get("mimeType"))
     is_address = "://" in uri and not uri.startswith("session://")
     if is_address:
-        _write_text(uri)
+        write_line(uri)
     elif not (is_shown and mime.startswith("image/")):
         data = read_link(uri)
         name = str(block.get("name") or "")
-        _write_text(uri if data is None else files.write(data, name, mime))
+        write_line(uri if data is None else files.write(data, name, mime))
 
 
 def _show_resource(resource: dict[str, Any], files: _Files) -> None:
     if "text" in resource:
-        _write_text(str(resource["text"]))
+        write_line(str(resource["text"]))
     elif "blob" in resource:
         name = str(resource.get("uri", "")).rpartition("/")[2]
         mime = str(resource.get("mimeType"))
-        _write_text(files.write(_decode(resource["blob"]), name, mime))
-
-
-def _write_text(text: str) -> None:
-    """Write a text as it is to a pipe or a file; a terminal gets no control characters of it."""
-    if sys.stdout.isatty():
-        text = without_controls(text)
-    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        write_line(files.write(_decode(resource["blob"]), name, mime))
 
 
 def _decode(data: object) -> bytes:
@@ -230,4 +206,4 @@ def _plain(name: str) -> str:
     return "".join(letters).lstrip("._")[:100]
 
 
-__all__ = ["complain", "complain_of", "exit_code", "one_line", "show", "without_controls"]
+__all__ = ["complain_of", "exit_code", "show"]

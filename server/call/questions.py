@@ -10,9 +10,9 @@ import os
 import sys
 import time
 
+from ..printing import is_terminal, write_error
 from ..sockets.request import as_list, as_object
 from .connection import Failure
-from .output import without_controls
 from .words import WrongUsage
 
 TYPE_CHECKING = False
@@ -144,9 +144,9 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def is_terminal() -> bool:
+def can_ask() -> bool:
     """Whether a person can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def ask(question: CallQuestion) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -157,7 +157,7 @@ def ask(question: CallQuestion) -> tuple[dict[str, Any], dict[str, Any]]:
     answers: dict[str, Any] = {}
     forms: dict[str, Any] = {}
     for key, params in question.requests.items():
-        sys.stderr.write(f"{without_controls(str(params.get('message', '')))}\n")
+        write_error(f"{params.get('message', '')}\n")
         if params.get("mode", "form") != "form":
             text = _prompt(f"open {params.get('url')} and press Enter when it is done")
             answers[key] = {"action": "decline" if text is None else "accept"}
@@ -181,7 +181,7 @@ def _ask_fields(params: dict[str, Any]) -> dict[str, str] | None:
     for name, field in fields:
         choices = _choices(field)
         for number, choice in enumerate(choices, 1):
-            sys.stderr.write(f"  {number}. {without_controls(choice)}\n")
+            write_error(f"  {number}. {choice}\n")
         while True:
             text = _prompt(
                 f"{name}{_describe(name, {**field, 'enum': []} if choices else field, params)}"
@@ -203,8 +203,7 @@ def _ask_fields(params: dict[str, Any]) -> dict[str, str] | None:
 
 def _prompt(text: str) -> str | None:
     """Return a line of the person; None at the end of the input."""
-    sys.stderr.write(f"{without_controls(text)}: ")
-    sys.stderr.flush()
+    write_error(f"{text}: ")
     line = sys.stdin.readline()
     return line.strip() if line else None
 
@@ -253,4 +252,4 @@ def _path(token: str, folder: str) -> str:
     return os.path.join(folder, f"{name[:120]}.json")
 
 
-__all__ = ["GONE", "CallQuestion", "ask", "find", "forget", "is_terminal", "keep"]
+__all__ = ["GONE", "CallQuestion", "ask", "find", "forget", "can_ask", "keep"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 from ..exit_codes import OK, USAGE
+from ..printing import complain, one_line, write, write_json
 from ..sockets.command import ANY, EXISTING
 from ..sockets.request import as_list, as_object
 from .connect import connect
 from .connection import LocalConnection
-from .output import complain
 from .words import Words
 
 TYPE_CHECKING = False
@@ -43,11 +42,11 @@ def show_tools(words: Words) -> int:
     if words.rest:
         tools = [tool for tool in tools if tool["name"] in words.rest]
     if words.has("--json"):
-        sys.stdout.write(json.dumps(tools, ensure_ascii=False) + "\n")
+        write_json(tools)
     elif words.rest:
-        sys.stdout.write("\n".join(map(describe, tools)))
+        write("\n".join(map(describe, tools)))
     else:
-        sys.stdout.writelines(f"{_line(tool)}\n" for tool in tools)
+        write("".join(f"{_line(tool)}\n" for tool in tools))
     return complain(f"there is no tool {unknown[0]}", USAGE) if unknown else OK
 
 
@@ -61,14 +60,14 @@ def _line(tool: dict[str, Any]) -> str:
     """Return the name and the first sentence of the description of a tool."""
     description = " ".join(str(tool.get("description") or tool.get("title") or "").split())
     sentence = description.partition(". ")[0].rstrip(".")
-    line = f"{tool['name']}  {sentence}".rstrip()
+    line = f"{one_line(str(tool['name']))}  {sentence}".rstrip()
     return line if len(line) <= LINE else f"{line[: LINE - 3]}..."
 
 
 def describe(tool: dict[str, Any]) -> str:
     """Return a tool with its description and its arguments, one line each, the required ones first."""
     schema = as_object(tool.get("inputSchema"))
-    lines = [str(tool["name"])]
+    lines = [one_line(str(tool["name"]))]
     lines += [f"  {line}" for line in str(tool.get("description") or "").splitlines()]
     lines += _arguments(schema, schema, 1)
     return "\n".join(lines) + "\n"
@@ -90,9 +89,8 @@ def _arguments(schema: dict[str, Any], root: dict[str, Any], level: int) -> list
             else ""
         )
         text = " ".join(str(member.get("description") or "").split())
-        lines.append(
-            f"{'  ' * level}{name} ({_kind(member, root)}{optional}{default}){f': {text}' if text else ''}"
-        )
+        kind = f"{one_line(_kind(member, root))}{optional}{default}"
+        lines.append(f"{'  ' * level}{one_line(name)} ({kind}){f': {text}' if text else ''}")
         if level < DEPTH:
             lines += _arguments(_nested(member, root), root, level + 1)
     return lines

@@ -9,8 +9,9 @@ from ...sessions.store.file.backup import back_up
 from ..config.model import Config, ConfigError
 from ..exit_codes import FAILURE, OK
 from ..gateway.stores import is_remote, store_of
+from ..printing import complain
 from .command_line import CommandLine
-from .output import complain, say, say_json
+from .output import say, say_json
 from .progress import ProgressBar
 
 _TOOLS = {

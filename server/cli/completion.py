@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from ..exit_codes import OK, USAGE
-from .output import complain
+from ..printing import complain, write
 
 SCRIPTS = {
     "bash": """\
@@ -54,7 +52,7 @@ def show_script(shell: str) -> int:
         return complain(
             f"there is no completion for {shell}; there is one for {', '.join(SCRIPTS)}", USAGE
         )
-    sys.stdout.write(script)
+    write(script)
     return OK
 
 

@@ -18,7 +18,8 @@ from ...tools.processes.keeper_command import (
     NoKeeper,
 )
 from ..exit_codes import OK
-from .output import complain, say, span, table
+from ..printing import complain
+from .output import say, span, table
 
 END_SECONDS: Final = 10.0
 """Seconds that `statehold stop --all` waits for the end of the keeper."""

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..exit_codes import FAILURE, INTERRUPTED, OK, USAGE
+from ..printing import complain, discard, end, is_terminal, write_line
 from .command_line import CommandLine
 from .commands import parse_command_line
-from .output import complain
 
 if TYPE_CHECKING:
     from ..config.model import Config
@@ -32,14 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
         arguments = parse_command_line(sys.argv[1:] if argv is None else argv)
-        return _run(arguments)
+        return end(_run(arguments))
     except SystemExit as ended:  # --help, or a mistake it has explained already
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output closed the pipe; without this the interpreter complains when it flushes at exit.
-        sys.stdout = None
+        # The reader of our output has what it wanted.
+        discard()
         return OK
 
 
@@ -183,7 +183,7 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
     # With 100 sessions, a fifth of the time of a call went into collections that found nothing.
     gc.set_threshold(NEW_OBJECTS, *FULL_COLLECTIONS)
     gc.enable()
-    if not http and sys.stdin.isatty():
+    if not http and is_terminal(sys.stdin):
         complain("serving MCP on stdin and stdout; a client should start this. See --help", OK)
     return run(config)
 
@@ -191,5 +191,5 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
 def _version() -> int:
     from importlib.metadata import version
 
-    sys.stdout.write(f"statehold {version('statehold')}\n")
+    write_line(f"statehold {version('statehold')}")
     return OK

@@ -14,8 +14,9 @@ from ..config.model import Config
 from ..control.node_list import ANSWER_SECONDS, describe_seen, read_nodes
 from ..exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 from ..gateway.stores import may_exist, store_of
+from ..printing import complain
 from .command_line import CommandLine
-from .output import complain, say, say_json, span, table
+from .output import say, say_json, span, table
 
 
 def run(config: Config, arguments: CommandLine) -> int:

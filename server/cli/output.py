@@ -10,26 +10,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..exit_codes import FAILURE
+from ..printing import is_terminal, write, write_json_text
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim": "2"}
 
 
-def complain(message: str, code: int = FAILURE) -> int:
-    """Print one line to stderr and return the exit code."""
-    sys.stderr.write(f"statehold: {message}\n")
-    return code
-
-
 def say(text: str) -> None:
-    """Print a line to stdout; characters that its encoding lacks are replaced."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+    """Print a line to stdout."""
+    write(f"{text}\n", is_styled=True)
 
 
 def say_json(document: object) -> None:
     """Print one JSON document."""
-    say(json.dumps(document, indent=2, ensure_ascii=True, default=str))
+    write_json_text(json.dumps(document, indent=2, ensure_ascii=True, default=str))
 
 
 CUT_RANK = 5
@@ -109,7 +102,7 @@ def _fit(columns: list[Column], width: int) -> None:
 
 def terminal_width() -> int:
     """Return the columns of the terminal; very many if the output goes elsewhere."""
-    if not sys.stdout.isatty():
+    if not is_terminal(sys.stdout):
         return 1 << 20
     return shutil.get_terminal_size().columns
 
@@ -119,7 +112,7 @@ def colour(text: str, name: str) -> str:
     code = _COLOURS.get(name)
     if (
         code is None
-        or not sys.stdout.isatty()
+        or not is_terminal(sys.stdout)
         or "NO_COLOR" in os.environ
         or os.environ.get("TERM") == "dumb"
     ):

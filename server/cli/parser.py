@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
@@ -10,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ..exit_codes import EXIT_CODES, USAGE
+from ..printing import complain, one_line
 from .command_line import CommandLine
 
 PROGRAM = "statehold"
@@ -197,8 +197,7 @@ def _hint(word: str, words: Iterable[str]) -> str:
 
 
 def _complain(message: str, path: str) -> NoReturn:
-    sys.stderr.write(f"statehold: {' '.join(message.split())}; see {path} --help\n")
-    raise SystemExit(USAGE)
+    raise SystemExit(complain(f"{one_line(message)}; see {path} --help", USAGE))
 
 
 def _write_params(

@@ -7,6 +7,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ..printing import complain, is_terminal
 from .output import plain
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ class ProgressBar:
 
     def __init__(self, title: str, *, is_json: bool) -> None:
         self._title = title
-        self._is_shown = not is_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_shown = (
+            not is_json and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        )
         self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -73,10 +76,9 @@ class ProgressBar:
     def say(self, line: str) -> None:
         """Write a line to stderr, also without a terminal; it stays above the bar."""
         if self._progress is None:
-            sys.stderr.write(f"statehold: {line}\n")
-            sys.stderr.flush()
+            complain(line)
         else:
-            self._progress.console.print(f"statehold: {line}", markup=False, highlight=False)
+            self._progress.console.print(f"statehold: {plain(line)}", markup=False, highlight=False)
 
 
 __all__ = ["ProgressBar"]

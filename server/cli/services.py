@@ -15,8 +15,9 @@ from ...tools.upstream.config import UnusableConfig
 from ...tools.upstream.redaction import Secrets
 from ..config.model import Config, ConfigError, ServiceConfig
 from ..exit_codes import FAILURE, OK
+from ..printing import complain
 from .command_line import CommandLine
-from .output import complain, say, say_json, table
+from .output import say, say_json, table
 
 if TYPE_CHECKING:
     from ...sessions.services import ToolSpec

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..config.data_folder import find_data_folder
 from ..exit_codes import OK, USAGE
+from ..printing import complain
 from ..shared.connection import ServerUnavailable, connect
 from ..shared.conversation import NotResumed
 from ..shared.folder import SERVER_LOCK, SharedFolder
@@ -20,7 +21,7 @@ from ..shared.requested_settings import SESSION_VARIABLE, requested_settings
 from ..sockets.request import Exchange, Refused, Unanswered, Unreachable
 from .command_line import CommandLine
 from .commands import SETTINGS, parse_command_line
-from .output import ago, complain, pairs, say, say_json
+from .output import ago, pairs, say, say_json
 
 END_SECONDS = 60.0
 """Seconds that `statehold stop` waits for the end of the server."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from importlib.resources import files
 from pathlib import Path
 
 from ..exit_codes import OK, USAGE
+from ..printing import complain, write
 from .command_line import CommandLine
-from .output import complain, say
+from .output import say
 
 READING = ("statehold tools:*", "statehold sessions list:*", "statehold sessions show:*")
 """The commands that change nothing. No call is among them: a call may run a shell, send a file and write one."""
@@ -25,7 +25,7 @@ def show_skill(arguments: CommandLine) -> int:
             return complain(f"--allow: should begin the name of a tool, found {prefix!r}", USAGE)
     text = skill_text(prefixes)
     if arguments.install is None:
-        sys.stdout.write(text)
+        write(text)
         return OK
     path = Path(arguments.install).expanduser() / "statehold" / "SKILL.md"
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any, Final
 
 import anyio
@@ -15,9 +14,10 @@ from ...audit.export import export_line, members_of, read_rows
 from ...config.model import Config
 from ...exit_codes import FAILURE, OK
 from ...gateway.stores import may_exist, store_of
+from ...printing import complain, write_json_text
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import complain, say, say_json, table
+from ..output import say, say_json, table
 
 FOLLOW_SECONDS: Final = 0.5
 _HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
@@ -60,7 +60,10 @@ async def _tail(store: SQLStore, arguments: CommandLine) -> int:
     while True:
         async for page in read_rows(store, after):
             for row in page:
-                say(export_line(row, "jsonl") if arguments.json else _line(row))
+                if arguments.json:
+                    write_json_text(export_line(row, "jsonl"))
+                else:
+                    say(_line(row))
             after = page[-1].seq
         await anyio.sleep(FOLLOW_SECONDS)
 
@@ -68,8 +71,8 @@ async def _tail(store: SQLStore, arguments: CommandLine) -> int:
 async def _export(store: SQLStore, arguments: CommandLine) -> int:
     head = await store.audit_head()
     async for page in read_rows(store, int(arguments.after), until=head.seq):
-        sys.stdout.writelines(f"{export_line(row, arguments.format)}\n" for row in page)
-    sys.stdout.flush()
+        for row in page:
+            write_json_text(export_line(row, arguments.format))
     return OK
 
 

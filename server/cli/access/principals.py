@@ -32,9 +32,10 @@ from ...audit.people import PersonAudit, user_name
 from ...config.model import Config
 from ...exit_codes import NOT_FOUND, OK
 from ...gateway.stores import may_exist, store_of
+from ...printing import complain
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import ago, complain, pairs, say, say_json, table
+from ..output import ago, pairs, say, say_json, table
 from .principal_options import limit_words, parse_changes, size_words
 
 

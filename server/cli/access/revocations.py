@@ -16,9 +16,10 @@ from ...auth.token_file import StaticToken, parse_expiry, read_tokens
 from ...config.model import Config
 from ...exit_codes import NOT_FOUND, OK
 from ...gateway.stores import may_exist, store_of
+from ...printing import complain
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import complain, say, say_json
+from ..output import say, say_json
 from .principals import KnownPrincipals, describe_revocation, recorded
 
 REASON_CHARACTERS = 500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from ...auth.token_file import (
 from ...config.access.auth import DEFAULT_ROLE
 from ...config.model import Config, ConfigError
 from ...exit_codes import NOT_FOUND, OK, USAGE
+from ...printing import complain, write_error
 from ..command_line import CommandLine
-from ..output import complain, say, say_json, table
+from ..output import say, say_json, table
 
 
 def run(config: Config, arguments: CommandLine) -> int:
@@ -62,7 +62,7 @@ def _add(path: Path, arguments: CommandLine) -> int:
         return OK
     say(secret)
     until = "" if expires_at is None else f" until {format_time(expires_at)}"
-    sys.stderr.write(
+    write_error(
         f"{path} has the digest of this token, which is shown this once; it is valid{until}\n"
     )
     return OK

@@ -6,13 +6,12 @@ Everything lives in a temporary folder. Every end of the tour, Ctrl-C included, 
 from __future__ import annotations
 
 import signal
-import sys
 
 import anyio
 from anyio.abc import TaskStatus
 
 from ...exit_codes import FAILURE, INTERRUPTED, OK
-from ..output import complain
+from ...printing import complain, write_error
 
 
 def demo() -> int:
@@ -47,7 +46,7 @@ async def _until_signal(
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
-            sys.stderr.write("\ninterrupted; cleaning up\n")
+            write_error("\ninterrupted; cleaning up\n")
             scope.cancel()
             return
 

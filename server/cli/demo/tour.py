@@ -24,6 +24,7 @@ from mcp.types import CallToolResult, TextContent
 from ....sessions.calls.notices import NOTICE_META
 from ....sessions.concurrency import unwrap_group
 from ....tools.processes.launch import death_signal_prefix
+from ...printing import is_terminal
 from ..output import say
 from .process import DemoFailed, DemoServer, wait_until_gone
 
@@ -36,7 +37,7 @@ class Screen:
     """The output of the tour: plain lines, with some styling in a terminal unless NO_COLOR is set."""
 
     def __init__(self) -> None:
-        self.is_terminal = sys.stdout.isatty()
+        self.is_terminal = is_terminal(sys.stdout)
         self._uses_style = self.is_terminal and not os.environ.get("NO_COLOR")
         self._width = min(shutil.get_terminal_size().columns, 110)
 

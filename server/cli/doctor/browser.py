@@ -22,6 +22,7 @@ from ....tools.browser.process.install import (
 )
 from ....tools.browser.process.sandbox import is_turned_off, sandbox
 from ...config.model import Config
+from ...printing import is_terminal, write_error
 from ..progress import ProgressBar
 from .finding import Finding
 
@@ -63,12 +64,11 @@ def install_missing(
 
 def _ask_consent(config: BrowserConfig, machine: Machine) -> bool:
     """Ask the user at the terminal; without a terminal the answer is no."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return False
-    sys.stderr.write(
+    write_error(
         f"statehold: no browser was found. Install {install_methods(config, machine)[0].name}? [y/N] "
     )
-    sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

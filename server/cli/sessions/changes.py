@@ -16,9 +16,10 @@ from ...config.model import Config
 from ...control.nodes import LiveNodes
 from ...control.sessions import read_pages
 from ...exit_codes import FAILURE, OK
+from ...printing import complain
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import complain, say, say_json
+from ..output import say, say_json
 from .filters import parse_duration
 from .lookup import find_session
 from .tool_calls import ToolCaller

@@ -15,9 +15,10 @@ from ...config.model import Config, ConfigError
 from ...control.sessions import SessionDocuments
 from ...exit_codes import FAILURE
 from ...gateway.stores import may_exist, store_of
+from ...printing import complain
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import complain, say_json
+from ..output import say_json
 from .lookup import find_session
 
 

@@ -23,6 +23,7 @@ from ...config.model import Config
 from ...config.secrets import redactor_of
 from ...control.sessions import parse_owner
 from ...exit_codes import OK
+from ...printing import write_json_text
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import plain, say, say_json
@@ -127,7 +128,7 @@ async def export(
             file, is_forced = Path(arguments.file), bool(arguments.force)
             await anyio.to_thread.run_sync(_write, file, text, is_forced)
     if arguments.file == "-":
-        sys.stdout.write(text.decode() + "\n")
+        write_json_text(text.decode())
         return OK
     if arguments.json:
         summary = {"session_id": record.id, "name": record.name, "file": arguments.file}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -31,6 +30,7 @@ from ...control.operator_tools import Screenshot
 from ...control.requests import ControlRequest
 from ...control.screenshot import picture_to_json
 from ...exit_codes import BUSY, OK
+from ...printing import complain
 from ...sockets.local_socket import local_socket
 from ..command_line import CommandLine
 from ..errors import CommandError
@@ -192,8 +192,7 @@ async def _wait_for_signal() -> None:
 
 def _announce(record: SessionRecord) -> None:
     name = record.name or record.id
-    sys.stderr.write(f"statehold: {name} is open in a window; close the window to give it back\n")
-    sys.stderr.flush()
+    complain(f"{name} is open in a window; close the window to give it back")
 
 
 @asynccontextmanager
@@ -226,7 +225,7 @@ async def _give_back(caller: ToolCaller, record: SessionRecord, holder: str) -> 
     try:
         await caller.ask(record, holder, "session_resume")
     except CommandError as error:
-        sys.stderr.write(f"statehold: it stays paused: {error}\n")
+        complain(f"it stays paused: {error}")
 
 
 async def _report(store: SQLStore, record: SessionRecord, arguments: CommandLine) -> int:

@@ -9,8 +9,8 @@ from typing import Final
 from ...call.words import WrongUsage
 from ...config.data_folder import find_data_folder
 from ...exit_codes import FAILURE, USAGE
+from ...printing import complain, is_terminal
 from ..command_line import CommandLine
-from ..output import complain
 from .local import LocalSource
 from .sample import Source
 
@@ -62,7 +62,7 @@ def _open_command(arguments: CommandLine) -> list[str] | None:
 
 
 def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return is_terminal(sys.stdin) and is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
 
 
 __all__ = ["run"]

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...exit_codes import FAILURE, OK
-from ..output import Column, ago, complain, fitted_table, say, span
+from ...printing import complain
+from ..output import Column, ago, fitted_table, say, span
 from .sample import CallRow, Rates, Sample, SessionRow, Source
 
 SECONDS: Final = 1.0

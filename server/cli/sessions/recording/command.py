@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,9 +14,10 @@ from .....sessions.store.sql import SQLStore
 from .....tools.browser.config import CAPABILITIES, BrowserConfig
 from ....config.model import Config
 from ....exit_codes import OK
+from ....printing import complain, write
 from ...command_line import CommandLine
 from ...errors import CommandError
-from ...output import complain, plain, say, say_json
+from ...output import plain, say, say_json
 from .parameters import Parameters, is_free
 from .recorded_test import RecordedTest, write_test
 from .steps import StepReader
@@ -48,7 +48,8 @@ async def write_recorded_test(
     if arguments.json:
         say_json(_document(record, recorded, file))
     elif file is None:
-        sys.stdout.write(recorded.source)
+        # Python reads an escape in a literal as the character.
+        write(recorded.source, errors="backslashreplace")
     else:
         say(f"{file} has {plural(recorded.steps, 'step')} of {record.id}")
     for entry in () if arguments.json else recorded.left_out:
