@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, cast
 
 from ...sessions.json_codec import JSON
+from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import Dialect, TimeUnit, read_entry
 from .client_restrictions import APPROVALS, read_outside
 from .model import ConfigError
@@ -127,7 +128,7 @@ def read_text(path: Path, flag: str) -> str:
         ConfigError: the file cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_foreign(path, SETTINGS_BYTES, any_kind=True).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; correct {flag}") from None
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections import ChainMap
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from ...sessions.json_codec import JSON
+from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import ENV_FILE, transport_name
 from .messages import Layer
 from .model import ConfigError
@@ -138,8 +140,8 @@ def _read_env_file(
     from dotenv import dotenv_values
 
     try:
-        with path.open(encoding="utf-8-sig") as lines:
-            values = dotenv_values(stream=lines, interpolate=False)
+        text = read_foreign(path, SETTINGS_BYTES).decode("utf-8-sig")
+        values = dotenv_values(stream=io.StringIO(text), interpolate=False)
     except FileNotFoundError:
         raise ConfigError(
             f"{where}: there is no file {path}; make it, or correct the path"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...sessions.json_codec import JSON
+from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .model import ConfigError
 
 _VARIABLE = re.compile(
@@ -97,7 +98,8 @@ def _resolve_variable(
 def _read_file(path: Path, where: Location) -> str:
     """Return the text of a file without the white space around it."""
     try:
-        return path.read_text(encoding="utf-8-sig").strip()
+        content = read_foreign(path, SETTINGS_BYTES)
+        return content.decode("utf-8-sig").replace("\r\n", "\n").strip()
     except (UnicodeDecodeError, OSError) as error:
         raise unreadable(path, where, error) from None
 

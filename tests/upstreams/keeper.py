@@ -16,6 +16,7 @@ class Keeper(Quick):
         super().__init__(None)
         self.value: Any = None
         names = ("put", "take", "write", "read", "tell", "surroundings", "refuse", "end", "link")
+        names += ("pipe",)
         self.tools += [tool(name) for name in names]
 
     def tool_put(self, arguments: JSON, *_: object) -> JSON:
@@ -34,6 +35,10 @@ class Keeper(Quick):
     def tool_link(self, arguments: JSON, *_: object) -> JSON:
         os.symlink(arguments["target"], arguments["path"])
         return text("linked")
+
+    def tool_pipe(self, arguments: JSON, *_: object) -> JSON:
+        os.mkfifo(arguments["path"])
+        return text("a pipe")
 
     def tool_read(self, arguments: JSON, *_: object) -> JSON:
         self.value = json.loads(Path(arguments["path"]).read_text())

@@ -20,6 +20,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.services import RestoreReport, Snapshot
+from ..foreign_file import read_foreign
 from ..processes.workdir import private_folder
 from .config import Recipe, RecipeStep
 from .connection import UpstreamConnection
@@ -180,13 +181,9 @@ def _resolve_below(folder: Path, path: str) -> Path:
 
 def _read_file(path: Path, step: RecipeStep, name: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(FILE_BYTES + 1)
+        return read_foreign(path, FILE_BYTES)
     except OSError as error:
         raise StepFailed(f"{step.tool} left no file for {name!r} ({error.strerror})") from None
-    if len(content) > FILE_BYTES:
-        raise StepFailed(f"the file {step.tool} left for {name!r} has more than {FILE_BYTES} bytes")
-    return content
 
 
 def _write_file(path: Path, content: bytes) -> None:

@@ -19,6 +19,7 @@ from ....sessions.lifecycle import Status
 from ....sessions.plural import plural
 from ....sessions.records import LOCAL, Principal, SessionRecord
 from ....sessions.store.sql import SQLStore
+from ....tools.foreign_file import read_foreign
 from ...config.model import Config
 from ...config.secrets import redactor_of
 from ...control.sessions import parse_owner
@@ -31,6 +32,9 @@ from ..progress import ProgressBar
 from .filters import parse_metadata
 from .lookup import find_session
 from .tool_calls import ToolCaller, lazy_services
+
+LARGEST: Final = 1 << 30
+"""The most bytes of a document that is imported."""
 
 
 async def rename(
@@ -194,7 +198,12 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
 
 def _read(file: str) -> bytes:
     try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        if file != "-":
+            return read_foreign(Path(file), LARGEST, any_kind=True)
+        content = sys.stdin.buffer.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise OSError(0, f"it has more than {LARGEST} bytes")
+        return content
     except OSError as error:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.selection import matrix
 from support.settings import SECRET, client_file, refused, toml
 
 from statehold.server.config.load import load
@@ -374,6 +376,21 @@ def test_variables_of_windsurf_and_opencode_read_files(tmp_path: Path) -> None:
     opencode = {"type": "remote", "url": "https://x.example", "headers": {"K": "{file:./key}"}}
     path = client_file(tmp_path, {"mcp": {"s": opencode}})
     assert load(services=path).upstreams()["s"].headers == {"K": SECRET}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    matrix(
+        {"command": "ls", "envFile": "endless"},
+        {"command": "ls", "envFile": "pipe"},
+        {"serverUrl": "https://x.example/mcp", "headers": {"K": "${file:endless}"}},
+        {"serverUrl": "https://x.example/mcp", "headers": {"K": "${file:pipe}"}},
+    ),
+)
+def test_a_file_that_does_not_end_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    assert "cannot be read" in refused(services=client_file(tmp_path, {"mcpServers": {"s": entry}}))
 
 
 def test_workspace_of_an_editor_is_the_folder_above_its_own(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ async def test_a_connection_that_dies_of_restoring_is_not_open(
             "keep": {"x": "file:l"},
         },
         {"tool": "tell", "keep": {"x": "file:\0"}},
+        {"tool": "pipe", "arguments": {"path": "{dir}/p"}, "keep": {"x": "file:p"}},
         quick=3,
     ),
 )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import anyio.to_thread
 
 from ....sessions.json_codec import JSON
+from ...foreign_file import read_foreign
 from ..errors import InvalidSetting
 from .model import ContextSnapshot, StoredOrigin
+
+LARGEST: Final = 256 << 20
+"""The most bytes of the configured file."""
 
 
 def parse_storage_state(data: bytes) -> ContextSnapshot:
@@ -56,7 +60,7 @@ async def load_storage_state(path: str | None) -> ContextSnapshot | None:
     if path is None:
         return None
     try:
-        data = await anyio.to_thread.run_sync(Path(path).read_bytes)
+        data = await anyio.to_thread.run_sync(read_foreign, Path(path), LARGEST)
         return parse_storage_state(data)
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"

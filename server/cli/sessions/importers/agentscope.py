@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from .....sessions.json_codec import JSON
+from .....tools.foreign_file import read_foreign
 from ...errors import CommandError
-from .foreign import ForeignSession, Sessions, Unreadable, read_json
+from .foreign import LARGEST, ForeignSession, Sessions, Unreadable, read_json
 
 MODULES: Final = "modules"
 """The key in the state of a session under which the client's load_session_state() finds modules."""
@@ -43,7 +44,7 @@ def _sessions(files: list[Path], users: bool) -> Iterator[ForeignSession | Unrea
 
 def _session(file: Path, users: bool) -> ForeignSession:
     # agentscope writes halves of surrogate pairs, too; editors of Windows write a byte order mark.
-    text = file.read_bytes().decode("utf-8-sig", "surrogatepass")
+    text = read_foreign(file, LARGEST).decode("utf-8-sig", "surrogatepass")
     try:
         states = read_json(text)
     except ValueError as error:

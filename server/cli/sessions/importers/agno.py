@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
@@ -13,9 +14,13 @@ from typing import Any, Final, cast
 from .....sessions.json_codec import JSON
 from ...errors import CommandError
 from .agno_runs import JournalOfRuns
-from .foreign import ForeignSession, Sessions, Unreadable, read_json
+from .foreign import LARGEST, ForeignSession, Sessions, Unreadable, read_json
 
 SESSION_COLUMNS: Final = {"session_id", "session_type", "session_data", "created_at"}
+READ_COLUMNS: Final = (
+    *("session_id", "session_type", "session_data", "metadata", "summary", "runs"),
+    *("created_at", "updated_at", "user_id", "agent_id", "team_id", "workflow_id"),
+)
 RUN_COLUMNS: Final = {"run_id", "session_id", "run_data", "run_index"}
 SUMMARY_LENGTH: Final = 20_000
 TOPICS: Final = 50
@@ -39,9 +44,15 @@ def read_agno(file: Path) -> tuple[int, Sessions]:
     try:
         with closing(_connect(file)) as connection:
             tables = _tables(connection)
-            sessions = [table for table, columns in tables.items() if columns >= SESSION_COLUMNS]
+            sessions = {
+                table: [name for name in READ_COLUMNS if name in columns]
+                for table, columns in tables.items()
+                if columns >= SESSION_COLUMNS
+            }
             runs = [table for table, columns in tables.items() if columns >= RUN_COLUMNS]
             count = sum(_count(connection, table) for table in sessions)
+    except OSError as error:
+        raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
     except sqlite3.Error as error:
         raise CommandError.usage(f"{file}: {error}; name a database of agno's SqliteDb") from None
     if not sessions:
@@ -52,9 +63,13 @@ def read_agno(file: Path) -> tuple[int, Sessions]:
 
 
 def _connect(file: Path) -> sqlite3.Connection:
+    # SQLite would wait for the writer of a pipe.
+    if file.exists() and not stat.S_ISREG(file.stat().st_mode):
+        raise OSError(0, "it is no regular file")
     uri = f"{file.absolute().as_uri()}?mode=ro"
     # Each page of the import may run in another thread.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
     connection.row_factory = sqlite3.Row
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection
@@ -80,32 +95,41 @@ def _quote(table: str) -> str:
 
 
 def _sessions(
-    file: Path, tables: list[str], run_tables: list[str]
+    file: Path, tables: dict[str, list[str]], run_tables: list[str]
 ) -> Iterator[ForeignSession | Unreadable]:
     with closing(_connect(file)) as connection:
-        for table in tables:
+        for table, columns in tables.items():
             try:
-                yield from _sessions_of(connection, table, run_tables)
+                yield from _sessions_of(connection, table, columns, run_tables)
             except sqlite3.Error as error:
                 yield Unreadable(table, f"the rest of the table cannot be read ({error})")
 
 
 def _sessions_of(
-    connection: sqlite3.Connection, table: str, run_tables: list[str]
+    connection: sqlite3.Connection, table: str, columns: list[str], run_tables: list[str]
 ) -> Iterator[ForeignSession | Unreadable]:
-    for row in connection.execute(f"SELECT * FROM {_quote(table)} ORDER BY created_at"):
-        source = str(row["session_id"])
+    # A generated column may compute a value of any size for each row, so each column is named and each row is read alone.
+    query = f"SELECT {', '.join(map(_quote, columns))} FROM {_quote(table)} WHERE rowid = ?"
+    for (number,) in connection.execute(f"SELECT rowid FROM {_quote(table)} ORDER BY created_at"):
+        source = f"row {number}"
         try:
-            yield _session(source, dict(row), _runs(connection, row, run_tables))
-        except _NOT_AS_WRITTEN as error:
+            row: JSON = dict(connection.execute(query, [number]).fetchone())
+            source = str(row["session_id"])
+            yield _session(source, row, _runs(connection, row, run_tables))
+        except (*_NOT_AS_WRITTEN, sqlite3.DataError) as error:
             yield Unreadable(source, f"it is not as agno writes it ({error})")
 
 
-def _runs(connection: sqlite3.Connection, row: sqlite3.Row, tables: list[str]) -> list[JSON]:
-    runs = _list(row["runs"]) if "runs" in row.keys() else []  # noqa: SIM118 a row is no mapping
+def _runs(connection: sqlite3.Connection, row: JSON, tables: list[str]) -> list[JSON]:
+    runs = _list(row.get("runs"))
+    size = 0
     for table in tables:
         query = f"SELECT run_data FROM {_quote(table)} WHERE session_id = ? ORDER BY run_index"
-        runs += [_object(data) for (data,) in connection.execute(query, [row["session_id"]])]
+        for (data,) in connection.execute(query, [row["session_id"]]):
+            size += len(data or "")
+            if size > LARGEST:
+                raise ValueError(f"its runs have more than {LARGEST} bytes")
+            runs.append(_object(data))
     return runs
 
 

@@ -14,6 +14,8 @@ from .....sessions.json_codec import JSON
 from .....sessions.records import LABELS, Timeouts
 from .....sessions.validation import LENGTH
 
+LARGEST: Final = 64 << 20
+"""The most bytes that are read of one session, and of one value of it."""
 DIGEST: Final = "statehold/imported_digest"
 """Metadata key of an imported session; its value changes with the session of the other system."""
 
@@ -123,4 +125,4 @@ _ENTRY: Final[JSON] = {
 
 Sessions = Iterator[ForeignSession | Unreadable]
 
-__all__ = ["DIGEST", "ForeignSession", "Sessions", "Unreadable", "read_json"]
+__all__ = ["DIGEST", "LARGEST", "ForeignSession", "Sessions", "Unreadable", "read_json"]

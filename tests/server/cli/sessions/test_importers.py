@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from anyio.to_thread import run_sync
 from support import commands
+from support.selection import matrix
 
 from statehold.client.integrations.agentscope import JSONSession, StateModule
 from statehold.server.cli.main import main
@@ -194,6 +196,7 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
     text.write_text("no database")
     empty = tmp_path / "empty.db"
     sqlite3.connect(empty).close()
+    os.mkfifo(tmp_path / "pipe.db")
     other = tmp_path / "other.db"
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE s (session_id, session_type, session_data)")
@@ -202,6 +205,7 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
         ("--from", "agno", str(empty)),
         ("--from", "agno", str(other)),
         ("--from", "agno", str(tmp_path / "nothing.db")),
+        ("--from", "agno", str(tmp_path / "pipe.db")),
         ("--from", "agentscope", str(tmp_path / "nothing")),
         ("--from", "agno", str(empty), "--users"),
         ("--from", "agno", str(empty), "--name", "x"),
@@ -238,6 +242,60 @@ def test_a_row_that_agno_did_not_write_so_is_skipped_alone(
     assert code == FAILURE
     assert {each["source"] for each in report["skipped"]} == set(strange)
     assert {"shopping", "poems", "bytes", "latin"} <= {each["name"] for each in report["imported"]}
+
+
+def test_a_file_that_does_not_end_or_is_too_large_is_skipped_alone(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe.json")
+    (folder / "folder.json").mkdir()
+    (folder / "zero.json").symlink_to("/dev/zero")
+    with (folder / "sparse.json").open("wb") as file:
+        file.truncate(6 << 30)
+    (folder / "whole.json").write_text('{"agent": {"name": "Friday"}}')
+    code, out, _ = cli.run("import", "--from", "agentscope", str(folder), "--json")
+    report = json.loads(out)
+    assert (code, [each["name"] for each in report["imported"]]) == (FAILURE, ["whole"])
+    assert [each["source"] for each in report["skipped"]] == [
+        *("folder.json", "pipe.json", "sparse.json", "zero.json"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    matrix(
+        ("huge TEXT AS (hex(zeroblob(4e8))) VIRTUAL", None),
+        ("summary_of_all TEXT AS (hex(zeroblob(4e8))) VIRTUAL", None),
+        ("notes TEXT", "x" * (65 << 20)),
+    ),
+)
+def test_a_column_that_agno_has_not_is_not_read(
+    cli: commands.DataFolder, tmp_path: Path, column: str, value: str | None
+) -> None:
+    file = database(tmp_path, "agno_2")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(f"ALTER TABLE agno_sessions ADD COLUMN {column}")
+        if value is not None:
+            connection.execute("UPDATE agno_sessions SET notes = ?", [value])
+    report = cli.json("import", "--from", "agno", str(file))
+    assert {"shopping", "poems"} <= {each["name"] for each in report["imported"]}
+
+
+@pytest.mark.thorough
+def test_a_session_of_agno_that_is_too_large_is_skipped_alone(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    file = database(tmp_path, "agno_2")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        large = json.dumps([{"content": "x" * (65 << 20)}])
+        connection.execute("UPDATE agno_sessions SET runs = ? WHERE session_id = 'poems'", [large])
+    code, out, _ = cli.run("import", "--from", "agno", str(file), "--json")
+    report = json.loads(out)
+    assert code == FAILURE
+    assert len(report["skipped"]) == 1
+    assert "shopping" in {each["name"] for each in report["imported"]}
 
 
 def test_half_a_surrogate_pair_is_replaced_and_nan_is_refused_with_its_name(
