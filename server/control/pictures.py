@@ -119,6 +119,7 @@ class _Messages:
         if frame is None:
             return encode_picture(about, b"")
         about |= {"number": frame.number, "width": frame.width, "height": frame.height}
+        about |= {"scroll_x": frame.scroll_x, "scroll_y": frame.scroll_y}
         return encode_picture(about, frame.jpeg)
 
 

@@ -49,15 +49,16 @@ class Person:
     async def click_color(
         self, viewer: ScreenViewer, color: tuple[int, int, int], pixels: Pixels
     ) -> ScreenFrame:
-        """Click on the middle of all that has a colour in the newest picture that shows it."""
+        """Click on the middle of all that has a colour in the newest picture that shows it, again if the page had moved."""
         with anyio.fail_after(15):
             async for update in viewer:
                 frame = update.frame
                 place = None if frame is None else await pixels.find(frame.jpeg, color)
                 if frame is not None and place is not None:
                     x, y = frame.page_point(*place)
-                    await self.act(*click(x, y), tab=frame.tab)
-                    return frame
+                    seen = {"scroll_x": frame.scroll_x, "scroll_y": frame.scroll_y}
+                    if not (await self.act(*click(x, y, **seen), tab=frame.tab)).refusals:
+                        return frame
         raise AssertionError("the updates ended")
 
 

@@ -23,7 +23,8 @@ export class Pointer {
     if (action === "down") this._count(event);
     const button = action === "move" ? pressedOf(event) : BUTTONS[event.button] ?? "left";
     const clicks = action === "move" ? 0 : this._clicks;
-    this._send({ type: "mouse", action, x: place.x, y: place.y, button, clicks, modifiers: modifiersOf(event) }, frame.tab);
+    const seen = action === "down" ? scrollOf(frame) : {};
+    this._send({ type: "mouse", action, x: place.x, y: place.y, button, clicks, ...seen, modifiers: modifiersOf(event) }, frame.tab);
     return action === "down";
   }
 
@@ -38,7 +39,8 @@ export class Pointer {
     if (Math.hypot(event.clientX - finger.x, event.clientY - finger.y) > TAP_PIXELS) finger.isTap = false;
     // Fingers tremble, which is no move of a tap.
     if (kind !== "move" || !finger.isTap) {
-      this._send({ type: "touch", action: kind, points, modifiers: modifiersOf(event) }, frame.tab);
+      const seen = kind === "start" ? scrollOf(frame) : {};
+      this._send({ type: "touch", action: kind, points, ...seen, modifiers: modifiersOf(event) }, frame.tab);
     }
     if (points.length) return false;
     this._finger = null;
@@ -62,6 +64,9 @@ export class Pointer {
 }
 
 const pressedOf = ({ buttons }) => (buttons & 1 ? "left" : buttons & 2 ? "right" : buttons & 4 ? "middle" : "none");
+
+// A press is refused if the page has scrolled since the picture in which the person saw its place.
+const scrollOf = ({ scroll_x, scroll_y }) => ({ scroll_x, scroll_y });
 
 // The place of a pointer on the page, from its place on the picture, which keeps its proportions inside the canvas.
 function placeOf(event, canvas, frame) {

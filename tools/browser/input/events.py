@@ -26,7 +26,13 @@ class _InputModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MouseInput(_InputModel):
+class _PointerInput(_InputModel):
+    scroll_x: Coordinate | None = None
+    scroll_y: Coordinate | None = None
+    """With a press: the offsets of the frame in which the person saw its place. Without them it is not compared."""
+
+
+class MouseInput(_PointerInput):
     type: Literal["mouse"]
     action: Literal["move", "down", "up", "wheel"]
     x: Coordinate
@@ -45,7 +51,7 @@ class TouchPoint(_InputModel):
     y: Coordinate
 
 
-class TouchInput(_InputModel):
+class TouchInput(_PointerInput):
     type: Literal["touch"]
     action: Literal["start", "move", "end", "cancel"]
     points: Annotated[Sequence[TouchPoint], Field(max_length=MOST_POINTS)] = ()

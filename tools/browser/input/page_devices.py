@@ -13,6 +13,7 @@ import anyio
 
 from ....sessions.json_codec import JSON
 from ..devtools.world import send_command
+from ..errors import BrowserToolFailed
 from ..session.clipboard import uses_clipboard
 from .events import CompositionInput, KeyInput, MouseInput, TextInput, TouchInput
 from .keys import key_code_of, modifiers_of, shortcut_of, text_of_key
@@ -27,6 +28,11 @@ EVENT_SECONDS: Final = 3.0
 """Seconds for which an event waits for its page; the page still gets it later."""
 CLOSE_SECONDS: Final = 1.0
 LEFT: Final = 1
+SCROLL_PIXELS: Final = 2.0
+"""CSS pixels that a page may have scrolled since the picture in which a person saw the place of a press."""
+_MOVED: Final = (
+    "The page had scrolled on since the picture, so nothing was pressed; look again, then press."
+)
 _BUTTONS: Final = {"none": 0, "left": LEFT, "right": 2, "middle": 4, "back": 8, "forward": 16}
 _ACTIONS: Final = {"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
@@ -45,6 +51,8 @@ class PageDevices:
         self._drag: JSON | None = None
         """The data of a drag, which the browser hands to us instead of the desktop."""
         self._is_drag_inside = False
+        self._is_refused = False
+        """Whether the last press was refused; its release is left out."""
 
     async def open(self) -> None:
         """Begin. A script in the page starts to record edits, so that they can be saved.
@@ -100,7 +108,10 @@ class PageDevices:
             await self._send("Input.dispatchMouseEvent", {**wheel, **delta})
             return
         bit = _BUTTONS[event.button]
+        if event.action == "up" and not self._held_buttons & bit and self._is_refused:
+            return
         if event.action == "down":
+            await self._require_place(event)
             self._held_buttons |= bit
         elif event.action == "up":
             self._held_buttons &= ~bit
@@ -117,6 +128,25 @@ class PageDevices:
 
     def _held_button(self) -> str:
         return next((name for name, bit in _BUTTONS.items() if self._held_buttons & bit), "none")
+
+    async def _require_place(self, event: MouseInput | TouchInput) -> None:
+        """Do nothing if the page still shows what the person saw at the place of a press.
+
+        Raises:
+            BrowserToolFailed: It has scrolled since.
+        """
+        self._is_refused = False
+        if event.scroll_x is None or event.scroll_y is None:
+            return
+        view: JSON | None = (await self._send("Page.getLayoutMetrics", {}) or {}).get(
+            "cssVisualViewport"
+        )
+        if view is None:
+            return
+        moved = max(abs(view["pageX"] - event.scroll_x), abs(view["pageY"] - event.scroll_y))
+        if moved > SCROLL_PIXELS:
+            self._is_refused = True
+            raise BrowserToolFailed(_MOVED)
 
     async def _continue_drag(self, event: MouseInput) -> None:
         if not self._is_drag_inside:
@@ -136,6 +166,10 @@ class PageDevices:
         points: list[JSON] = [
             {"id": point.id, "x": point.x, "y": point.y} for point in event.points
         ]
+        if event.action == "start":
+            await self._require_place(event)
+        elif self._is_refused and not self._has_touch:
+            return
         # The browser ends the touches that are missing in a move; the end itself takes no points.
         kind = "move" if event.action == "end" and points else event.action
         self._has_touch = bool(points)
@@ -184,8 +218,8 @@ class PageDevices:
         selection: JSON = {"selectionStart": event.start, "selectionEnd": event.end}
         await self._send("Input.imeSetComposition", {"text": event.text, **selection})
 
-    async def _send(self, method: str, params: JSON) -> None:
-        """Send a command, and wait until the page has handled it or asks something.
+    async def _send(self, method: str, params: JSON) -> JSON | None:
+        """Send a command, and wait until the page has handled it or asks something. Return its result if it has one by then.
 
         Raises:
             BrowserToolFailed: The dialog of another tab blocks the page.
@@ -194,7 +228,8 @@ class PageDevices:
         assert self._devtools is not None
         send = partial(send_command, self._devtools, method, params)
         with anyio.move_on_after(EVENT_SECONDS):
-            await self._session.run_until_modal(self.tab, send)
+            return await self._session.run_until_modal(self.tab, send)
+        return None
 
 
 __all__ = ["PageDevices"]

@@ -13,7 +13,7 @@ from playwright.async_api import Page
 from support.browsing import Browse, opened, running
 from support.pixels import Pixels
 from support.selection import matrix
-from support.taking_over import Person, press
+from support.taking_over import Person, click, press
 
 from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.screencast.screencast import ScreenViewer
@@ -139,6 +139,33 @@ async def test_a_click_lands_on_the_dot_with_a_device_scale(
             assert frame.device_scale >= 2
             await page.wait_for_function("hits.length")
             assert await hits(page) == ["dot"]
+
+
+@pytest.mark.parametrize("kind", matrix("mouse", "touch"))
+@pytest.mark.parametrize("way", matrix("script", "wheel"))
+async def test_a_press_on_an_old_picture_hits_nothing_after_the_page_scrolled(
+    person: Person, way: str, kind: str
+) -> None:
+    async with watched(person, PAGE) as (page, _):
+        await page.evaluate(
+            "for (const k of ['mousedown', 'mouseup']) addEventListener(k, () => hits.push(k))"
+        )
+        if way == "script":
+            await page.evaluate("scrollBy(0, 60)")
+        else:
+            wheel = {"type": "mouse", "action": "wheel", "x": 9, "y": 9, "delta_y": 60}
+            await person.act(wheel)
+            await page.wait_for_function("scrollY === 60")
+        seen = {"scroll_x": 0, "scroll_y": 0}
+        events: list[dict[str, Any]] = click(619, 383, **seen)
+        if kind == "touch":
+            finger = {"type": "touch", "action": "start", "points": [{"id": 0, "x": 619, "y": 383}]}
+            events = [{**finger, **seen}, {"type": "touch", "action": "end"}]
+        outcome = await person.act(*events)
+        assert len(outcome.refusals) == 1
+        assert await hits(page) == []
+        await person.act(*click(619, 323, scroll_x=0, scroll_y=60))
+        assert await hits(page) == ["mousedown", "mouseup", "dot"]
 
 
 async def test_the_wheel_scrolls_what_is_under_it(person: Person) -> None:
