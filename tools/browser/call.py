@@ -121,8 +121,15 @@ class BrowserCall:
         """
         tab = await self.ready_tab()
         await self.session.require_unblocked(tab)
+        name = f" ({element})" if element else ""
         try:
-            found = await self._targets.find(tab, target, f" ({element})" if element else "")
+            try:
+                found = await self._targets.find(tab, target, name)
+            except BrowserToolFailed:
+                # The query may be the first to tell of a crash: ask the page that takes its place.
+                if not tab.crashed:
+                    raise
+                found = await self._targets.find(await self.ready_tab(), target, name)
         except ElementNotFound:
             self.shows_snapshot = True
             raise
@@ -214,7 +221,9 @@ class BrowserCall:
                 # A window that opens a dialog at once never finishes loading its document.
                 seconds = min(seconds, DIALOG_SECONDS)
             await self.session.tabs.wait_for_windows(seconds=seconds)
-        await self.session.wait_for_downloads(requests, downloads_before)
+        await self.session.wait_for_downloads(
+            requests, downloads_before, is_expected=tab.traffic.expects_download
+        )
         if early_snapshot is not None and is_unchanged and early_snapshot.is_whole:
             # The page may have changed during the later waits.
             self._early_snapshot = (

@@ -33,10 +33,12 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
+from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.process import driver
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import session as sessions
 from statehold.tools.browser.session.tab import DIALOGS, Tab
+from statehold.tools.browser.session.tabs import Entry
 from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import navigation
 from statehold.tools.processes import procfs
@@ -186,10 +188,73 @@ async def test_a_page_that_crashes_in_the_background_is_reported_at_once(
         r"^- 1: \(current\) \[.*\) \[crashed\]$", section(text, "Result"), re.MULTILINE
     )
     text = await browse.text("snapshot")
-    assert "- 1: (current) [](about:blank)" in section(text, "Open tabs")
-    assert section(text, "Events") == (
-        f"- The page {lab}/form had crashed; its tab was replaced by an empty one."
-    )
+    assert f"- 1: (current) [Long form - Lab]({lab}/form)" in section(text, "Open tabs")
+    assert section(text, "Events").startswith(f"- The page {lab}/form had crashed; it was loaded")
+
+
+async def crash(tab: Tab) -> None:
+    """Crash the page of a tab, and wait until the tab knows."""
+    devtools = await tab.page.context.new_cdp_session(tab.page)
+    with suppress(Error), anyio.move_on_after(5):
+        await send_command(devtools, "Page.crash")
+    with anyio.fail_after(5):
+        await tab.modal.wait()
+
+
+async def test_a_crashed_page_comes_back_with_its_fields_and_history(
+    browse: Browse, lab: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.text("navigate", url=f"{lab}/frame?name=a")
+    await browse.text("type", target="#word", text="typed before")
+    await browse.value("() => sessionStorage.setItem('cart', '3')")
+    await browse.saved(light=True)
+    await crash(browse.tab)
+    text = await browse.text("click", target="text=Tell")
+    assert "heard typed before" in section(text, "Snapshot")
+    assert "had crashed; it was loaded again" in section(text, "Events")
+    assert await browse.value("() => sessionStorage.getItem('cart')") == "3"
+    await browse.text("navigate_back")
+    assert browse.page.url == f"{lab}/counter"
+    assert len(browse.connection.session.tabs) == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("tool", ["snapshot", "evaluate", "take_screenshot"])
+async def test_a_page_that_crashed_after_its_last_save_is_loaded_at_its_address(
+    browse: Browse, lab: str, tool: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.saved(light=True)
+    await browse.text("navigate", url=f"{lab}/form")
+    await crash(browse.tab)
+    await browse.saved(light=True)
+    await browse.text(tool, **({"function": "() => 1"} if tool == "evaluate" else {}))
+    assert browse.page.url == f"{lab}/form"
+    await browse.text("navigate_back")
+    assert browse.page.url == f"{lab}/counter"
+
+
+@pytest.mark.thorough
+async def test_a_page_that_crashes_again_gives_an_empty_tab(
+    browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await browse.text("navigate", url=f"{lab}/form")
+    tabs = browse.connection.session.tabs
+    real = tabs.select
+
+    async def select(entry: Entry) -> Tab:
+        tab = await real(entry)
+        await crash(tab)
+        monkeypatch.undo()
+        return tab
+
+    await crash(browse.tab)
+    monkeypatch.setattr(tabs, "select", select)
+    text = await browse.text("snapshot")
+    assert "crashed again" in section(text, "Events")
+    assert browse.page.url == "about:blank"
+    assert len(tabs) == 1
 
 
 def _half_a_second(*_: object) -> float:

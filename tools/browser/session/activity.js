@@ -114,6 +114,18 @@
     };
     for (const name of INPUTS)
       view.addEventListener(name, start, { capture: true, passive: true, signal: state.signal });
+    // The request of a link with `download` is none of the page: nothing tells of it until its server has answered.
+    const downloads = link => link?.hasAttribute?.("download") && [view.origin, "null"].includes(link.origin);
+    view.addEventListener("click", event => {
+      const link = event.composedPath().find(node => node.localName === "a" || node.localName === "area");
+      if (downloads(link)) later(() => { state.downloads ||= !event.defaultPrevented; });
+    }, { capture: true, passive: true, signal: state.signal });
+    // A window does not see the clicks on links that are not in its document.
+    const press = ([event], _, self) => {
+      if (!self.isConnected && (!event || event.type === "click")) state.downloads ||= downloads(self);
+    };
+    replace(view.HTMLElement.prototype, "click", press);
+    replace(view.EventTarget.prototype, "dispatchEvent", press);
   };
 
   // Keep the last text of live regions, because a message that goes again would stand in no snapshot.
@@ -134,7 +146,7 @@
     const state = action = {
       hooked, signal: controller.signal, views: new Map(), undo: [() => controller.abort()],
       pending: new Set(), firsts: new Map(), background: new Set(), messages: new Map(),
-      loads: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
+      loads: false, downloads: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
     };
     state.observer = new MutationObserver(records => {
       state.changed = now();
@@ -203,7 +215,8 @@
   };
 
   // Resolves when the page rests, or after a while, to [whether it rests or `left` ms are over, whether it never changed,
-  // its title, whether it is still busy, messages that it no longer shows].
+  // its title, whether it is still busy, messages that it no longer shows, whether it is without the hook, whether it began
+  // a download].
   const rest = ({ hooked, again, active, most, left }) => new Promise(resolve => {
     const begun = action?.hooked === hooked;
     if (!begun) begin(hooked);
@@ -228,7 +241,7 @@
       // A page that did nothing is let go at once, without another message.
       const ended = over && (!hooked || (same && !state.active));
       if (ended && action === state) end();
-      resolve([over, same, document.title, busy, gone, ended]);
+      resolve([over, same, document.title, busy, gone, ended, Boolean(state.downloads)]);
     };
     const look = () => {
       const time = now(), until = hooked ? pendingUntil(state, time) : 0;

@@ -31,6 +31,8 @@ class Rest(NamedTuple):
     """Texts of live regions, such as toasts, that the page showed meanwhile and no longer shows."""
     has_ended: bool
     """Whether the page is already without the hook."""
+    downloads: bool
+    """Whether a link with `download` was clicked, by which no request of the page begins."""
 
 
 class Activity:

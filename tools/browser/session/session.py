@@ -79,7 +79,8 @@ class BrowserSession:
         self.event_lines = TabEvents()
         self.host_errors = HostErrors()
         self.listener_errors = ListenerErrors()
-        self._no_downloads = anyio.Event()
+        self._downloads_change = anyio.Event()
+        """Set, and replaced, when a download begins or ends."""
         self._had_pages = False
         self.holds: set[str] = set()
         """The activities that keep the session from being paused: a recording, a trace, mocked requests."""
@@ -139,17 +140,12 @@ class BrowserSession:
         return self.config.is_attached
 
     async def current(self) -> Tab:
-        """Return the current tab. A tab whose page crashed is replaced by an empty one."""
+        """Return the current tab. A tab whose page crashed is opened again as it was last saved."""
         if not len(self.tabs) and self._had_pages:
             self.event_lines.append("All pages were closed; this is a new, empty one.")
         tab = await self.tabs.ensure()
         self._had_pages = True
-        if not tab.crashed:
-            return tab
-        self.tabs.event_lines.append(
-            f"The page {tab.url} had crashed; its tab was replaced by an empty one."
-        )
-        return await self.tabs.replace(tab)
+        return await self.tabs.restore(tab, self.origins) if tab.crashed else tab
 
     async def run_until_modal(
         self, tab: Tab, action: Callable[[], Awaitable[T]], *, answers: bool = False
@@ -243,11 +239,7 @@ class BrowserSession:
         return scope.cancelled_caught
 
     async def require_unblocked(self, tab: Tab) -> None:
-        """Do nothing unless the dialog of another tab blocks the page.
-
-        Raises:
-            BrowserToolFailed: It blocks the page.
-        """
+        """Raise BrowserToolFailed if the dialog of another tab blocks the page."""
         if await self.is_blocked(tab):
             raise BrowserToolFailed("The page does not answer while another tab asks something.")
 
@@ -395,19 +387,23 @@ class BrowserSession:
                 return f"a page waits: {self.secrets.named.mask(tab.modal_text)}"
         return f"{', '.join(sorted(self.holds))} is on" if self.holds else None
 
-    async def wait_for_downloads(self, requests: Sequence[Request], total_before: int) -> None:
+    async def wait_for_downloads(
+        self, requests: Sequence[Request], total_before: int, *, is_expected: bool
+    ) -> None:
         """Wait, at most `settle_seconds`, for downloads that an action began.
 
-        `requests` are the action's requests; `total_before` is the value of `downloads_total` before it.
+        `requests` are the action's requests; `total_before` is the value of `downloads_total` before it. `is_expected`: the
+        action began one whose server may not have answered yet.
         """
         if any(request.failure == "net::ERR_ABORTED" for request in requests):
             # A navigation that becomes a download fails first; the download event arrives before the answer to this query.
             with suppress(Exception), anyio.move_on_after(TITLE_SECONDS):
                 await self.context.cookies("http://session.invalid")
-        if self.downloads_total > total_before:
-            with anyio.move_on_after(self.config.settle_seconds):
-                while self.downloads_active:
-                    await self._no_downloads.wait()
+        with anyio.move_on_after(self.config.settle_seconds):
+            while is_expected and self.downloads_total == total_before:
+                await self._downloads_change.wait()
+            while self.downloads_active and self.downloads_total > total_before:
+                await self._downloads_change.wait()
 
     async def pause_if_stepping(self) -> None:
         """If step() was called, let the debugger hold back the action that follows."""
@@ -453,17 +449,21 @@ class BrowserSession:
         return words
 
     def end(self) -> None:
-        """End all activities after the context is closed; activities() still returns them. May be called twice."""
+        """End all activities after the context is closed. May be called twice."""
         self._final_activities = self.activities()
-        recordings = (self.trace.pause_hold, self.videos.pause_hold, self.recorder.pause_hold)
-        for hold in (*recordings, self.mocks.pause_hold, self.offline.pause_hold):
-            hold.end()
+        for activity in (self.trace, self.videos, self.recorder, self.mocks, self.offline):
+            activity.pause_hold.end()
         self.videos.lose()
 
     def _on_download(self, tab: Tab, download: Download) -> None:
         self.downloads_active += 1
         self.downloads_total += 1
+        self._note_downloads()
         self.spawn(self._keep_download, tab, download)
+
+    def _note_downloads(self) -> None:
+        self._downloads_change.set()
+        self._downloads_change = anyio.Event()
 
     async def _keep_download(self, tab: Tab, download: Download) -> None:
         # Masked before it becomes a file name, which replaces characters.
@@ -479,9 +479,7 @@ class BrowserSession:
             await self._close_empty()
         finally:
             self.downloads_active -= 1
-            if not self.downloads_active:
-                self._no_downloads.set()
-                self._no_downloads = anyio.Event()
+            self._note_downloads()
         if not is_saved:
             await self.files.remove_remains(download)
 

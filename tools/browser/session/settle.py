@@ -70,6 +70,7 @@ class _Waiting:
         self.is_unchanged = self.is_unchanged and rest.is_unchanged
         self.is_busy = rest.is_busy
         self.has_ended = rest.has_ended
+        self.tab.traffic.expects_download |= rest.downloads
         self.gone_messages += rest.gone_messages
         if self.early_snapshot is not None:
             self.early_snapshot.title = rest.title

@@ -17,6 +17,8 @@ from .tab import Level, Tab, TabEvents
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
 
+    from ..snapshot.storage import OriginStorage
+
 Entry: TypeAlias = Tab | DormantTab
 
 RESTORE_SECONDS: Final = 10.0
@@ -175,6 +177,28 @@ class Tabs:
             self._entries[self._entries.index(tab)] = new
         await self.close(tab)
         return await self.select(new)
+
+    async def restore(self, tab: Tab, origins: OriginStorage) -> Tab:
+        """Close a tab whose page crashed, and open it in its place as it was saved last. Make that the current one.
+
+        A page that crashes again gives an empty tab. Events say what was not restored.
+        """
+        saved_tab = origins.last_known(tab.page)
+        dormant = DormantTab(saved_tab, 0, self.context, origins)
+        index = self._entries.index(tab) if tab in self._entries else len(self._entries)
+        self._entries[index : index + 1] = [dormant]
+        # If the call ends meanwhile, the next one opens the dormant tab.
+        self.current, self._next = None, dormant
+        await self.close(tab)
+        self.event_lines.append(
+            f"The page {tab.url[:500]} had crashed; it was loaded again as it was last saved, without what its scripts "
+            "held in memory."
+        )
+        restored = await self.select(dormant)
+        if not restored.crashed:
+            return restored
+        self.event_lines.append("It crashed again; its tab was replaced by an empty one.")
+        return await self.replace(restored)
 
     async def _await_own_page(self, opening: Awaitable[Page]) -> Page:
         """Wait for a page that we open, and report those that pages opened meanwhile."""

@@ -71,6 +71,8 @@ class Traffic:
         """By endpoint and kind of request."""
         self._reported: set[Endpoint] = set()
         self._is_acting = False
+        self.expects_download = False
+        """Whether the last action began a download without a request of the page."""
 
     def begin_action(self) -> Sequence[Request]:
         """Begin a new list of requests and return it; the requests that follow are added to it."""
@@ -80,7 +82,7 @@ class Traffic:
         self._repeated_at.clear()
         self._own = {endpoint for endpoint, count in self._idle.items() if count >= IDLE_REPEATS}
         self._own.update(map(_endpoint, self.pending))
-        self._is_acting = True
+        self._is_acting, self.expects_download = True, False
         return self.recent
 
     def end_action(self) -> None:

@@ -141,7 +141,7 @@ class _Capture:
         if number not in self.tabs:
             self.page_was_silent = True
             if not page.is_closed():
-                self.tabs[number] = SavedTab(without_login(page.url))
+                self.tabs[number] = self._origins.tabs.last_known(page)
         if number in self.tabs:
             tab = self.tabs[number]
             # For the case that the time is over before the page has answered.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from ....sessions.plural import plural
+from ..devtools.world import without_login
 from .model import SavedTab, StoredOrigin
 
 if TYPE_CHECKING:
@@ -109,6 +111,17 @@ class TabRecords:
         """Saved tabs that could not be loaded again, until they navigate."""
         self.failing: WeakKeyDictionary[Page, SavedTab] = WeakKeyDictionary()
         """Saved tabs that show an error page of their site, until they navigate; the saved state is not on their pages."""
+
+    def last_known(self, page: Page) -> SavedTab:
+        """Return a tab whose page does not answer: as it was read last, or by its address and the history before it."""
+        url, before = without_login(page.url), self.last_read.get(page)
+        if page in self.unloadable:
+            return self.unloadable[page]
+        if before is None or before.url == url:
+            return before or SavedTab(url)
+        history = [*before.history[: before.position + 1], url]
+        tab = SavedTab(url, history=history, position=len(history) - 1)
+        return replace(tab, viewport=before.viewport, media=before.media)
 
     def note_unloadable(self, page: Page, saved_tab: SavedTab) -> None:
         _keep_until_navigation(self.unloadable, page, saved_tab)

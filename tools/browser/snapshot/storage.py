@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -12,7 +13,7 @@ import anyio
 from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.interception import RequestInterceptor
 from ..devtools.world import WorldError
-from .model import NO_ITEMS, StoredOrigin
+from .model import NO_ITEMS, SavedTab, StoredOrigin
 from .records import StorageRecords, TabRecords
 from .session_storage import SessionStorage
 from .watch import ContextWatch
@@ -90,6 +91,10 @@ class OriginStorage:
                 await self._interceptor.remove_context(self._context_id)
             except Exception:
                 logger.debug("the interceptor did not answer", exc_info=True)
+
+    def last_known(self, page: Page) -> SavedTab:
+        """Return a tab whose page crashed, with its session storage, as it was read last."""
+        return replace(self.tabs.last_known(page), sessions=self.sessions.of(page), lost=[])
 
     def take_failures(self) -> list[str]:
         failures, self.failures = self.failures, []

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from lab import Lab
 from support.browsing import Browse, section
+from support.selection import matrix
 
 from statehold.tools.browser.session import settle
 from statehold.tools.browser.tool import BrowserTool
@@ -88,6 +89,55 @@ async def test_a_link_that_waits_for_its_server_is_waited_for(
         await lab_site.hits.wait_for("gate=late")
         lab_site.open("late")
     assert "Frame late" in section(texts[0], "Snapshot")
+
+
+LINKS = {
+    "attached": "document.body.append(link); link.textContent = 'x'; link.click()",
+    "detached": "link.click()",
+    "event": "link.dispatchEvent(new MouseEvent('click'))",
+}
+
+
+@pytest.mark.parametrize("way", matrix("attached", "detached", "event"))
+async def test_a_download_whose_server_answers_late_is_part_of_the_answer(
+    browse: Browse, lab_site: Lab, way: str
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    await browse.value(f"""() => {{
+      const button = document.createElement('button');
+      button.textContent = 'Export';
+      button.onclick = () => {{
+        const link = Object.assign(document.createElement('a'), {{ href: '/file/late?gate=file', download: '' }});
+        {LINKS[way]};
+      }};
+      document.body.replaceChildren(button);
+    }}""")
+    texts: list[str] = []
+
+    async def click() -> None:
+        texts.append(await browse.text("click", target="text=Export"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(click)
+        await lab_site.hits.wait_for("gate=file")
+        await browse.value("() => new Promise(done => setTimeout(done, 100))")
+        lab_site.open("file")
+    assert "Downloaded file late.txt" in section(texts[0], "Events")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("link", ["prevented", "other site"])
+async def test_a_link_that_gives_no_download_is_not_waited_for(
+    browse: Browse, lab_site: Lab, link: str, fired: list[float]
+) -> None:
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    address = lab_site.url if link == "prevented" else "https://other.invalid"
+    await browse.value(f"""() => {{
+      document.body.innerHTML = '<a download href="{address}/file/small">Get</a>';
+      document.links[0].onclick = event => event.preventDefault();
+    }}""")
+    await browse.text("click", target="text=Get")
+    assert not [delay for delay in fired if delay >= 1]
 
 
 async def test_routing_within_the_page_is_part_of_the_answer(browse: Browse, lab: str) -> None:
