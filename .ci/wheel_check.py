@@ -151,7 +151,7 @@ def look(python: Path, browsers: Path) -> dict[str, str]:
 
 def created(talk: Conversation) -> str:
     result = talk.call("session_create")
-    session = result["_meta"]["statehold/session"]["id"]
+    session = result["structuredContent"]["session_id"]
     assert session.startswith("sh_"), session
     return session
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..sessions.json_codec import JSON
 
+SERVICE_META: Final = "statehold/service"
 SESSION_META: Final = "statehold/session"
 ERROR_META: Final = "statehold/error"
 NOTICE_MEMBER: Final = "statehold_notice"
@@ -30,7 +31,7 @@ def object_of(value: object) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class SessionBrief:
-    """The session fields that every result holds."""
+    """The session fields of a result. The client asks for them with each call."""
 
     id: str
     name: str | None = None
@@ -83,11 +84,20 @@ class CallResult:
         blocks: list[JSON] = self.payload.get("content") or []
         if self.notice is None or not blocks:
             return blocks
-        # The notice is the second block, the last paragraph of the first, or alone.
-        place = min(1, len(blocks) - 1)
-        if blocks[place].get("text") == self.notice:
-            return [*blocks[:place], *blocks[place + 1 :]]
-        text = str(blocks[0].get("text", "")).removesuffix(self.notice).removesuffix("\n\n")
+        # The notice is the first block, the last paragraph of it, or the last member of a JSON object in it.
+        first = str(blocks[0].get("text", ""))
+        if first == self.notice:
+            return blocks[1:]
+        text = first.removesuffix(f"\n\n{self.notice}")
+        if text == first:
+            from ..sessions.attribution import notice_member
+
+            for is_first in (False, True):
+                before, member, after = text.rpartition(
+                    notice_member(self.notice, is_first=is_first)
+                )
+                if member:
+                    text = before + after
         return [{**blocks[0], "text": text}, *blocks[1:]]
 
     @cached_property
@@ -150,7 +160,7 @@ class Tool:
     @classmethod
     def of(cls, definition: JSON) -> Tool:
         schema: JSON = definition["inputSchema"]
-        service = object_of(definition.get("_meta")).get("statehold/service")
+        service = object_of(definition.get("_meta")).get(SERVICE_META)
         argument = session_argument(schema)
         return cls(
             name=definition["name"],

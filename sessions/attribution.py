@@ -6,6 +6,7 @@ spelled or spread over several texts. The name of the author is put before each 
 
 from __future__ import annotations
 
+import json
 import re
 import string
 import unicodedata
@@ -133,6 +134,11 @@ _FOREIGN_LETTERS: Final = {
 _ASCII: Final = re.compile(r"[\x00-\x7f]+")
 _NOTE_OUTLINE: Final = re.compile("not.{0,8}fro(?:m|rn).{0,8}ttho[dc]")
 _MEMBER_OUTLINE: Final = "tthodnotc"
+
+
+def notice_member(notice: str, *, is_first: bool = False) -> str:
+    """Return our note as a member of a JSON text, behind the other members of its object unless it is the first."""
+    return f'{"" if is_first else ", "}"{NOTICE_MEMBER}": {json.dumps(notice)}'
 
 
 def attribute(
@@ -332,5 +338,6 @@ __all__ = [
     "attribute",
     "attribute_text",
     "attribute_value",
+    "notice_member",
     "similar",
 ]

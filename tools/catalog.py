@@ -40,7 +40,7 @@ FALLBACK_ARGUMENT = "statehold_session_id"
 """The name of our session argument in a tool that has its own `session_id`."""
 
 SERVICE_META = "statehold/service"
-"""The `_meta` key with which the list names the service of a tool."""
+"""The `_meta` key with which a list names the service of a tool, if the request for it has the key with the value true."""
 
 LISTED_RENAMES = 5
 """Most renamed tools that describe_renames() lists by name."""
@@ -177,6 +177,15 @@ class Catalog:
             lines[service] = "; ".join(part for part in parts if part is not None)
         return lines
 
+    def with_services(self, definitions: Iterable[JSON]) -> list[JSON]:
+        """Return definitions of the list in which the `_meta` of each tool of a service names that service."""
+        return [
+            {**tool, "_meta": {**(tool.get("_meta") or {}), SERVICE_META: entry.service}}
+            if (entry := self.entries.get(tool["name"])) is not None
+            else tool
+            for tool in definitions
+        ]
+
     def schema(self, name: str) -> Mapping[str, Any] | None:
         """Return the input schema of a tool, None when there is no such tool."""
         return self._schemas.get(name)
@@ -216,7 +225,8 @@ class Catalog:
         meta: JSON = definition.get("_meta") or {}
         if self._address is not None:
             meta = with_app_page(meta, partial(self._address, offer.service))
-        definition["_meta"] = {**meta, SERVICE_META: offer.service}
+        if meta:
+            definition["_meta"] = meta
         argument = _add_session_argument(definition, naming, header)
         self.entries[name] = CatalogEntry(name, offer.service, spec.name, definition, argument)
 
@@ -407,6 +417,7 @@ __all__ = [
     "Naming",
     "Offer",
     "Rename",
+    "SERVICE_META",
     "SESSION_ARGUMENT",
     "app_page",
     "describe_renames",

@@ -112,7 +112,9 @@ class ToolCalls:
         needs_id = tool not in OWN or instance is not None
         operation = operation_id or (self.requests.new_operation_id() if needs_id else None)
         repeat = _repeat_of(tool, operation is not None)
-        meta: JSON = {} if operation is None else {"statehold/operation_id": operation}
+        meta: JSON = {SESSION_META: True}
+        if operation is not None:
+            meta["statehold/operation_id"] = operation
         if instance is not None:
             meta["statehold/operation_instance"] = instance
         if run_id is not None:

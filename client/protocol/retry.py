@@ -26,7 +26,7 @@ from ..errors import (
     StateConflict,
     error_of_result,
 )
-from ..results import ERROR_META, INSTANCE_META, object_of
+from ..results import ERROR_META, INSTANCE_META, SERVICE_META, object_of
 from ..transport.base import (
     HEADER_MISMATCH,
     VERSION,
@@ -299,12 +299,14 @@ class RetryingRequests:
         self._headers.setdefault(tool, {})
 
     async def list_tools(self) -> list[JSON]:
-        """Return the definitions of all tools."""
+        """Return the definitions of all tools, with their services."""
         definitions: list[JSON] = []
         cursor: str | None = None
         while True:
             params: JSON = {} if cursor is None else {"cursor": cursor}
-            page = await self.request("tools/list", params)
+            page = await self._send_until_answered(
+                RepeatableRequest("tools/list", params, meta={SERVICE_META: True})
+            )
             definitions += page["tools"]
             cursor = page.get("nextCursor")
             if cursor is None:

@@ -61,6 +61,7 @@ class PinnedSessions:
                 session = await self._registry.create(
                     principal, CreationOptions(name=name, namespace=self._namespace)
                 )
+                session.is_unreported = True
                 session.notice = await self._predecessor(principal, name)
                 return session.id
             except NameTaken:

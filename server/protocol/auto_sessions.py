@@ -36,6 +36,7 @@ class AutoSessions:
         # On this node, to which the connection belongs.
         with place_here():
             session = await self._gateway.registry.create(principal, options)
+        session.is_unreported = True
         session_id = connection.state.setdefault(AUTO_SESSION, session.id)
         if session_id == session.id:
             # Below the existing callbacks, so that it runs after them: calls have to end before the session closes.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import orjson
 
-from ...sessions.attribution import NOTICE_MEMBER
+from ...sessions.attribution import NOTICE_MEMBER, notice_member
 from ...sessions.calls.notices import NOTICE_META
 from ...sessions.calls.request import CallAnswer
 from ...sessions.errors import ServiceUnavailable, SessionError
@@ -17,14 +18,11 @@ from ...tools.catalog import with_app_page
 from ...tools.own.definition import Outcome, OwnTool
 from ..gateway.own_tools import AnotherProcess
 from ..gateway.uris import address_block, session_uri
-from ..sdk.caller import INSTANCE_META, OUR_STATE
+from ..sdk.caller import INSTANCE_META, OUR_STATE, SESSION_META
 
-SESSION_META = "statehold/session"
 ERROR_META = "statehold/error"
 ERROR_HEADING = "### Error\n"
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
-_JSON_STARTS = tuple('{["-0123456789tfnIN')
-"""The first characters of a JSON value, and of the `Infinity` and `NaN` that Python writes into JSON."""
 _RESOURCES = frozenset({"resource", "resource_link"})
 """The types of content blocks that have a URI of the upstream."""
 _LEGACY_TYPES = frozenset({"text", "image", "audio", *_RESOURCES})
@@ -34,10 +32,22 @@ def text_block(text: str) -> JSON:
     return {"type": "text", "text": text}
 
 
+@dataclass(frozen=True, slots=True)
+class ResultForm:
+    """The form of the result of one request."""
+
+    modern: bool
+    info: JSON
+    """The name and version of this server."""
+    asks_session: bool = False
+    """Whether the request asks for the summary of the session. Other results have it when they tell of a new session or a
+    replaced connection only, because many clients show their model all of `_meta`."""
+
+
 def service_result(
-    answer: CallAnswer, *, service: str, modern: bool, info: JSON, own_uris: bool = False
+    answer: CallAnswer, form: ResultForm, *, service: str, own_uris: bool = False
 ) -> JSON:
-    """Return the result of an upstream call with the session's summary and the notice of replaced connections, if any.
+    """Return the result of an upstream call with the notice of replaced connections, if any.
 
     `own_uris`: the caller addresses resources by the upstream's own URIs; otherwise URIs become addresses in the session.
 
@@ -45,8 +55,9 @@ def service_result(
     content blocks of a newer type become text.
     """
     result = dict(answer.payload)
+    session = answer.session if form.asks_session or answer.is_news else None
     if result.get("resultType") == "input_required":
-        return _with_meta(mark_request_state(result), answer.session, modern, info)
+        return _with_meta(mark_request_state(result), session, form)
     content: list[JSON] = list(result.get("content", ()))
     meta = dict(result.get("_meta") or {})
     if not own_uris:
@@ -61,7 +72,7 @@ def service_result(
         content = _with_notice(content, answer.notice)
         meta[NOTICE_META] = answer.notice
     result["content"], result["_meta"] = content, meta
-    if modern:
+    if form.modern:
         result["resultType"] = "complete"
     else:
         result.pop("resultType", None)
@@ -74,37 +85,38 @@ def service_result(
     structured_content = result.get("structuredContent")
     if answer.notice is not None and answer.accepts_notice and isinstance(structured_content, dict):
         result["structuredContent"] = {**structured_content, NOTICE_MEMBER: answer.notice}
-    return _with_meta(result, answer.session, modern, info)
+    return _with_meta(result, session, form)
 
 
 def _with_notice(content: list[JSON], notice: str) -> list[JSON]:
-    """Return content blocks with a notice, for clients that read the first block only too: that has to be the tool's own.
+    """Return content blocks whose first one has the notice, because some clients read the first block only.
 
-    The notice is the last paragraph of a first block of plain text. Beside JSON or a picture it is a second block.
+    A JSON object gets it as its last member, any other text as its last paragraph. It comes before a block without text.
     """
-    first_text: object = content[0].get("text") if content else None
-    if (
-        isinstance(first_text, str)
-        and content[0].get("type") == "text"
-        and not _is_json(first_text)
-    ):
-        separator = "\n\n" if first_text else ""
-        return [{**content[0], "text": f"{first_text}{separator}{notice}"}, *content[1:]]
-    return [*content[:1], text_block(notice), *content[1:]]
+    text: object = content[0].get("text") if content else None
+    if not isinstance(text, str) or content[0].get("type") != "text":
+        return [text_block(notice), *content]
+    end = _end_of_object(text)
+    if end is None:
+        text = f"{text}\n\n{notice}" if text else notice
+    else:
+        member = notice_member(notice, is_first=text[:end].strip() == "{")
+        text = f"{text[:end]}{member}{text[end:]}"
+    return [{**content[0], "text": text}, *content[1:]]
 
 
-def _is_json(text: str) -> bool:
-    """Whether a text is a JSON value."""
-    if not text.lstrip().startswith(_JSON_STARTS):
-        return False
+def _end_of_object(text: str) -> int | None:
+    """Return the position of the last brace of a text that is a JSON object, None for any other text."""
+    if not text.lstrip().startswith("{"):
+        return None
     try:
         json.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
+    return text.rindex("}")
 
 
-def own_tool_result(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON) -> JSON:
+def own_tool_result(outcome: Outcome, tool: OwnTool, form: ResultForm) -> JSON:
     """Return the result of one of our own tools: the JSON as structured content, and as compact text without nulls."""
     content = [text_block(_dump_compact(tool.without_nulls(outcome.content))), *outcome.blocks]
     result: JSON = {
@@ -113,12 +125,13 @@ def own_tool_result(outcome: Outcome, tool: OwnTool, *, modern: bool, info: JSON
         "isError": False,
     }
     if outcome.notice is not None:
-        content.append(text_block(outcome.notice))
+        result["content"] = _with_notice(content, outcome.notice)
         result["_meta"] = {NOTICE_META: outcome.notice}
         result["structuredContent"] = {**outcome.content, NOTICE_MEMBER: outcome.notice}
-    if modern:
+    if form.modern:
         result["resultType"] = "complete"
-    return _with_meta(result, outcome.session, modern, info)
+    has_session = form.asks_session or outcome.notice is not None
+    return _with_meta(result, outcome.session if has_session else None, form)
 
 
 def _dump_compact(content: JSON) -> str:
@@ -138,7 +151,7 @@ def _dump_indented(content: JSON) -> str:
 
 
 def error_result(
-    error: SessionError, session: JSON | None, *, modern: bool, info: JSON, heading: bool = False
+    error: SessionError, session: JSON | None, form: ResultForm, *, heading: bool = False
 ) -> JSON:
     """Return an error as a tool result that a model can act on: `code: message`, then what to do next.
 
@@ -152,9 +165,9 @@ def error_result(
     }
     if isinstance(error, AnotherProcess):
         result["_meta"][INSTANCE_META] = error.instance
-    if modern:
+    if form.modern:
         result["resultType"] = "complete"
-    return _with_meta(result, session, modern, info)
+    return _with_meta(result, session, form)
 
 
 def store_down() -> SessionError:
@@ -165,14 +178,17 @@ def store_down() -> SessionError:
     )
 
 
-def _with_meta(result: JSON, session: dict[str, Any] | None, modern: bool, info: JSON) -> JSON:
+def _with_meta(result: JSON, session: dict[str, Any] | None, form: ResultForm) -> JSON:
     meta = dict(result.get("_meta") or {})
     meta.pop(SERVER_INFO, None)
     if session is not None:
         meta[SESSION_META] = session
-    if modern:
-        meta[SERVER_INFO] = info
-    result["_meta"] = meta
+    if form.modern:
+        meta[SERVER_INFO] = form.info
+    if meta:
+        result["_meta"] = meta
+    else:
+        result.pop("_meta", None)
     return result
 
 
@@ -189,7 +205,7 @@ def mark_request_state(result: JSON) -> JSON:
 
 __all__ = [
     "ERROR_META",
-    "SESSION_META",
+    "ResultForm",
     "mark_request_state",
     "error_result",
     "service_result",

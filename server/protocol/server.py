@@ -42,7 +42,7 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
-from ...tools.catalog import Catalog
+from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.sessions import summary
 from ..audit.requests import OpenRequest, RequestAudit, outcome_of
 from ..gateway.freshness import ttl_ms
@@ -53,7 +53,9 @@ from ..sdk.caller import (
     DELIVERY_SCOPE,
     INSTANCE_META,
     LOG_LEVEL,
+    SESSION_META,
     Caller,
+    asks_for,
     is_handed_back,
     is_modern,
     may_ask,
@@ -185,10 +187,12 @@ class StateholdServer(Server[dict[str, Any]]):
     ) -> Any:
         refuse_cursor(params)
         catalog = await self._gateway.probes.catalog(self._requester.naming(ctx))
+        tools = catalog.definitions if is_modern(ctx) else catalog.legacy_definitions
+        if asks_for(ctx, SERVICE_META):
+            tools = catalog.with_services(tools)
         if not is_modern(ctx):
-            return {"tools": catalog.legacy_definitions}
-        hints: JSON = {"resultType": "complete", "ttlMs": ttl_ms(self._gateway)}
-        return {"tools": catalog.definitions, **hints}
+            return {"tools": tools}
+        return {"tools": tools, "resultType": "complete", "ttlMs": ttl_ms(self._gateway)}
 
     async def _set_level(
         self, ctx: RequestContext, params: types.SetLevelRequestParams
@@ -359,7 +363,8 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _error_result(self, ctx: RequestContext, error: SessionError) -> JSON:
         session: JSON | None = None
-        if error.session_id is not None:
+        form = self._form(ctx)
+        if error.session_id is not None and form.asks_session:
             try:
                 info = await self._gateway.registry.info(
                     self._requester.principal(ctx), error.session_id
@@ -369,8 +374,11 @@ class StateholdServer(Server[dict[str, Any]]):
                 pass
         name, naming = (ctx.params or {}).get("name"), self._requester.naming(ctx)
         heading = self._gateway.tools.is_browser_tool(name, naming)
-        modern, info = is_modern(ctx), self._server_info
-        return results.error_result(error, session, modern=modern, info=info, heading=heading)
+        return results.error_result(error, session, form, heading=heading)
+
+    def _form(self, ctx: RequestContext) -> results.ResultForm:
+        asks_session = asks_for(ctx, SESSION_META)
+        return results.ResultForm(is_modern(ctx), self._server_info, asks_session)
 
     async def _discover(
         self, ctx: RequestContext, params: types.RequestParams | None
@@ -400,11 +408,9 @@ class StateholdServer(Server[dict[str, Any]]):
         calls = self._gateway.own_tool_calls
         outcome = await calls.run(call.tool, call.context, call.arguments, caller)
         caller.carry(outcome.delivery)
-        result = results.own_tool_result(
-            outcome, call.tool, modern=is_modern(ctx), info=self._server_info
-        )
+        result = results.own_tool_result(outcome, call.tool, self._form(ctx))
         if caller.instance is not None:
-            result["_meta"][INSTANCE_META] = calls.instance
+            result.setdefault("_meta", {})[INSTANCE_META] = calls.instance
         return result
 
     async def _call_service(self, ctx: RequestContext, call: ServiceCall, caller: Caller) -> JSON:
@@ -430,12 +436,9 @@ class StateholdServer(Server[dict[str, Any]]):
             raise
         caller.carry(answer.delivery)
         is_pinned = self._requester.pin(ctx) is not None
+        own_uris = is_pinned and self._resources.own_service(ctx) is not None
         return results.service_result(
-            answer,
-            service=call.entry.service,
-            modern=is_modern(ctx),
-            info=self._server_info,
-            own_uris=is_pinned and self._resources.own_service(ctx) is not None,
+            answer, self._form(ctx), service=call.entry.service, own_uris=own_uris
         )
 
     async def _call_service_interactively(

@@ -37,6 +37,8 @@ INSTANCE_KEY = "statehold/operation_instance"
 """The key in `_meta` of a call for the process to which the caller addressed it."""
 INSTANCE_META = "statehold/instance"
 """The key in `_meta` of a result for the process that answered."""
+SESSION_META: Final = "statehold/session"
+"""The key in `_meta` of a result for the summary of its session, and, with the value true, of a call that asks for it."""
 OUR_STATE = "up:"
 """The prefix of an upstream's `requestState`; that of a parked call has another one."""
 
@@ -264,6 +266,12 @@ class Caller:
             raise NotAllowed(f"The caller refused {method}: {error.message}") from None
 
 
+def asks_for(ctx: RequestContext, key: str) -> bool:
+    """Whether the `_meta` of a request has a key with the value true, and so asks for the same key in its result."""
+    meta: object = (ctx.params or {}).get("_meta")
+    return isinstance(meta, dict) and cast("JSON", meta).get(key) is True
+
+
 def can_elicit(elicitation: JSON, mode: object) -> bool:
     """Whether a caller with this `elicitation` capability supports a mode. An empty object means forms."""
     return mode in elicitation or (mode == "form" and "url" not in elicitation)
@@ -315,7 +323,9 @@ __all__ = [
     "LEVELS",
     "LOG_LEVEL",
     "OUR_STATE",
+    "SESSION_META",
     "Caller",
+    "asks_for",
     "can_elicit",
     "is_modern",
     "may_ask",

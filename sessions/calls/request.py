@@ -146,10 +146,17 @@ class CallAnswer:
     payload: JSON
     session: dict[str, Any]
     notice: str | None = None
+    is_first: bool = False
+    """Whether it is the first answer in a session that its caller did not create itself."""
     accepts_notice: bool = True
     """Whether structured content may repeat the notice; see notices.py."""
     delivery: Delivery | None = None
     """The notice, for Router.return_notice()."""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether it tells its caller of a new session or a replaced connection."""
+        return self.is_first or self.notice is not None
 
 
 __all__ = ["CallAnswer", "Call", "Request"]

@@ -105,8 +105,11 @@ class Router:
         notice = (
             "\n".join(dict.fromkeys(part for part in (result.notice, due_notice) if part)) or None
         )
+        is_first, session.is_unreported = session.is_unreported, False
         accepts = accepts_notice(call.spec)
-        return CallAnswer(result.payload, session.summary(), notice, accepts, call.delivery)
+        return CallAnswer(
+            result.payload, session.summary(), notice, is_first, accepts, call.delivery
+        )
 
     def _operation(self, call: Call) -> tuple[Operation, Receipts]:
         """Return the operation of a call with an id, and the receipts to guard it with."""

@@ -133,6 +133,8 @@ class LiveSession:
         """The newest state that is durable."""
         self.notice: str | None = record.control.notice
         """Notice about the session as a whole, for the next result."""
+        self.is_unreported = False
+        """Whether no answer has told its caller of it yet, because the caller did not create it itself."""
         self.has_human_driver = record.control.driver is SessionDriver.HUMAN
         """Whether a person drives it, or is about to: calls are refused."""
         self.control_change = anyio.Event()

@@ -271,9 +271,14 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
+ASKS_SESSION: Any = {"statehold/session": True}
+"""The `_meta` of a call that asks for the summary of its session."""
+ASKS_SERVICE: Any = {"statehold/service": True}
+"""The `_meta` of a request for a list that asks for the service of each tool."""
+
+
 def meta_of(result: types.CallToolResult) -> JSON:
-    assert result.meta is not None
-    return dict(result.meta)
+    return dict(result.meta or {})
 
 
 def code_of(result: types.CallToolResult) -> str:

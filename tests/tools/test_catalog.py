@@ -36,6 +36,15 @@ def test_the_order_is_ours_then_the_services_then_their_tools() -> None:
     assert names == ["own_b", "own_a", "z2", "z1", "a1"]
 
 
+def test_only_a_request_for_them_gets_the_services_of_the_tools() -> None:
+    catalog = Catalog(
+        [Offer("a", [spec("x"), spec("y", _meta={"own": 1})])], [{"name": "own", "inputSchema": {}}]
+    )
+    assert [tool.get("_meta") for tool in catalog.definitions] == [None, None, {"own": 1}]
+    asked = [tool.get("_meta") for tool in catalog.with_services(catalog.definitions)]
+    assert asked == [None, {"statehold/service": "a"}, {"own": 1, "statehold/service": "a"}]
+
+
 def test_the_definition_of_a_service_is_not_changed() -> None:
     tool = spec("t", {"type": "object", "properties": {"a": {}}, "required": ["a"]})
     before = repr(tool)

@@ -8,7 +8,15 @@ import anyio
 import mcp_types as types
 import pytest
 from support.fork_server import ForkServer
-from support.gateway_process import JSON, UPSTREAMS, meta_of, service, structured, text_of
+from support.gateway_process import (
+    ASKS_SESSION,
+    JSON,
+    UPSTREAMS,
+    meta_of,
+    service,
+    structured,
+    text_of,
+)
 from support.pairs import Pair
 
 
@@ -50,7 +58,7 @@ async def test_the_session_of_a_connection_may_move_to_another_process(pair: Pai
         session = {"session_id": info["session_id"]}
         await client.call_tool("session_pause", {})
         assert structured(await pair.client.call_tool("inc", session))["count"] == 1
-        result = await client.call_tool("inc", {})
+        result = await client.call_tool("inc", {}, meta=ASKS_SESSION)
         assert structured(result)["count"] == 2
         assert meta_of(result)["statehold/session"]["id"] == info["session_id"]
         updated = await client.call_tool("state_update", {"values": {"a": 1}})

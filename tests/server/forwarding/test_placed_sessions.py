@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 from support.databases import PostgreSQL
 from support.gateway_process import (
+    ASKS_SESSION,
     JSON,
     Way,
     code_of,
@@ -109,7 +110,7 @@ async def test_a_pinned_session_is_created_where_there_is_room(
 ) -> None:
     for expected in (1, 2):
         async with edge_way.connect(f"/s/pinned-{edge_way.era}/mcp") as client:
-            result = await client.call_tool("inc")
+            result = await client.call_tool("inc", meta=ASKS_SESSION)
             assert structured(result)["count"] == expected
     session = meta_of(result)["statehold/session"]["id"]
     assert str(placed.owner_of(session)).startswith(placed.node.url)

@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, MCPError
 from support.fork_server import ForkServer
 from support.gateway_process import (
+    ASKS_SERVICE,
     JSON,
     UPSTREAMS,
     Way,
@@ -199,7 +200,7 @@ async def test_a_service_that_lists_a_name_of_another_later_does_not_take_it_ove
             for tool in ("second_grow", "grow"):
                 await client.call_tool(tool, {"session_id": session})
                 await changes.wait()
-            listed = (await client.list_tools()).tools
+            listed = (await client.list_tools(meta=ASKS_SERVICE)).tools
             owners = {tool.name: (tool.meta or {}).get("statehold/service") for tool in listed}
             assert (owners["extra"], owners["first_extra"]) == ("second", "first")
 

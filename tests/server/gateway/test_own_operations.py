@@ -12,6 +12,7 @@ import anyio
 import pytest
 from mcp import Client
 from support.gateway_process import (
+    ASKS_SESSION,
     IN_PROCESS,
     JSON,
     Era,
@@ -88,7 +89,7 @@ async def test_a_repeat_gets_the_recorded_result(client: Client, tool: str) -> N
     if tool not in ENDING:
         # The state differs by now from the one that the first call returned.
         await client.call_tool("state_update", {"session_id": session, "values": {"x": 1}})
-    again = await client.call_tool(tool, arguments, meta=once("a"))
+    again = await client.call_tool(tool, arguments, meta=once("a") | ASKS_SESSION)
     assert structured(again) == first
     assert again.meta is not None
     assert again.meta["statehold/session"]["id"] == session

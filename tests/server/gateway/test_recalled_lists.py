@@ -11,7 +11,14 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
-from support.gateway_process import JSON, Running, service, serving, toml
+from support.gateway_process import (
+    ASKS_SERVICE,
+    JSON,
+    Running,
+    service,
+    serving,
+    toml,
+)
 from support.selection import matrix
 
 from statehold.server.cli.main import main
@@ -166,7 +173,8 @@ async def test_a_service_that_renames_its_tools_after_a_restart_takes_no_name_of
             await anext(aiter(changes))
             second.open()
             await gateway.probes.ready()
-        tools = {tool.name: tool.meta for tool in (await client.list_tools()).tools}
+        listed = await client.list_tools(meta=ASKS_SERVICE)
+        tools = {tool.name: tool.meta for tool in listed.tools}
         assert tools["transfer"] == {"statehold/service": "second"}
         assert tools["first_transfer"] == {"statehold/service": "first"}
         prompts = {each.name: each.description for each in (await client.list_prompts()).prompts}

@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 from pydantic import BaseModel
 from support.gateway_process import (
+    ASKS_SESSION,
     IN_PROCESS,
     JSON,
     Way,
@@ -80,7 +81,9 @@ async def test_results_have_the_declared_form_and_say_which_session(client: Clie
         ("state_update", {"values": {"n": 2}}),
     ]
     for name, arguments in calls:
-        result = await client.call_tool(name, {"session_id": session, **arguments})
+        result = await client.call_tool(
+            name, {"session_id": session, **arguments}, meta=ASKS_SESSION
+        )
         content = structured(result)
         assert tools[name].output_schema is not None
         check_own_result(name, content)

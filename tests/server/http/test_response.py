@@ -18,15 +18,17 @@ from statehold.client.results import CallResult
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.request import PlainRequest, ToolCall
 from statehold.server.http.response import CallResponse, encode
-from statehold.server.protocol.results import service_result
+from statehold.server.protocol.results import ResultForm, service_result
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import request_connection
 from statehold.sessions.calls.request import CallAnswer
 
+MODERN = ResultForm(modern=True, info={})
+
 
 def wire(payload: JSON, *, modern: bool) -> JSON:
     answer = CallAnswer({"content": [], **payload}, {"id": "sh_x"})
-    return service_result(answer, service="s", modern=modern, info={})
+    return service_result(answer, ResultForm(modern=modern, info={}), service="s")
 
 
 def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
@@ -34,21 +36,52 @@ def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
     assert wire({"structuredContent": 0}, modern=False)["structuredContent"] == {"result": 0}
 
 
+def test_an_ordinary_result_is_that_of_the_server_alone() -> None:
+    payload: JSON = {"content": [{"type": "text", "text": "done"}], "isError": False}
+    assert wire(payload, modern=False) == payload
+    assert wire({**payload, "_meta": {"a": 1}}, modern=False)["_meta"] == {"a": 1}
+
+
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
     own: list[JSON] = [{"type": "text", "text": text} for text in "ab"[:count]]
     answer = CallAnswer({"content": own}, {"id": "sh_x"}, "note")
-    result = service_result(answer, service="s", modern=True, info={})
+    result = service_result(answer, MODERN, service="s")
     texts = [block["text"] for block in result["content"]]
     assert texts == (["note"], ["a\n\nnote"], ["a\n\nnote", "b"])[count]
     assert CallResult(result).text == "\n".join("ab"[:count])
 
 
-@pytest.mark.parametrize("text", ["42", "-1.5", "true", "null", '"x"', " [1]\n", "NaN"])
-def test_a_note_leaves_a_json_text_as_it_is(text: str) -> None:
-    answer = CallAnswer({"content": [{"type": "text", "text": text}]}, {"id": "sh_x"}, "note")
-    result = service_result(answer, service="s", modern=True, info={})
-    assert [block["text"] for block in result["content"]] == [text, "note"]
+@pytest.mark.parametrize(
+    "block",
+    [
+        *(
+            {"type": "text", "text": text}
+            for text in ("42", '"x"', " [1]\n", "NaN", "{a}", "{} {}")
+        ),
+        *({"type": "text", "text": text} for text in ("{}", '{"a": {}}\n', '{\n "a": "}"\n}\n')),
+        {"type": "image", "data": "AA==", "mimeType": "image/png"},
+        {"type": "resource_link", "uri": "a:b", "name": "b"},
+    ],
+    ids=str,
+)
+def test_a_client_that_reads_the_first_block_only_reads_the_note(block: JSON) -> None:
+    note = 'a "note"\nof two lines, é'
+    answer = CallAnswer({"content": [block]}, {"id": "sh_x"}, note)
+    result = service_result(answer, MODERN, service="s", own_uris=True)
+    text = result["content"][0]["text"]
+    if is_object(block.get("text")):
+        assert json.loads(text) == {**json.loads(block["text"]), "statehold_notice": note}
+    else:
+        assert note in text
+    assert CallResult(result).blocks == [block]
+
+
+def is_object(text: str | None) -> bool:
+    try:
+        return text is not None and isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def test_a_legacy_client_gets_an_unknown_block_as_text() -> None:

@@ -15,6 +15,8 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import TextResourceContents
 from support.gateway_process import (
+    ASKS_SERVICE,
+    ASKS_SESSION,
     JSON,
     Era,
     Running,
@@ -213,7 +215,7 @@ async def test_the_sessions_of_a_user_are_there_for_each_of_its_clients(
 async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Client) -> None:
     own = {
         tool.name
-        for tool in (await ben.list_tools()).tools
+        for tool in (await ben.list_tools(meta=ASKS_SERVICE)).tools
         if "session_id" in tool.input_schema["properties"]
         and "statehold/service" not in (tool.meta or {})
     }
@@ -279,7 +281,7 @@ async def test_a_name_belongs_to_its_owner(http: Way) -> None:
     ids: set[str] = set()
     for token in (ALICE, BEN, ALICE):
         async with http.connect(f"/s/desk {http.era}/mcp", headers=bearer(token)) as client:
-            result = await client.call_tool("inc", {})
+            result = await client.call_tool("inc", {}, meta=ASKS_SESSION)
             ids.add(meta_of(result)["statehold/session"]["id"])
     assert len(ids) == 2
     async with http.connect(f"/s/{ids.pop()}/mcp", headers=bearer(ALICE)) as client:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from support.gateway_process import (
+    ASKS_SERVICE,
     JSON,
     code_of,
     meta_of,
@@ -68,7 +69,7 @@ async def test_no_tool_changes_a_closed_session(client: Client) -> None:
     before = await kept(client, session), await listed(client)
     more = {**MORE, "session_merge": [{"sources": [child]}]}
     tried: list[str] = []
-    for tool in (await client.list_tools()).tools:
+    for tool in (await client.list_tools(meta=ASKS_SERVICE)).tools:
         reads = tool.annotations is not None and tool.annotations.read_only_hint
         own = "statehold/service" not in (tool.meta or {})
         if "session_id" not in tool.input_schema["properties"] or (own and reads):

@@ -78,16 +78,16 @@ async def test_a_call_whose_schema_has_no_place_for_the_note_runs_with_the_note_
     assert structured(result) == {"count": 1}
     note = meta_of(result)["statehold/notice"]
     assert "generation 1 to 2" in note
-    assert [getattr(block, "text", None) for block in result.content] == ["1", note]
+    assert [getattr(block, "text", None) for block in result.content] == [f"1\n\n{note}"]
 
 
-async def test_the_note_is_a_second_block_beside_json(client: Client) -> None:
+async def test_the_note_is_a_member_of_a_json_object(client: Client) -> None:
     session = await lost_session(client)
     result = await client.call_tool("echo", {"session_id": session, "a": 1})
-    assert json.loads(text_of(result))["arguments"] == {"a": 1}
-    note = result.content[1]
-    assert isinstance(note, types.TextContent)
-    assert note.text == meta_of(result)["statehold/notice"]
+    content = json.loads(text_of(result))
+    assert content["arguments"] == {"a": 1}
+    assert content["statehold_notice"] == meta_of(result)["statehold/notice"]
+    assert len(result.content) == 1
 
 
 @pytest.fixture(params=matrix("auto", "legacy"))

@@ -16,6 +16,7 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
+    ASKS_SESSION,
     JSON,
     Way,
     code_of,
@@ -140,7 +141,7 @@ async def test_a_question_reaches_the_caller_and_the_answer_the_tool(
     asked: Client, person: Person, shared: str, era: str, tool: str
 ) -> None:
     with anyio.fail_after(20):
-        result = await asked.call_tool(f"{era}_{tool}", {"session_id": shared})
+        result = await asked.call_tool(f"{era}_{tool}", {"session_id": shared}, meta=ASKS_SESSION)
     answer = json.loads(text_of(result))
     if tool == "ask":
         assert person.asked == [f"{era} asks: What is the answer?"]
@@ -170,10 +171,9 @@ async def test_the_result_after_a_question_reports_a_replaced_connection(
         await client.call_tool(f"{era}_crash", {"session_id": session})
         with anyio.fail_after(20):
             result = await client.call_tool(f"{era}_ask", {"session_id": session})
-    note = result.content[1]
-    assert isinstance(note, types.TextContent)
-    assert "generation 1 to 2" in note.text
-    assert "42" in text_of(result)
+    answer = json.loads(text_of(result))
+    assert "generation 1 to 2" in answer["statehold_notice"]
+    assert answer["content"] == {"answer": "42"}
 
 
 async def test_a_client_without_elicitation_is_not_asked(
@@ -359,6 +359,7 @@ class ParkedCall:
             input_responses=answers,
             request_state=state,
             allow_input_required=True,
+            meta=ASKS_SESSION,
         )
 
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
+    ASKS_SESSION,
     JSON,
     Way,
     code_of,
@@ -84,7 +85,7 @@ async def test_a_pinned_session_is_created_on_first_use_and_survives_reconnects(
     ids: set[str] = set()
     for expected in (1, 2, 3):
         async with pinned(http, name) as client:
-            result = await client.call_tool("inc", {})
+            result = await client.call_tool("inc", {}, meta=ASKS_SESSION)
             assert structured(result)["count"] == expected
             session = meta_of(result)["statehold/session"]
             assert session["name"] == name
@@ -112,7 +113,7 @@ async def test_a_pinned_stdio_server_finds_its_session_again(
             info = structured(await client.call_tool("session_info", {}))
             ids.append(info["session_id"])
             assert info["name"] == "desk"
-            result = await client.call_tool("inc", {})
+            result = await client.call_tool("inc", {}, meta=ASKS_SESSION)
             assert meta_of(result)["statehold/session"]["generation"] == generation
     assert ids[0] == ids[1]
 
@@ -123,7 +124,7 @@ async def test_many_first_calls_at_once_create_one_pinned_session(http: Way) -> 
 
     async def one() -> None:
         async with pinned(http, name) as client:
-            result = await client.call_tool("inc", {})
+            result = await client.call_tool("inc", {}, meta=ASKS_SESSION)
             ids.append(meta_of(result)["statehold/session"]["id"])
 
     with anyio.fail_after(30):
@@ -187,9 +188,11 @@ async def test_each_legacy_connection_has_a_session_of_its_own(automatic: Gatewa
             Client(mcp_server, mode="legacy", cache=None) as one,
             Client(mcp_server, mode="legacy", cache=None) as two,
         ):
-            assert [await pinned_count(c) for c in (one, one, two, one)] == [1, 2, 1, 3]
+            # The first answer names the session that its caller did not create itself.
             mine = meta_of(await one.call_tool("get", {}))["statehold/session"]["id"]
             other = meta_of(await two.call_tool("get", {}))["statehold/session"]["id"]
+            assert "statehold/session" not in meta_of(await one.call_tool("get", {}))
+            assert [await pinned_count(c) for c in (one, one, two, one)] == [1, 2, 1, 3]
             assert mine != other
             # A session that is named is used, as everywhere.
             named = await opened_session(one)
