@@ -108,8 +108,8 @@ class Words:
 def read_arguments(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the arguments of a tool: those given as JSON, and the texts of the others.
 
-    `key=value` is a text, `key=@@x` the text `@x`, `key=@FILE` the text of a file, `key=-` stdin, `key:=JSON` is JSON, and a
-    JSON object has all arguments.
+    `key=value` is a text, `key=@@x` the text `@x`, `key=@FILE` the text of a file, `key=-` stdin, `key:=JSON` is JSON, also
+    `key:=@FILE` and `key:=-`. A JSON object has all arguments, also as `@FILE` or `-`.
 
     Raises:
         WrongUsage: a word has none of these forms, or a file cannot be read.
@@ -117,7 +117,7 @@ def read_arguments(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     given: dict[str, Any] = {}
     texts: dict[str, Any] = {}
     for word in words:
-        if word.startswith("{"):
+        if word.startswith(("{", "@")) or word == "-":
             given |= _json_object(word)
             continue
         key, equals, text = word.partition("=")
@@ -164,15 +164,22 @@ def _read(key: str, source: str, read: Any) -> str:
 def _json(key: str, text: str) -> Any:
     import json
 
+    document = _text(key, text) if text.startswith("@") or text == "-" else text
     try:
-        return json.loads(text)
+        return json.loads(document)
     except (ValueError, RecursionError) as error:
-        raise WrongUsage(f"{key}: is no JSON ({error})") from None
+        quoting = ""
+        if document is text and '"' not in text and text.startswith(("{", "[")):
+            quoting = "; if your shell took the quotes away, as PowerShell does, write key=value, or @FILE or - for stdin"
+        raise WrongUsage(f"{key}: is no JSON ({error}){quoting}") from None
 
 
 def _json_object(word: str) -> dict[str, Any]:
     value: object = _json("the arguments", word)
-    return as_object(value)
+    arguments = as_object(value)
+    if arguments != value:
+        raise WrongUsage(f"{word[:60]!r} should hold a JSON object with the arguments")
+    return arguments
 
 
 __all__ = ["OPTIONS", "SETTINGS", "Words", "WrongUsage", "read_arguments"]

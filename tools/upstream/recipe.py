@@ -18,7 +18,7 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, loads
 from ...sessions.services import RestoreReport, Snapshot
 from ..foreign_file import read_foreign
 from ..processes.workdir import private_folder
@@ -203,7 +203,17 @@ def _select_value(step: RecipeStep, name: str, source: str, result: JSON) -> Any
         if match is None:
             raise StepFailed(f"the text of {step.tool} holds nothing for {name!r}")
         return match[1] if match.re.groups else match[0]
-    return _resolve_pointer(step, name, source, result.get("structuredContent"))
+    content = result.get("structuredContent")
+    if content is None:
+        try:
+            # Many servers write the value of a tool without an output schema as text.
+            content = loads(_text(result))
+        except (ValueError, RecursionError):
+            raise StepFailed(
+                f"{step.tool} returned no structured content, and its text is not JSON; keep {name!r} with "
+                '"text:REGEX", or give the tool an output schema'
+            ) from None
+    return _resolve_pointer(step, name, source, content)
 
 
 def _resolve_pointer(step: RecipeStep, name: str, pointer: str, value: Any) -> Any:
@@ -214,7 +224,7 @@ def _resolve_pointer(step: RecipeStep, name: str, pointer: str, value: Any) -> A
         elif isinstance(value, dict) and key in value:
             value = cast(JSON, value)[key]
         else:
-            raise StepFailed(f"the structured content of {step.tool} holds nothing for {name!r}")
+            raise StepFailed(f"the result of {step.tool} holds nothing for {name!r} at {pointer}")
     return value
 
 

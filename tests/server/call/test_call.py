@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.selection import matrix
 from support.tool_commands import Commands
 from support.waiting import until_blocking
 
@@ -98,6 +99,25 @@ def test_texts_come_from_files_and_stdin(commands: Commands, tmp_path: Path) -> 
         "at": "@name",
         "number": 7,
     }
+
+
+@pytest.mark.parametrize("words", matrix(["-"], ["@{file}"], ["values:=-"], ["values:=@{file}"]))
+def test_json_comes_from_files_and_stdin(
+    commands: Commands, tmp_path: Path, words: list[str]
+) -> None:
+    document = {"a": [1, {"b": "ä 'quoted'"}]}
+    (tmp_path / "file").write_text(json.dumps(document))
+    words = [word.format(file=tmp_path / "file") for word in words]
+    given = json.dumps(document).encode()
+    echoed = json.loads(commands.output("call", "json", "echo", *words, given=given))
+    assert echoed["arguments"] == ({"values": document} if ":=" in words[0] else document)
+
+
+def test_a_json_argument_without_quotes_names_the_ways_that_need_none(commands: Commands) -> None:
+    ran = commands("call", "json", "echo", "{n:1}")
+    assert (ran.returncode, "PowerShell" in ran.stderr) == (USAGE, True)
+    ran = commands("call", "json", "echo", "-", given=b"[1]")
+    assert (ran.returncode, "JSON object" in ran.stderr) == (USAGE, True)
 
 
 def test_ctrl_c_cancels_the_call(commands: Commands) -> None:

@@ -83,6 +83,17 @@ async def test_saved_texts_fill_longer_ones(serving: Serving) -> None:
     assert value == '"5 of The value is <5>."'
 
 
+async def test_a_text_that_is_json_has_parts(serving: Serving) -> None:
+    recipe = {
+        "save": [{"tool": "take", "keep": {"value": "/login/1"}}],
+        "restore": [{"tool": "put", "arguments": {"value": "{value}"}}],
+    }
+    service = serving("keeper", recipe=recipe)
+    snapshot = await save_value(service, {"login": ["a", 2**60]})
+    _, value = await open_next_generation(service, snapshot)
+    assert value == "1152921504606846976"
+
+
 async def test_without_a_recipe_everything_is_lost(serving: Serving) -> None:
     service = serving("keeper")
     assert service.pause == "keep"
