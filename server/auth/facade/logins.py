@@ -1,8 +1,10 @@
 """The logins of people at the authorization server, and the codes and tokens that name them.
 
 A login is one record of the store. Codes and refresh tokens have the id of their login and a secret, of which the record has
-the digest. Only the last secret is accepted; an earlier one shows that two parties have it, and ends the login. Access
-tokens name their login in sealed form, so that they end with it.
+the digest. Only the last secret is accepted; an earlier one shows that two parties have it, and ends the login. The refresh
+token before the last gets the same answer again for a short time, since two processes of a client may use it at once, or
+its answer was lost. A code works once (RFC 6749, 4.1.2). Access tokens name their login in sealed form, so that they end
+with it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from .sealing import Seal
 
 ACCESS_PREFIX: Final = "sho_"
 CODE_SECONDS: Final = 60.0
+GRACE_SECONDS: Final = 10
+"""Seconds for which a refresh token that was exchanged gets the same tokens again."""
 _LONGEST_SECONDS: Final = 3600
 
 logger = logging.getLogger("statehold.server")
@@ -52,6 +56,8 @@ class FacadeLogin(BaseModel):
     request: LoginRequest | None = None
     """The request whose code was not exchanged yet."""
     is_refreshable: bool = True
+    answer: str = ""
+    """The tokens for which the last refresh token was exchanged, sealed with that refresh token."""
 
     @property
     def owner(self) -> str:
@@ -60,11 +66,12 @@ class FacadeLogin(BaseModel):
 
 
 class StoredLogin:
-    """A login of the store, with its id and the digest of its secret."""
+    """A login of the store, with its id, the digest of its secret, and the secret with which it was found."""
 
-    def __init__(self, login_id: str, record: OAuthRecord) -> None:
+    def __init__(self, login_id: str, record: OAuthRecord, presented: str) -> None:
         self.id = login_id
         self.secret = record.secret
+        self.presented = presented
         self.expires_at = record.expires_at
         self.login = FacadeLogin.model_validate_json(record.document)
 
@@ -121,12 +128,15 @@ class FacadeLogins:
         )
 
     async def find(self, text: str, now: float) -> StoredLogin | None:
-        """Return the login of a code or a refresh token. One that was exchanged before ends the login."""
+        """Return the login of a code or a refresh token. One that was exchanged before ends the login; the refresh token
+        before the last does not for a short time.
+        """
         login_id, _, secret = text.partition(".")
-        stored = await self._load(login_id, now)
+        stored = await self._load(login_id, now, secret)
         if stored is None or not secret:
             return None
-        if not hmac.compare_digest(_digest(secret), stored.secret):
+        is_current = hmac.compare_digest(_digest(secret), stored.secret)
+        if not is_current and _former_answer(stored, now) is None:
             await self._end_reused(stored)
             return None
         return stored
@@ -134,9 +144,19 @@ class FacadeLogins:
     async def exchange(
         self, stored: StoredLogin, scopes: Sequence[str], now: float
     ) -> OAuthToken | None:
-        """Exchange the code or the refresh token with which a login was found. None: it was exchanged meanwhile."""
-        login = stored.login.model_copy(update={"request": None})
+        """Exchange the code or the refresh token with which a login was found. None: it was exchanged meanwhile.
+
+        A refresh token that was exchanged a short time ago gets the same tokens again.
+        """
+        former = _former_answer(stored, now)
+        if former is not None:
+            return former
+        login = stored.login.model_copy(update={"request": None, "answer": ""})
         secret = secrets.token_urlsafe(32)
+        refresh_token = f"{stored.id}.{secret}" if login.is_refreshable else None
+        tokens = self._tokens(login, stored.id, scopes, refresh_token, now)
+        if stored.login.request is None:
+            login = login.model_copy(update={"answer": _sealed_answer(tokens, stored, now)})
         record = OAuthRecord(
             digest=_digest(stored.id),
             secret=_digest(secret),
@@ -144,11 +164,13 @@ class FacadeLogins:
             document=login.model_dump_json(exclude_none=True),
             expires_at=login.ends_at,
         )
-        if not await self._store.access.exchange_oauth(record, stored.secret, now):
+        if await self._store.access.exchange_oauth(record, stored.secret, now):
+            return tokens
+        latest = await self._load(stored.id, now, stored.presented)
+        former = None if latest is None else _former_answer(latest, now)
+        if former is None:
             await self._end_reused(stored)
-            return None
-        refresh_token = f"{stored.id}.{secret}" if login.is_refreshable else None
-        return self._tokens(login, stored.id, scopes, refresh_token, now)
+        return former
 
     async def caller(self, token: str, now: float) -> AccessToken:
         """Return the caller of an access token, which has ACCESS_PREFIX.
@@ -210,11 +232,11 @@ class FacadeLogins:
         await self._store.access.add_oauth(record)
         return f"{login_id}.{secret}"
 
-    async def _load(self, login_id: str, now: float) -> StoredLogin | None:
+    async def _load(self, login_id: str, now: float, secret: str = "") -> StoredLogin | None:
         record = await self._store.access.oauth_record(_digest(login_id))
         if record is None or record.expires_at <= now or not record.secret:
             return None
-        return StoredLogin(login_id, record)
+        return StoredLogin(login_id, record, secret)
 
     async def _end_reused(self, stored: StoredLogin) -> None:
         logger.warning(
@@ -248,8 +270,32 @@ def allowed_scopes(scopes: Sequence[str], role: Role) -> list[str]:
     return allowed or [USE]
 
 
+def _sealed_answer(tokens: OAuthToken, stored: StoredLogin, now: float) -> str:
+    """Return tokens in a form that only the refresh token reads with which a login was found."""
+    document = {"expires_at": int(now) + (tokens.expires_in or 0)}
+    document |= tokens.model_dump(include={"access_token", "refresh_token", "scope"})
+    return Seal(stored.presented, "answers").seal(document, now)
+
+
+def _former_answer(stored: StoredLogin, now: float) -> OAuthToken | None:
+    """Return the tokens for which the refresh token was exchanged with which a login was found, None after a short time."""
+    seal = Seal(stored.presented, "answers")
+    document = seal.open(stored.login.answer, now, seconds=GRACE_SECONDS)
+    if document is None:
+        return None
+    expires_in = max(0, document.pop("expires_at") - int(now))
+    return OAuthToken(**document, expires_in=expires_in)
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-__all__ = ["ACCESS_PREFIX", "FacadeLogin", "FacadeLogins", "StoredLogin", "allowed_scopes"]
+__all__ = [
+    "ACCESS_PREFIX",
+    "GRACE_SECONDS",
+    "FacadeLogin",
+    "FacadeLogins",
+    "StoredLogin",
+    "allowed_scopes",
+]

@@ -12,7 +12,7 @@ class LoginRequest(BaseModel):
 
     client_id: str
     redirect_uri: str
-    state: str | None
+    state: str | None = None
     scopes: list[str]
     challenge: str
     """The code challenge of PKCE, by S256."""

@@ -16,7 +16,9 @@ class Seal:
     """Encrypts and signs documents of one purpose. The nodes have the same `secret`, so they read each other's."""
 
     def __init__(self, secret: str, purpose: str) -> None:
-        key = hmac.digest(secret.encode(), f"statehold facade {purpose}".encode(), "sha256")
+        key = hmac.digest(
+            secret.encode(errors="surrogatepass"), f"statehold facade {purpose}".encode(), "sha256"
+        )
         self._fernet = Fernet(base64.urlsafe_b64encode(key))
 
     def seal(self, document: JSON, now: float) -> str:

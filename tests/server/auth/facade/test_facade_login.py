@@ -6,16 +6,27 @@ import json
 from functools import partial
 from pathlib import Path
 
+import anyio
 import httpx2
 import pytest
 from anyio import to_thread
+from mcp.server.auth.provider import AccessToken
+from pydantic import SecretStr
 from support.document_server import DocumentServer
-from support.facade_flow import CLIENT, SECRET, Flow, facade_config
+from support.facade_flow import CALLBACK, CLIENT, SECRET, Flow, facade_config
 from support.gateway_process import JSON, Running, serving
 from support.hostile_issuer import HostileIssuer
+from support.selection import matrix
 from support.waiting import until
 
+from statehold.server.auth.claims import ClaimChecks
+from statehold.server.auth.facade.logins import GRACE_SECONDS, FacadeLogins
+from statehold.server.auth.facade.requests import LoginRequest
+from statehold.server.auth.scopes import USE
 from statehold.server.cli.main import main
+from statehold.server.config.access.auth import AuthSettings
+from statehold.server.config.access.facade import FacadeSettings
+from statehold.sessions.store.sql import open_store
 
 
 async def test_a_client_with_a_document_logs_a_person_in(flow: Flow) -> None:
@@ -70,6 +81,74 @@ async def test_a_refresh_token_rotates_and_a_used_one_ends_the_login(flow: Flow)
     assert (await flow.refresh(third["refresh_token"])).status_code == 400
     # Not the token that was verified a moment ago, which is kept for a minute at most.
     assert await flow.status(third["access_token"]) == 401
+
+
+async def test_two_processes_of_a_client_refresh_at_once_and_get_the_same_tokens(
+    flow: Flow,
+) -> None:
+    first = await flow.log_in()
+    answers: list[JSON] = []
+
+    async def refresh() -> None:
+        answer = await flow.refresh(first["refresh_token"])
+        assert answer.status_code == 200, answer.text
+        answers.append(answer.json())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(refresh)
+    # The answer was lost.
+    await refresh()
+    pairs = {(each["access_token"], each["refresh_token"]) for each in answers}
+    assert len(pairs) == 1
+    other = await flow.refresh(first["refresh_token"], client_id=await flow.register())
+    assert other.status_code == 400
+    [(access_token, refresh_token)] = pairs
+    assert await flow.status(access_token) == 200
+    assert (await flow.refresh(refresh_token)).status_code == 200
+
+
+def found_code(login: LoginRequest) -> AccessToken:
+    claims: JSON = {"iss": "https://login.example.org", "groups": []}
+    return AccessToken(token="", client_id=login.client_id, scopes=[], subject="a", claims=claims)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_same"), matrix((GRACE_SECONDS + 1, False), (GRACE_SECONDS, True), (-30, True))
+)
+async def test_a_refresh_token_that_is_used_again_later_ends_the_login(
+    tmp_path: Path, seconds: int, is_same: bool
+) -> None:
+    """On two nodes, the clocks of which may differ."""
+    facade = FacadeSettings(
+        issuer="https://login.example.org", client_id="x", client_secret=SecretStr(SECRET)
+    )
+    checks = ClaimChecks(AuthSettings(audience=["https://mcp.example.org/mcp"], facade=facade))
+    request = LoginRequest(
+        client_id="c", redirect_uri=CALLBACK, scopes=[USE], challenge="", resource=""
+    )
+    async with open_store(tmp_path) as store:
+        one, two = (FacadeLogins(store, facade, checks, SECRET) for _ in range(2))
+        now = 1e9
+        code = await one.find(await one.open(found_code(request), request, now), now)
+        assert code is not None
+        first = await one.exchange(code, [USE], now)
+        assert first is not None
+        assert first.refresh_token is not None
+        found = [await node.find(first.refresh_token, now) for node in (one, two)]
+        [one_stored, two_stored] = [each for each in found if each is not None]
+        second = await one.exchange(one_stored, [USE], now)
+        assert second is not None
+        assert second.refresh_token is not None
+        # The other node looked before the exchange.
+        if is_same:
+            again = await two.exchange(two_stored, [USE], now + seconds)
+            assert again is not None
+            assert again.refresh_token == second.refresh_token
+            assert again.access_token == second.access_token
+        found_again = await two.find(first.refresh_token, now + seconds)
+        assert (found_again is not None) == is_same
+        assert (await one.find(second.refresh_token, now) is not None) == is_same
 
 
 @pytest.mark.parametrize("name", ["access_token", "refresh_token"])
