@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
+from ...tools.browser.egress.addresses import is_loopback_host
 from .http import TlsSettings
 from .types import (
     Bytes,
@@ -23,7 +24,6 @@ from .types import (
     Seconds,
     Section,
     SomeSeconds,
-    is_loopback,
     is_protected_url,
     not_bool,
 )
@@ -337,7 +337,7 @@ class ServerSettings(Section):
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        return is_loopback(self.host)
+        return is_loopback_host(self.host)
 
 
 class LogSettings(Section):

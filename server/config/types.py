@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+
+from ...tools.browser.egress.addresses import is_loopback_host
 
 
 def not_bool(value: object) -> object:
@@ -51,17 +52,6 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
 def is_protected_url(url: str) -> bool:
     """Whether a URL is one of HTTPS, or of HTTP on loopback, without a user, a query and a fragment."""
     try:
@@ -71,7 +61,7 @@ def is_protected_url(url: str) -> bool:
         return False
     if not host or any(character in url for character in "?#@\\ ") or not url.isprintable():
         return False
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback_host(host))
 
 
 def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
@@ -89,7 +79,6 @@ __all__ = [
     "Seconds",
     "Section",
     "SomeSeconds",
-    "is_loopback",
     "is_protected_url",
     "not_bool",
     "split",

@@ -22,8 +22,8 @@ from starlette.types import Message
 from ....sessions.errors import StoreUnavailable
 from ....sessions.json_codec import JSON
 from ....sessions.store import Store
+from ....tools.browser.egress.addresses import is_loopback_host
 from ...config.access.auth import AuthSettings
-from ...config.types import is_loopback
 from ..account_issuer import AccountIssuer
 from ..claims import ClaimChecks
 from .assertions import IdentityAssertions
@@ -184,7 +184,7 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method
 
 
 def _is_on_loopback(public_url: str) -> bool:
-    return is_loopback(urlsplit(public_url).hostname or "")
+    return is_loopback_host(urlsplit(public_url).hostname or "")
 
 
 __all__ = ["Facade"]

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import anyio
 import pytest
+from support.selection import matrix
 
 from statehold.client import connect
 from statehold.client.errors import (
@@ -111,3 +112,30 @@ async def test_another_server_is_refused(counter_server: Callable[..., str]) -> 
     with pytest.raises(ServerUnreachable, match="no Statehold"):
         async with connect(url):
             pass
+
+
+@pytest.mark.parametrize("host", matrix("127.0.0.1", "localhost", "[::1]", "127.9.9.9"))
+async def test_proxies_of_the_environment_are_not_asked_about_this_machine(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    url = f"http://{host}:9/mcp"
+    with pytest.raises(ServerUnreachable) as caught:
+        async with connect(url, retry_seconds=0):
+            pass
+    assert url in caught.value.message
+    assert "proxy" not in caught.value.message
+
+
+async def test_an_error_names_the_address_and_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(ServerUnreachable) as caught:
+        async with connect("http://ada:secret@host.example/mcp", retry_seconds=0):
+            pass
+    assert "http://host.example/mcp, by the proxy of the environment" in caught.value.message
+    assert "secret" not in caught.value.message

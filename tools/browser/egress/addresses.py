@@ -10,6 +10,7 @@ from ipaddress import (
     IPv4Network,
     IPv6Address,
     IPv6Network,
+    ip_address,
     ip_network,
 )
 from typing import Final, TypeAlias
@@ -95,6 +96,17 @@ def meanings(address: IPAddress) -> Iterator[IPAddress]:
         yield inner
 
 
+def is_loopback_host(host: str) -> bool:
+    """Whether only this machine can reach the host of a URL."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
 def is_here(address: IPAddress) -> bool:
     """Return whether an address belongs to this machine; True in doubt. Sends nothing."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -136,6 +148,7 @@ __all__ = [
     "IPNetwork",
     "embedded_address",
     "is_here",
+    "is_loopback_host",
     "unmap",
     "unmap_network",
     "meanings",
