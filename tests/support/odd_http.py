@@ -1,4 +1,4 @@
-"""A counting MCP server over HTTP, in threads, whose answers a test bends: redirects, refusals, losses, endless lists.
+"""A counting MCP server over HTTP, in threads, whose answers a test bends: redirects, refusals, losses, cut streams.
 
 Streamable HTTP is at /mcp/, HTTP+SSE at /sse.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import queue
+import socket
+import struct
 import threading
 import uuid
 from collections.abc import Callable, Generator
@@ -17,6 +19,10 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 JSON = dict[str, Any]
+TEARS = ("end", "event", "chunk", "reset", "half", "half error", "nothing")
+"""Torn answers: an event stream without an answer, with half of one, without its last chunk or with RST; half a body."""
+ENDS = ("cut", "reset", "end")
+"""Ends of a stream: without its last chunk, with RST, properly."""
 COUNTED: JSON = {
     "type": "object",
     "properties": {"count": {"type": "integer"}},
@@ -64,6 +70,12 @@ class OddServer:
     """The redirect of a request, by method and path."""
     list_page: Callable[[str | None], JSON] | None = None
     """The page of `tools/list` for a cursor."""
+    tear: Callable[[JSON], str | None] = lambda message: None
+    """How the answer to a message is torn after it ran, a key of TEARS; None: not at all."""
+    listening: Callable[[int], str | int] = lambda number: 405
+    """How the stream of GET /mcp/ with a number ends: a key of ENDS, "hold" for none, or the status of its refusal."""
+    pushed: queue.Queue[bytes] = field(default_factory=queue.Queue[bytes])
+    """The events for the stream that is held. An empty one ends it."""
     instructions: str | None = None
     post_to_sse: int | None = None
     """The status of a POST to /sse. None: there is no HTTP+SSE."""
@@ -129,7 +141,59 @@ class _Handler(BaseHTTPRequestHandler):
         message: JSON = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self.odd.requests.append(("POST", self.path, message.get("method", "")))
         self.odd.headers.append({name.lower(): value for name, value in self.headers.items()})
-        self._respond(self._post(message))
+        response, way = self._post(message), self.odd.tear(message)
+        if way is None:
+            self._respond(response)
+        else:
+            self._tear(way, response)
+
+    def _tear(self, way: str, response: Response) -> None:
+        self.close_connection = True
+        if way != "nothing":
+            self.send_response_only(500 if way == "half error" else 200)
+            is_json = way.startswith("half")
+            self.send_header("content-type", "application/json" if is_json else "text/event-stream")
+            if is_json:
+                self.send_header("content-length", str(len(response.body)))
+            elif way == "chunk":
+                self.send_header("transfer-encoding", "chunked")
+            self.end_headers()
+        half = response.body[: len(response.body) // 2]
+        if way.startswith("half"):
+            self.wfile.write(half)
+        elif way == "event":
+            self.wfile.write(b"event: message\ndata: " + half)
+        elif way == "chunk":
+            self.wfile.write(b"5\r\n: hi\n\r\n")
+        elif way == "reset":
+            self._reset()
+
+    def _reset(self) -> None:
+        """Close with RST."""
+        self.wfile.flush()
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
+    def _listen(self, end: str | int) -> None:
+        if isinstance(end, int):
+            self._respond(page(end))
+            return
+        self.close_connection = True
+        self.send_response_only(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self._chunk(b"retry: 1\n\n")
+        while end == "hold" and (event := self.odd.pushed.get()):
+            self._chunk(event)
+        if end == "reset":
+            self._reset()
+        elif end == "end":
+            self._chunk(b"")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.wfile.flush()
 
     def do_GET(self) -> None:
         self.odd.requests.append(("GET", self.path, ""))
@@ -139,7 +203,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.rstrip("/") == "/sse" and self.odd.post_to_sse is not None:
             self._stream()
         else:
-            self._respond(page(405))
+            gets = sum(each[0] == "GET" for each in self.odd.requests)
+            self._listen(self.odd.listening(gets))
 
     def do_DELETE(self) -> None:
         self.odd.requests.append(("DELETE", self.path, ""))
@@ -231,10 +296,10 @@ def odd_server(**settings: Any) -> Generator[OddServer]:
         try:
             yield odd
         finally:
-            for events in odd.streams.values():
+            for events in (odd.pushed, *odd.streams.values()):
                 events.put(b"")
             server.shutdown()
             thread.join(5)
 
 
-__all__ = ["OddServer", "Response", "odd_server", "page", "rpc_error", "tool"]
+__all__ = ["ENDS", "TEARS", "OddServer", "Response", "odd_server", "page", "rpc_error", "tool"]

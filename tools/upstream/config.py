@@ -281,5 +281,10 @@ def _problems_of_address(url: str, headers: dict[str, str]) -> Generator[tuple[s
     for name, value in headers.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
             yield "headers", f"{name!r} is no name of a header; correct it"
-        elif not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]*", value):
+        elif not is_header_value(value):
             yield "headers", f"the value of {name} holds a character that no header can; correct it"
+
+
+def is_header_value(value: str) -> bool:
+    """Return whether HTTP carries a value: beyond ASCII, servers read the same bytes in different ways."""
+    return re.fullmatch(r"[\t\x20-\x7e]*", value) is not None

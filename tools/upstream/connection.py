@@ -21,6 +21,7 @@ from ...sessions.attribution import LAST_WORDS
 from ...sessions.errors import (
     ConnectionLost,
     NotAllowed,
+    OutcomeUnknown,
     ServiceUnavailable,
     SessionError,
 )
@@ -33,7 +34,7 @@ from .negotiation import Era, Peer
 from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
 from .quiet import InternalContext
 from .redaction import Secrets
-from .results import facts_of, validate_result
+from .results import facts_of, next_round, validate_result
 from .resumption import UpstreamResumption
 from .transports.base import OpenTransport
 from .transports.http_errors import HttpRefused
@@ -316,7 +317,7 @@ class UpstreamConnection:
             if ctx.log_level is not None and not modern:
                 await self._lower_log_level(ctx.log_level)
             if modern and (ctx.input_responses is not None or ctx.request_state is not None):
-                params = _next_round(params, ctx.input_responses, ctx.request_state)
+                params = next_round(params, ctx.input_responses, ctx.request_state)
             for _ in range(ROUNDS + 1):
                 answer = await rpc.request(
                     method,
@@ -329,11 +330,16 @@ class UpstreamConnection:
                 result = await to_thread.run_sync(validate, answer) if is_slow else validate(answer)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
                     await call.flush()
+                    if result.get("isError") is True:
+                        await self._session_check.check_result(result, rpc, self._open_another)
                     return result
                 responses = await self._collect_answers(result, ctx)
-                params = _next_round(params, responses, result.get("requestState"))
+                params = next_round(params, responses, result.get("requestState"))
             raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
-        except (UpstreamRefused, HttpRefused) as error:
+        except (ConnectionLost, OutcomeUnknown):
+            await self._session_check.check_after_silence(rpc, self._open_another)
+            raise
+        except (UpstreamRefused, HttpRefused, UpstreamMisbehaved) as error:
             if isinstance(error, UpstreamRefused):
                 if not modern:
                     error = with_era_remedy(self.service, error)
@@ -392,8 +398,9 @@ class UpstreamConnection:
             await self.rpc.request(
                 "logging/setLevel", {"level": level}, number=number, headers=headers
             )
-        except (UpstreamRefused, HttpRefused):
-            logger.debug("%s refused to set its log level", self.service)
+        except SessionError as error:
+            # If the connection is lost, the call finds that out.
+            logger.debug("%s did not set its log level: %s", self.service, error)
 
     def listen(self, turn: anyio.Lock | None = None) -> None:
         """Subscribe to list changes for the lifetime of the connection, if the upstream needs a subscription for them.
@@ -485,16 +492,6 @@ class UpstreamConnection:
 
 def _is_change(method: str) -> bool:
     return method.endswith("/list_changed") or method == "notifications/resources/updated"
-
-
-def _next_round(params: JSON, responses: JSON | None, state: object) -> JSON:
-    """Return the params that repeat a request with the answers and the `requestState` of the upstream."""
-    next_params = {k: v for k, v in params.items() if k not in ("inputResponses", "requestState")}
-    if responses is not None:
-        next_params["inputResponses"] = responses
-    if state is not None:
-        next_params["requestState"] = state
-    return next_params
 
 
 __all__ = ["UpstreamConnection"]

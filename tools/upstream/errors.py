@@ -44,8 +44,11 @@ class UpstreamMisbehaved(ServiceUnavailable):
     retryable = False
     recovery = "The server behind this tool is at fault: look at the effect of the call before you repeat it."
 
+    refusal: HttpRefusal | None = None
+
     def __init__(self, service: str, fault: str) -> None:
         super().__init__(f"The server of {service} broke the protocol: {fault}.")
+        self.words = fault
 
 
 _ASKS_BY_MODERN_ERA: Final = re.compile(r"returned an (?:invalid|input-required) result")
@@ -82,7 +85,7 @@ def refusal_of(
     http_refusal = http_refusal.redacted(secrets.redact)
     if http_refusal.status < 400 or error.message in STAND_INS:
         # The SDK, or our transport, wrote the message.
-        return HttpRefused(service, http_refusal)
+        return HttpRefused(service, http_refusal, secrets.describe_failure(http_refusal.words))
     if http_refusal.concerns_server:
         return HttpRefused(service, http_refusal, secrets.describe_failure(error.message))
     return UpstreamRefused(error.code, error.message, error.data, http_refusal)

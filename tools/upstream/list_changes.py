@@ -1,4 +1,7 @@
-"""Subscriptions to the list changes of a 2026-07-28 upstream, which sends them over `subscriptions/listen` only."""
+"""Subscriptions to the list changes of a 2026-07-28 upstream, which sends them over `subscriptions/listen` only.
+
+Reopening has the pauses of every stream of an upstream that is opened again when it ends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 PAUSES: Final = (1.0, 5.0, 30.0)
-"""Seconds before each retry after a stream ended. After as many consecutive failures the listener gives up."""
+"""Seconds before each retry after a stream ended; the last ones repeat."""
 
 LASTING_SECONDS: Final = 30.0
 """A stream that was open this long does not count as a failure, because proxies end silent streams."""
@@ -50,8 +53,28 @@ def changing_lists(peer: Peer) -> list[str]:
     return kinds
 
 
+class Reopening:
+    """The pauses before one stream is opened again. They grow, and begin anew after a stream that lasted."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._opened_at: float | None = None
+
+    def note_open(self) -> None:
+        self._opened_at = anyio.current_time()
+
+    async def pause(self) -> None:
+        """Wait before the next try, after a stream ended or could not be opened."""
+        opened_at, self._opened_at = self._opened_at, None
+        if opened_at is not None and anyio.current_time() >= opened_at + LASTING_SECONDS:
+            self._failures = 0
+        seconds = PAUSES[min(self._failures, len(PAUSES) - 1)]
+        self._failures += 1
+        await anyio.sleep(seconds)
+
+
 class Listener:
-    """The subscription of one connection. It lasts until run() is cancelled or gives up.
+    """The subscription of one connection. It lasts until run() is cancelled, or the upstream refuses the subscription.
 
     `on_change` is called with the notifications for lists that may have changed while no stream was open. All other changes
     arrive as notifications of the connection.
@@ -64,7 +87,7 @@ class Listener:
         self._filters = filters
         self._send = send
         self._on_change = on_change
-        self._since: float | None = None
+        self._reopening = Reopening()
         self._heard_before = False
 
     async def run(self, turn: anyio.Lock | None = None) -> None:
@@ -80,7 +103,7 @@ class Listener:
 
     def handle_acknowledgement(self, params: JSON, *, late: bool) -> None:
         """Handle the first message of a stream, which names the accepted filter. `late`: changes may have preceded it."""
-        self._since = anyio.current_time()
+        self._reopening.note_open()
         value: object = params.get("notifications")
         filters = cast("JSON", value) if isinstance(value, dict) else {}
         if late or self._heard_before:
@@ -90,9 +113,7 @@ class Listener:
         self._heard_before = True
 
     async def _follow(self) -> None:
-        tries = 0
         while True:
-            self._since = None
             try:
                 await self._send(self._filters)
                 reason = "it was ended"
@@ -100,22 +121,20 @@ class Listener:
                 reason = error.message
                 if error.code not in _WORTH_ANOTHER_TRY:
                     break
-            if self._was_lasting():
-                tries = 0
-            if tries == len(PAUSES):
-                break
             logger.debug(
                 "the subscription to list changes of %s ended and will be renewed: %s",
                 self._service,
                 reason,
             )
-            await anyio.sleep(PAUSES[tries])
-            tries += 1
+            await self._reopening.pause()
         logger.debug("the subscription to list changes of %s ended: %s", self._service, reason)
 
-    def _was_lasting(self) -> bool:
-        since = self._since
-        return since is not None and anyio.current_time() >= since + LASTING_SECONDS
 
-
-__all__ = ["ACKNOWLEDGED", "LISTEN", "Listener", "changing_lists", "list_change_filter"]
+__all__ = [
+    "ACKNOWLEDGED",
+    "LISTEN",
+    "Listener",
+    "Reopening",
+    "changing_lists",
+    "list_change_filter",
+]

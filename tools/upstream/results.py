@@ -74,6 +74,16 @@ def _validate_question(result: JSON, service: str) -> JSON:
     return result
 
 
+def next_round(params: JSON, responses: JSON | None, state: object) -> JSON:
+    """Return the params that repeat a request with the answers and the `requestState` of the upstream."""
+    next_params = {k: v for k, v in params.items() if k not in ("inputResponses", "requestState")}
+    if responses is not None:
+        next_params["inputResponses"] = responses
+    if state is not None:
+        next_params["requestState"] = state
+    return next_params
+
+
 def _drop_server_info(result: JSON) -> None:
     """Remove the upstream's `serverInfo`, which ours replaces, and a `_meta` that is not an object."""
     meta = result.get("_meta")
@@ -206,4 +216,4 @@ def _get(value: object, name: str) -> Any:
     return cast(JSON, value).get(name) if isinstance(value, dict) else None
 
 
-__all__ = ["facts_of", "validate_result"]
+__all__ = ["facts_of", "next_round", "validate_result"]

@@ -149,13 +149,20 @@ class UpstreamService:
         return first
 
     def _remedy(self) -> str:
-        """Return advice for a command that did not start in time; empty after its first start."""
-        if self.transport != "stdio" or self._has_started:
+        """Return advice for a service that did not answer in time; empty after its first start."""
+        if self._has_started:
+            return ""
+        if self.transport == "http" and self.config.type is None:
+            return f"; if it speaks HTTP+SSE only, {self._sse_remedy()}"
+        if self.transport != "stdio":
             return ""
         return (
             "; its first start may have to download it: start it once in a terminal, or raise first_connect_seconds "
             f"in [services.{self.name}]"
         )
+
+    def _sse_remedy(self) -> str:
+        return f'set type = "sse" in [services.{self.name}]'
 
     @property
     def capabilities(self) -> Collection[str]:
@@ -428,6 +435,8 @@ class UpstreamService:
             return await self._connect_over(first, seconds, placeholders, kept)
         except HttpRefused as refused:
             if not others or not refused.refusal.suggests_other_transport:
+                if others and first == "http" and refused.refusal.hides_transport:
+                    refused.message += f" If it speaks HTTP+SSE only, {self._sse_remedy()}."
                 raise
             [other] = others
             seconds = max(0.1, min(FALLBACK_SECONDS, deadline - anyio.current_time()))

@@ -90,6 +90,10 @@ from support.settings import SECRET, client_file, refused, toml
             "services.x.headers: the value of A holds a character that no header can",
         ),
         (
+            f"[services.x]\nurl = 'http://a'\nheaders = {{A = '{SECRET}ï'}}",
+            "services.x.headers: the value of A holds a character that no header can",
+        ),
+        (
             f"[services.x]\nurl = 'http://a'\nheaders = {{'A b' = '{SECRET}'}}",
             "services.x.headers: 'A b' is no name of a header",
         ),

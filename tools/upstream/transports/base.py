@@ -11,7 +11,7 @@ from mcp.shared.message import SessionMessage
 
 from ....sessions.json_codec import JSON
 from ..sdk import ReadStream, WriteStream
-from .http_errors import HttpRefusal
+from .http_errors import BrokenExchange, HttpRefusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class UpstreamTransport(Protocol):
         """Whether the request with that id is known not to have been sent."""
         ...
 
-    def take_refusal(self, number: int) -> HttpRefusal | None:
-        """Return the HTTP response to a request, once, if it was no answer in MCP."""
+    def take_failure(self, number: int) -> HttpRefusal | BrokenExchange | None:
+        """Return why a request has no answer in MCP although the transport goes on, once; None if that is not known."""
         ...
 
     @property

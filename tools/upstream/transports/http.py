@@ -6,23 +6,23 @@ import functools
 import socket
 import ssl
 from codecs import BOM_UTF8
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
 import httpx2
 import orjson
-from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp.client.streamable_http import LAST_EVENT_ID, MCP_SESSION_ID, streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER, MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from ....sessions.json_codec import JSON
-from ..list_changes import LISTEN
+from ..list_changes import LISTEN, Reopening
 from ..sdk import redirect_location
 from .base import TransportResumption, UpstreamTransport
-from .http_errors import TOO_LONG, HttpRefusal, retry_after
+from .http_errors import TOO_LONG, BrokenExchange, HttpRefusal, challenge_in, retry_after, words_in
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message accepted from an upstream, as an event or as a JSON body."""
@@ -30,8 +30,12 @@ RESULT_BYTES: Final = 64 * 2**20
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
 DRAIN_SECONDS: Final = 0.25
-REFUSALS: Final = 256
-"""Responses that are no answer and wait to be asked for."""
+FAILURES: Final = 256
+"""Failed requests that wait to be asked for."""
+WORDS_SECONDS: Final = 2.0
+"""Seconds to wait for the body of an HTTP error, which is read for its words."""
+OVERLOADS: Final = (429, 502, 503, 504)
+"""Statuses after which the stream of the server's own messages is asked for again, although it was never open."""
 
 _MESSAGES: Final = ("application/json", "text/event-stream")
 """The content types of an answer."""
@@ -55,6 +59,9 @@ def ssl_context() -> ssl.SSLContext:
 class HttpClient(httpx2.AsyncClient):
     """The HTTP client of one connection. It records why requests failed and refuses messages that are too long.
 
+    A network error is the failure of one request: it never reaches the SDK, in which it would end the whole transport. The
+    stream of the server's own messages (GET) is opened again for as long as the client lives.
+
     `session_id` is the MCP session of an earlier process. The client answers the SDK's two messages of a handshake itself,
     because the SDK takes a session id only from the answer to `initialize`. `answers_in_stream`: an event stream of its own
     brings the answers, so that any success is an acknowledgement.
@@ -74,10 +81,17 @@ class HttpClient(httpx2.AsyncClient):
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
-        self.unsent: set[int] = set()
-        self.refusals: dict[int | str, HttpRefusal] = {}
-        """The responses that are no answer in MCP, by the id of the request."""
+        self._failures: dict[int | str, HttpRefusal | BrokenExchange] = {}
+        """The responses that are no answer in MCP, and the requests without a response, by the id of the request."""
+        self._redirects: dict[int | str, set[str]] = {}
+        """The addresses that redirected a request, by its id, until there is another response."""
         self._answers_in_stream = answers_in_stream
+        self._reopening = Reopening()
+        self._listening_task = 0
+        """The id of the task in which the SDK reads the stream of the server's own messages."""
+        self._has_listened = False
+        self._waits_to_listen = False
+        """Whether the next try to open that stream is to be delayed."""
         self.session_id = session_id
         self.leaves_session = False
         """Whether the MCP session is to be left open."""
@@ -93,36 +107,81 @@ class HttpClient(httpx2.AsyncClient):
         local_response = self._local_response(request)
         if local_response is not None:
             return local_response
-        is_subscription = request.headers.get(MCP_METHOD_HEADER) == LISTEN
+        if self._is_listening(request):
+            return await self._listen(request, options)
+        is_post = request.method == "POST"
         try:
-            response = await super().send(request, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            if is_subscription:
-                return _unreachable(request)
-            self._note_unsent(request)
-            url = request.url
-            port = f":{url.port}" if url.port is not None else ""
-            address = f"{url.scheme}://{url.host}{port}"
-            cause = str(error).rstrip(".") or "no answer"
-            raise type(error)(f"{cause} at {address}", request=request) from error
-        except httpx2.TransportError:
-            if is_subscription:
-                return _unreachable(request)
-            raise
-        if request.method == "POST":
+            response = await self._exchange(request, options)
+        except httpx2.TransportError as error:
+            if not is_post:
+                raise type(error)(_cause(error, request), request=request) from error
+            self._note_break(request, error)
+            return httpx2.Response(503, request=request)
+        if is_post:
             self._note_session(request, response)
-            if not is_subscription:
-                self._note_refusal(request, response)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        if not is_stream:
             response.stream = _BoundedBody(response.stream)
-        elif request.method == "POST":
-            response.stream = _DrainedStream(response.stream)
+        if is_post:
+            note = functools.partial(self._note_break, request)
+            response.stream = _BreakableBody(response.stream, note)
+            if is_stream:
+                response.stream = _DrainedStream(response.stream)
+        if response.status_code >= 400:
+            await _read_words(response)
+        if is_post and request.headers.get(MCP_METHOD_HEADER) != LISTEN:
+            self._note_refusal(request, response)
         return response
 
-    def take_refusal(self, number: int | str) -> HttpRefusal | None:
-        """Return the response to a request, once, if it was no answer in MCP."""
-        return self.refusals.pop(number, None)
+    def take_failure(self, number: int | str) -> HttpRefusal | BrokenExchange | None:
+        """Return why a request has no answer in MCP, once."""
+        self._redirects.pop(number, None)
+        return self._failures.pop(number, None)
+
+    async def _exchange(
+        self, request: httpx2.Request, options: Mapping[str, Any]
+    ) -> httpx2.Response:
+        """Send a request. One that expects no answer is sent twice if it fails, because a repeat of it does nothing."""
+        try:
+            return await super().send(request, **options)
+        except httpx2.TransportError:
+            if request.method != "POST" or _request_id(request) is not None:
+                raise
+            return await super().send(request, **options)
+
+    def _is_listening(self, request: httpx2.Request) -> bool:
+        """Return whether a request opens the stream of the server's own messages; others resume that of an answer."""
+        if request.method != "GET" or self._answers_in_stream:
+            return False
+        task = anyio.get_current_task().id
+        if LAST_EVENT_ID not in request.headers:
+            self._listening_task = task
+        return task == self._listening_task
+
+    async def _listen(self, request: httpx2.Request, options: Mapping[str, Any]) -> httpx2.Response:
+        """Open the stream of the server's own messages, however long that takes, unless the server has none.
+
+        The SDK (2.3) asks for a stream again when it ends, without growing pauses, and gives up after two errors.
+        """
+        while True:
+            if self._waits_to_listen:
+                await self._reopening.pause()
+            self._waits_to_listen = True
+            try:
+                response = await super().send(request, **options)
+            except httpx2.TransportError:
+                continue
+            status = response.status_code
+            if status in OVERLOADS or (self._has_listened and status >= 400):
+                await response.aclose()
+                continue
+            self._waits_to_listen = self._has_listened = self._has_listened or response.is_success
+            if response.is_success:
+                self._reopening.note_open()
+                assert isinstance(response.stream, httpx2.AsyncByteStream)
+                response.stream = _BreakableBody(response.stream, lambda error: None)
+            return response
 
     def _local_response(self, request: httpx2.Request) -> httpx2.Response | None:
         """Return the response to a request that is not to be sent, None for any other."""
@@ -147,52 +206,87 @@ class HttpClient(httpx2.AsyncClient):
             self._is_confirmed = True
 
     def _note_refusal(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        refusal = self._refusal_in(response)
+        is_answer = self._is_answer(response)
         # A redirect that the SDK follows is noted too, and removed with the response that follows it.
-        if (refusal is None and not self.refusals) or (number := _request_id(request)) is None:
+        if (is_answer and not self._redirects) or (number := _request_id(request)) is None:
             return
-        if refusal is None:
-            self.refusals.pop(number, None)
-        else:
-            self.refusals[number] = refusal
-            if len(self.refusals) > REFUSALS:
-                # Nobody asks for those of cancelled requests.
-                del self.refusals[next(iter(self.refusals))]
+        earlier = self._redirects.pop(number, set[str]())
+        if is_answer:
+            if earlier:
+                self._failures.pop(number, None)
+            return
+        refusal = refusal_in(response, earlier)
+        if refusal.location:
+            self._redirects[number] = {*earlier, _address(request)}
+        self._note_failure(number, refusal)
 
-    def _refusal_in(self, response: httpx2.Response) -> HttpRefusal | None:
-        if response.is_success and self._answers_in_stream:
-            return None
-        is_answer = response.is_success and response.status_code != 202
-        refusal = refusal_in(response)
-        return None if is_answer and refusal.content_type.startswith(_MESSAGES) else refusal
+    def _is_answer(self, response: httpx2.Response) -> bool:
+        if not response.is_success or self._answers_in_stream:
+            return response.is_success
+        return response.status_code != 202 and _content_type(response).startswith(_MESSAGES)
 
-    def _note_unsent(self, request: httpx2.Request) -> None:
-        number = _request_id(request) if request.method == "POST" else None
-        if isinstance(number, int):
-            self.unsent.add(number)
+    def _note_break(self, request: httpx2.Request, error: httpx2.TransportError) -> None:
+        """Note that the exchange of a request failed. A refusal that arrived before that says more."""
+        number = _request_id(request)
+        if number is None or number in self._failures:
+            return
+        is_unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+        cause = f"{type(error).__name__}: {_cause(error, request) or 'no further detail'}"
+        self._note_failure(number, BrokenExchange(cause, is_unsent))
+
+    def _note_failure(self, number: int | str, failure: HttpRefusal | BrokenExchange) -> None:
+        self._failures[number] = failure
+        if len(self._failures) > FAILURES:
+            # Nobody asks for those of cancelled requests.
+            self.take_failure(next(iter(self._failures)))
 
 
-def refusal_in(response: httpx2.Response) -> HttpRefusal:
-    """Return what a response says that is no answer in MCP."""
+async def _read_words(response: httpx2.Response) -> None:
+    """Read the body of an HTTP error, as far as it comes in time; the SDK finds it read, or its stream consumed."""
+    with anyio.move_on_after(WORDS_SECONDS), suppress(httpx2.HTTPError, httpx2.StreamError):
+        await response.aread()
+
+
+def refusal_in(response: httpx2.Response, redirects: Collection[str] = ()) -> HttpRefusal:
+    """Return what a response says that is no answer in MCP. `redirects`: the addresses that led to it."""
     location = redirect_location(response)
+    content_type = _content_type(response)
+    words, lacks_scope = challenge_in(response.headers)
+    with suppress(httpx2.ResponseNotRead):
+        words = words_in(content_type, response.content) or words
     return HttpRefusal(
         response.status_code,
-        response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+        content_type,
         "" if location is None else str(location),
         retry_after(response.headers),
         response.request.url.netloc.decode(errors="replace"),
+        loops=location is not None and str(location) in {_address(response.request), *redirects},
+        lacks_scope=lacks_scope,
+        words=words,
     )
+
+
+def _content_type(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _address(request: httpx2.Request) -> str:
+    """Return the URL of a request without its query."""
+    return str(request.url.copy_with(userinfo=b"", query=None, fragment=None))
+
+
+def _cause(error: httpx2.TransportError, request: httpx2.Request) -> str:
+    cause, url = str(error).strip().rstrip("."), request.url
+    if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return cause
+    port = f":{url.port}" if url.port is not None else ""
+    return f"{cause or 'no answer'} at {url.scheme}://{url.host}{port}"
 
 
 def _request_id(request: httpx2.Request) -> int | str | None:
     """Return the id of the JSON-RPC request in an HTTP request, None for any other message."""
     message: JSON = orjson.loads(request.content)
     return message.get("id") if "method" in message else None
-
-
-def _unreachable(request: httpx2.Request) -> httpx2.Response:
-    """Return a response for a subscription that failed with a network error. An exception would end the whole transport."""
-    return httpx2.Response(503, request=request)
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
@@ -210,6 +304,26 @@ class _BoundedBody(httpx2.AsyncByteStream):
             if size > RESULT_BYTES:
                 raise httpx2.StreamError(f"{TOO_LONG} {RESULT_BYTES} bytes")
             yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _BreakableBody(httpx2.AsyncByteStream):
+    """A response body that ends early when its connection breaks, which it reports to `on_break`."""
+
+    def __init__(
+        self, inner: httpx2.AsyncByteStream, on_break: Callable[[httpx2.TransportError], None]
+    ) -> None:
+        self._inner = inner
+        self._on_break = on_break
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._inner:
+                yield chunk
+        except httpx2.TransportError as error:
+            self._on_break(error)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -238,8 +352,6 @@ class _DrainedStream(httpx2.AsyncByteStream):
                 with anyio.move_on_after(DRAIN_SECONDS):
                     async for _ in chunks:
                         pass
-        except httpx2.HTTPError:
-            pass  # It is closed below in any case.
         finally:
             await self._inner.aclose()
 
@@ -271,10 +383,10 @@ class StreamableHttpTransport:
         self.write_stream = write_stream
 
     def is_unsent(self, number: int) -> bool:
-        return number in self._client.unsent
+        return False
 
-    def take_refusal(self, number: int) -> HttpRefusal | None:
-        return self._client.take_refusal(number)
+    def take_failure(self, number: int) -> HttpRefusal | BrokenExchange | None:
+        return self._client.take_failure(number)
 
     def last_output(self) -> str:
         return ""
@@ -292,10 +404,7 @@ class StreamableHttpTransport:
 
 @asynccontextmanager
 async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[UpstreamTransport]:
-    """Connect to a Streamable HTTP endpoint. Leaving the block ends the MCP session.
-
-    A network error in any request ends the whole transport: it is raised in the task that entered the block.
-    """
+    """Connect to a Streamable HTTP endpoint. Leaving the block ends the MCP session."""
     async with HttpClient(headers) as client, _open(url, client) as transport:
         yield transport
 

@@ -8,12 +8,23 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
+
+import orjson
 
 from ....sessions.attribution import LAST_WORDS
 from ....sessions.errors import ServiceUnavailable
 
 WORDS_LENGTH: Final = 300
+BODY_LENGTH: Final = 2000
+"""Characters of a body that are searched for the line to quote."""
+CHALLENGE_LENGTH: Final = 2000
+_CHALLENGE: Final = re.compile(r'\b(error|error_description|scope)="([^"]*)"')
+_MESSAGE_MEMBERS: Final = (
+    *("error_description", "detail", "message", "msg", "error", "title", "reason"),
+    *("description", "errors"),
+)
+"""The members of JSON that have the message of an error, in the APIs of the field."""
 _CONTENT_TYPE: Final = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,80}", re.ASCII)
 
 _LOCAL_HOST: Final = re.compile(r"(?!localhost\b)([\w-]+|[\d.]+|\[[\da-f:]+\])(:\d+)?", re.ASCII)
@@ -22,6 +33,7 @@ _LOCAL_HOST: Final = re.compile(r"(?!localhost\b)([\w-]+|[\d.]+|\[[\da-f:]+\])(:
 CREDENTIALS_REFUSED: Final = (401, 403, 407)
 OTHER_ADDRESS: Final = (400, 404, 405)
 """Statuses of a URL that may speak another transport, as the protocol names them."""
+_OTHER_TRANSPORT: Final = (403, 406, 409, 410, 411, 415, 422, 426, 500, 501)
 TOO_MUCH: Final = (408, 413, 429)
 """Statuses that concern one request or the load; they say nothing about a session."""
 
@@ -49,9 +61,15 @@ class HttpRefusal:
     """Seconds after which the server wants the next try."""
     host: str = ""
     """The host and port of the request."""
+    loops: bool = False
+    """Whether its redirects lead back to an address that they began at."""
+    lacks_scope: bool = False
+    """Whether the credentials were valid, but without the scope that is needed."""
+    words: str = ""
+    """The words of its body or its challenge."""
 
     def redacted(self, redact: Callable[[str], str]) -> HttpRefusal:
-        return replace(self, location=redact(self.location))
+        return replace(self, location=redact(self.location), words=redact(self.words))
 
     @property
     def may_have_run(self) -> bool:
@@ -64,9 +82,23 @@ class HttpRefusal:
         return self.status in OTHER_ADDRESS or (self.status < 300 and self.status != 202)
 
     @property
+    def hides_transport(self) -> bool:
+        """Whether a server of another transport may answer so, although the protocol names other statuses for that."""
+        return self.status in _OTHER_TRANSPORT
+
+    @property
     def concerns_server(self) -> bool:
         """Whether a JSON-RPC error in its body does not come from the tool, but from the server or from one before it."""
         return self.status >= 500 or self.status in (*CREDENTIALS_REFUSED, *TOO_MUCH)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenExchange:
+    """A request without an answer on a transport that goes on: it could not be sent, or its response broke off."""
+
+    cause: str
+    unsent: bool = False
+    """Whether it certainly did not arrive."""
 
 
 class NoConnection(Exception):
@@ -87,7 +119,7 @@ class HttpRefused(ServiceUnavailable):
         self, service: str, refusal: HttpRefusal, words: str = "", *, opening: bool = False
     ) -> None:
         quoted = f"{LAST_WORDS}{words[:WORDS_LENGTH].rstrip('.')}" if words else ""
-        remedy = _remedy(service, refusal)
+        remedy = _remedy(service, refusal, opening=opening)
         super().__init__(
             f"{service} {_fault(refusal)}{'; ' if remedy else ''}{remedy}{quoted}.",
             recovery=None if opening else _recovery(refusal),
@@ -101,6 +133,8 @@ class HttpRefused(ServiceUnavailable):
 
 def _fault(refusal: HttpRefusal) -> str:
     status = refusal.status
+    if refusal.loops:
+        return f"redirects in a circle (HTTP {status}), back to {refusal.location}"
     if refusal.location:
         return f"redirects to {refusal.location} (HTTP {status}), which is not followed"
     if status == 202:
@@ -115,12 +149,16 @@ def _fault(refusal: HttpRefusal) -> str:
     return f"answered HTTP {status}{phrase}"
 
 
-def _remedy(service: str, refusal: HttpRefusal) -> str:
+def _remedy(service: str, refusal: HttpRefusal, *, opening: bool) -> str:
     status = refusal.status
+    if refusal.loops:
+        return ""
     if refusal.location:
         return f"if that is the intended server, set `url` of [services.{service}] to it"
     if status in CREDENTIALS_REFUSED:
         credentials = f"check the credentials in `headers` of [services.{service}]"
+        if refusal.lacks_scope:
+            return f"the credentials in `headers` of [services.{service}] lack a scope"
         if status == 403 and _LOCAL_HOST.fullmatch(refusal.host):
             return (
                 f"if it checks `Host`, as @playwright/mcp does, start it with `--allowed-hosts {refusal.host}`; else "
@@ -130,12 +168,20 @@ def _remedy(service: str, refusal: HttpRefusal) -> str:
     if status == 413:
         return "the request is too large for it"
     if refusal.retry_after is not None:
-        return f"it can be asked again after {refusal.retry_after:g} seconds"
+        return f"it can be asked again after {_duration(refusal.retry_after)}"
     if status == 429:
         return "it wants fewer requests"
-    if status in OTHER_ADDRESS or status < 300:
+    if opening and (status in OTHER_ADDRESS or status < 300):
         return f"check `url` and `type` of [services.{service}]"
     return ""
+
+
+def _duration(seconds: float) -> str:
+    """Return a time in the largest unit that has at least two of it."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:g} seconds"
 
 
 def _recovery(refusal: HttpRefusal) -> str:
@@ -145,7 +191,7 @@ def _recovery(refusal: HttpRefusal) -> str:
         return "The call did not run: send less."
     if refusal.status == 429:
         seconds = refusal.retry_after
-        wait = "a while" if seconds is None else f"{seconds:g} seconds"
+        wait = "a while" if seconds is None else _duration(seconds)
         return f"The call did not run: wait {wait}, then call again."
     return "The call did not run. Ask the operator of this server."
 
@@ -161,6 +207,42 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     # By the clock of the server, if it says its time.
     now = _parse_date(headers.get("date", "")) or datetime.now(UTC)
     return max(0.0, round((due - now).total_seconds()))
+
+
+def challenge_in(headers: Mapping[str, str]) -> tuple[str, bool]:
+    """Return the words of a `WWW-Authenticate` header, and whether valid credentials lack a scope."""
+    fields = dict(_CHALLENGE.findall(headers.get("www-authenticate", "")[:CHALLENGE_LENGTH]))
+    error, scope = fields.get("error", ""), fields.get("scope", "")
+    lacks_scope = error == "insufficient_scope"
+    words = [
+        fields.get("error_description") or error,
+        f"scope {scope}" if lacks_scope and scope else "",
+    ]
+    return ", ".join(filter(None, words)), lacks_scope
+
+
+def words_in(content_type: str, body: bytes) -> str:
+    """Return the words in the body of an HTTP error: a text, or a member of JSON that has a message. A page has none."""
+    if content_type in ("", "text/plain"):
+        return body[:BODY_LENGTH].decode("utf-8", "replace").strip()
+    if not content_type.endswith("json"):
+        return ""
+    try:
+        return _message_in(orjson.loads(body), 3)[:BODY_LENGTH]
+    except ValueError:
+        return ""
+
+
+def _message_in(value: object, depth: int) -> str:
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, list) and value and depth:
+        return _message_in(cast("list[object]", value)[0], depth - 1)
+    if not isinstance(value, dict) or not depth:
+        return ""
+    fields = cast("dict[str, object]", value)
+    texts = (_message_in(fields.get(name), depth - 1) for name in _MESSAGE_MEMBERS)
+    return next(filter(None, texts), "")
 
 
 def _parse_date(value: str) -> datetime | None:
@@ -179,5 +261,8 @@ __all__ = [
     "HttpRefusal",
     "HttpRefused",
     "NoConnection",
+    "BrokenExchange",
+    "challenge_in",
     "retry_after",
+    "words_in",
 ]

@@ -21,10 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import (
-    CONNECTION_CLOSED,
-    JSONRPCRequest,
-)
+from mcp_types import CONNECTION_CLOSED, JSONRPCRequest
 
 from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
@@ -35,7 +32,7 @@ from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
 from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
-from .http_errors import HttpRefused, NoConnection
+from .http_errors import BrokenExchange, HttpRefused, NoConnection
 from .pipe_requests import EndWatchingStream, PipeRequests, is_tracing, withdraw
 
 logger = logging.getLogger("statehold.upstream")
@@ -101,6 +98,8 @@ class JsonRpcConnection:
         self._stopping = False
         self._has_ended = False
         self._is_lost = False
+        self.last_break = ""
+        """Why the last request without an answer has none; the connection may go on after that."""
         self.loss_reason = "the connection ended"
         """Why it ended, without the upstream's output, so that it may be shown to callers."""
 
@@ -184,7 +183,7 @@ class JsonRpcConnection:
         failure = self._failure
         if isinstance(failure, NoConnection | UpstreamRefused | HttpRefused) and failure.refusal:
             refusal = failure.refusal.redacted(self._secrets.redact)
-            words = "" if isinstance(failure, NoConnection) else failure.words
+            words = refusal.words if isinstance(failure, NoConnection) else failure.words
             words = self._secrets.describe_failure(words)
             return HttpRefused(self._service, refusal, words, opening=True)
         if isinstance(failure, SessionError) and not isinstance(failure, UpstreamRefused):
@@ -324,10 +323,6 @@ class JsonRpcConnection:
         if self._pipe_requests is not None:
             self._pipe_requests.close()
 
-    def _mark_lost(self, cause: str) -> None:
-        self._cause = self._cause or (cause, "")
-        self._note_end()
-
     async def _note_loss(self, transport: UpstreamTransport) -> None:
         cause, output = self._cause or await transport.describe_end()
         if not self._stopping:
@@ -394,15 +389,18 @@ class JsonRpcConnection:
     async def _explain(self, error: MCPError, number: int) -> SessionError:
         """Return the error of a failed request: the error answer, or the loss of the connection with its reason."""
         transport = self._transport
-        http_refusal = None if transport is None else transport.take_refusal(number)
-        refusal = refusal_of(self._service, error.error, http_refusal, self._secrets)
-        if transport is None or error.code != CONNECTION_CLOSED:
-            return refusal
-        if transport.http and error.message.startswith(_STREAM):
+        failure = None if transport is None else transport.take_failure(number)
+        if self.http and error.code == CONNECTION_CLOSED and error.message.startswith(_STREAM):
             if "failed" in error.message:
                 return UpstreamMisbehaved(self._service, self._secrets.redact(error.message))
-            self._mark_lost("the server ended the response without an answer")
-        elif not self._has_ended and error.message != _CLOSED:
+            failure = failure or BrokenExchange("the server ended the response without an answer")
+        if isinstance(failure, BrokenExchange):
+            return self._broken_exchange_error(failure)
+        refusal = refusal_of(self._service, error.error, failure, self._secrets)
+        is_closed = error.code == CONNECTION_CLOSED and (
+            self._has_ended or error.message == _CLOSED
+        )
+        if transport is None or not is_closed:
             return refusal
         if self._peer is not None:
             await self._wait_for_loss()
@@ -411,15 +409,27 @@ class JsonRpcConnection:
         return self._lost_call_error(transport.is_unsent(number))
 
     async def give_up(self, reason: str) -> None:
-        """End the connection as lost, because the upstream has forgotten its session. Returns when that is reported."""
+        """End the connection as lost. Its MCP session is left as it is: if the upstream still knows it, it may live."""
         if self._transport is not None and self._transport.resumption is not None:
             self._transport.resumption.leave()
-        self._mark_lost(reason)
+        self._cause = self._cause or (reason, "")
+        self._note_end()
         await self._wait_for_loss()
 
     async def _wait_for_loss(self) -> None:
         with anyio.move_on_after(EXPLAIN_SECONDS):
             await self._loss_reported.wait()
+
+    def _broken_exchange_error(self, failure: BrokenExchange) -> SessionError:
+        """Return the error of one request; the connection may go on."""
+        cause = self.last_break = self._secrets.describe_failure(failure.cause)[:300]
+        if self._peer is None and failure.unsent:
+            return ServiceUnavailable(f"{self._service} could not be opened: {cause}.")
+        if self._peer is None:
+            return HandshakeFailed(f"{self._service} ended before it was ready: {cause}.")
+        if failure.unsent:
+            return ConnectionLost(f"The call did not reach {self._service}: {cause}.")
+        return OutcomeUnknown(f"The answer of {self._service} did not arrive: {cause}.")
 
     def _lost_call_error(self, unsent: bool) -> SessionError:
         if unsent:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from ....sessions.errors import ConnectionLost
+from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ....sessions.one_line import escape_controls
 from ...processes.child import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
-from ..config import Transport, UpstreamConfig
+from ..config import Transport, UpstreamConfig, is_header_value
 from ..redaction import Secrets
 from .base import OpenTransport
 from .http import open_http, resume_http
@@ -89,9 +89,16 @@ class TransportOpener:
         return partial(resume_http, url, headers, session_id=session_id, version=version)
 
     def _address(self, placeholders: Placeholders) -> tuple[str, dict[str, str]]:
-        """Return the URL and the headers of a remote upstream."""
+        """Return the URL and the headers of a remote upstream. Raises ServiceUnavailable if HTTP cannot carry a header."""
         assert self._config.url is not None
         headers = {name: placeholders.fill(value) for name, value in self._config.headers.items()}
+        for name, value in headers.items():
+            if not is_header_value(value):
+                # That of a placeholder: the configuration was checked before it was filled in.
+                raise ServiceUnavailable(
+                    f"{self._name} could not be opened: the name of this session, in the header {name}, holds a character "
+                    "that no header can."
+                )
         return placeholders.fill(self._config.url), headers
 
     @property

@@ -1,7 +1,8 @@
-"""Finds out whether an upstream has forgotten our session, however it says so.
+"""Finds out whether an upstream still has our session, after a request that was refused or got no answer.
 
 The protocol asks for HTTP 404, but servers and the proxies before them answer 400, 401, 503, a page, or 200 with a JSON-RPC
 error. So an upstream has forgotten the session if it refuses `ping` or `tools/list` in it and answers that in a new one.
+It is gone if it answers `ping` in no way, several times.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from mcp_types import METHOD_NOT_FOUND
 
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, SessionError
 from ....sessions.json_codec import JSON
-from ..errors import UpstreamRefused
+from ..errors import UpstreamMisbehaved, UpstreamRefused
 from .http_errors import TOO_MUCH, HttpRefused
 from .json_rpc import JsonRpcConnection
 
 CHECK_SECONDS: Final = 10.0
 """Seconds that a check may take; without a result by then, the session counts as known."""
 
+PAUSES: Final = (0.2, 0.6, 1.6)
+"""Seconds before each further `ping` to an upstream that did not answer; a proxy before it may be starting again."""
+
 FORGOTTEN: Final = "the server no longer knows this session"
 
-Refusal: TypeAlias = UpstreamRefused | HttpRefused
+Refusal: TypeAlias = UpstreamRefused | HttpRefused | UpstreamMisbehaved
 
 
 class OpenConnection(Protocol):
@@ -40,7 +44,7 @@ OpenAnother: TypeAlias = Callable[[], Awaitable[OpenConnection]]
 
 
 class SessionCheck:
-    """Looks behind the refused requests of one connection. Concurrent refusals share one check after the other."""
+    """Looks behind the failed requests of one connection. Concurrent failures share one check after the other."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -59,12 +63,7 @@ class SessionCheck:
         if open_another is None or not rpc.transport.has_session or not _is_suspicious(error):
             return error
         with anyio.move_on_after(CHECK_SECONDS), suppress(SessionError):
-            async with self._lock:
-                if rpc.usable:
-                    questions = ("ping", "tools/list") if _names_session(error) else ("ping",)
-                    self._refusal = await find_refusal(rpc, open_another, questions)
-                    if self._refusal is not None:
-                        await rpc.give_up(FORGOTTEN)
+            await self._ask_for_session(rpc, open_another, names_session=_names_session(error))
         if self._refusal is None:
             return error
         message = f"The connection to {self._service} is gone: {FORGOTTEN}."
@@ -73,6 +72,50 @@ class SessionCheck:
         if _answer(error) != _answer(self._refusal):
             return error
         return ConnectionLost(message) if _names_session(error) else OutcomeUnknown(message)
+
+    async def check_result(
+        self, result: JSON, rpc: JsonRpcConnection, open_another: OpenAnother | None
+    ) -> None:
+        """Give the connection up if a tool's own error is about a session, and the upstream has forgotten ours."""
+        if open_another is None or not rpc.transport.has_session:
+            return
+        blocks: list[JSON] = result.get("content") or []
+        if not any(_SESSION_WORDS.search(block.get("text") or "") for block in blocks):
+            return
+        with anyio.move_on_after(CHECK_SECONDS), suppress(SessionError):
+            await self._ask_for_session(rpc, open_another, names_session=True)
+
+    async def check_after_silence(
+        self, rpc: JsonRpcConnection, open_another: OpenAnother | None
+    ) -> None:
+        """Give the connection up if its upstream is gone or has forgotten our session, after a request without an answer."""
+        if open_another is None or not rpc.usable:
+            return
+        with anyio.move_on_after(CHECK_SECONDS):
+            for pause in (*PAUSES, None):
+                try:
+                    await self._ask_for_session(rpc, open_another)
+                    break
+                except (ConnectionLost, OutcomeUnknown):
+                    if pause is not None:
+                        await anyio.sleep(pause)
+                    elif rpc.usable:
+                        await rpc.give_up(rpc.last_break)
+                except SessionError:
+                    # It refuses our session and opens no other: something before it is down.
+                    break
+
+    async def _ask_for_session(
+        self, rpc: JsonRpcConnection, open_another: OpenAnother, *, names_session: bool = False
+    ) -> None:
+        """Give the connection up if its upstream has forgotten our session. Raises as find_refusal() does."""
+        async with self._lock:
+            if not rpc.usable:
+                return
+            questions = ("ping", "tools/list") if names_session else ("ping",)
+            self._refusal = await find_refusal(rpc, open_another, questions)
+            if self._refusal is not None:
+                await rpc.give_up(FORGOTTEN)
 
 
 async def find_refusal(
@@ -84,7 +127,7 @@ async def find_refusal(
         SessionError: The upstream refuses our session and opens no new one, or it does not answer.
     """
     for question in questions:
-        if await _ask(rpc, question) is None:
+        if await _ask(rpc, question) is None or not rpc.transport.has_session:
             continue
         other = await open_another()
         try:
@@ -104,9 +147,12 @@ async def _ask(rpc: JsonRpcConnection, method: str) -> Refusal | None:
     headers = peer.headers(method, params) if rpc.http else None
     try:
         await rpc.request(method, params, number=rpc.number(), headers=headers)
-    except (UpstreamRefused, HttpRefused) as error:
+    except (UpstreamRefused, HttpRefused, UpstreamMisbehaved) as error:
         return error if _is_suspicious(error) else None
     return None
+
+
+_SESSION_WORDS: Final = re.compile(r"(?i)session|initiali[sz]")
 
 
 def _names_session(error: Refusal) -> bool:
@@ -115,7 +161,7 @@ def _names_session(error: Refusal) -> bool:
     Some servers answer `ping` in any session.
     """
     status = 200 if error.refusal is None else error.refusal.status
-    return status == 404 or re.search(r"(?i)session|initiali[sz]", error.words) is not None
+    return status == 404 or _SESSION_WORDS.search(error.words) is not None
 
 
 def _is_suspicious(error: Refusal) -> bool:
@@ -123,11 +169,14 @@ def _is_suspicious(error: Refusal) -> bool:
     if isinstance(error, HttpRefused):
         return error.refusal.status not in TOO_MUCH
     # A server without this method says so in any session that it knows.
-    return error.rpc_code != METHOD_NOT_FOUND
+    return not isinstance(error, UpstreamRefused) or error.rpc_code != METHOD_NOT_FOUND
 
 
 def _answer(error: Refusal) -> tuple[int, str]:
-    return 200 if error.refusal is None else error.refusal.status, error.words
+    """Return the parts of a refusal that are the same for all requests in a forgotten session."""
+    status = 200 if error.refusal is None else error.refusal.status
+    # The words of an HTTP error may number it.
+    return status, "" if isinstance(error, HttpRefused) else error.words
 
 
 __all__ = ["FORGOTTEN", "OpenAnother", "SessionCheck", "find_refusal"]

@@ -20,7 +20,7 @@ from ...processes.framing import ClosingStream, decode, encode
 from ..sdk import request_within_origin, sse_within_origin
 from .base import UpstreamTransport
 from .http import RESULT_BYTES, HttpClient, refusal_in
-from .http_errors import REFUSED, HttpRefusal, NoConnection
+from .http_errors import REFUSED, BrokenExchange, HttpRefusal, NoConnection
 
 Received = SessionMessage | Exception
 
@@ -49,35 +49,27 @@ class SseTransport(ClosingStream):
 
     async def send(self, item: SessionMessage) -> None:
         message = item.message
-        try:
-            response = await request_within_origin(
-                self._client,
-                "POST",
-                self._endpoint,
-                content=encode(message),
-                headers={"content-type": "application/json"},
-            )
-        except httpx2.TransportError as error:
-            self._give_up(f"a message could not be sent ({type(error).__name__})")
-            raise anyio.BrokenResourceError from error
+        response = await request_within_origin(
+            self._client,
+            "POST",
+            self._endpoint,
+            content=encode(message),
+            headers={"content-type": "application/json"},
+        )
         if not response.is_success and isinstance(message, JSONRPCRequest):
             # A refused request fails alone.
             refusal = ErrorData(code=INTERNAL_ERROR, message=REFUSED)
             answer = JSONRPCError(jsonrpc="2.0", id=message.id, error=refusal)
             await self._answers.send(SessionMessage(answer))
 
-    def _give_up(self, end: str) -> None:
-        self.end = end
-        self._answers.close()
-
     async def aclose(self) -> None:
         return
 
     def is_unsent(self, number: int) -> bool:
-        return number in self._client.unsent
+        return False
 
-    def take_refusal(self, number: int) -> HttpRefusal | None:
-        return self._client.take_refusal(number)
+    def take_failure(self, number: int) -> HttpRefusal | BrokenExchange | None:
+        return self._client.take_failure(number)
 
     def last_output(self) -> str:
         return ""

@@ -14,7 +14,7 @@ from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper_command import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
 from .base import EarlierTraffic, TransportResumption, UpstreamTransport
-from .http_errors import HttpRefusal
+from .http_errors import BrokenExchange, HttpRefusal
 
 EXIT_CODE_SECONDS: Final = 0.3
 """Seconds to wait for the exit code after the end of stdout, before the end is reported without it."""
@@ -50,7 +50,7 @@ class ChildProcessTransport:
     def is_unsent(self, number: int) -> bool:
         return number in self.write_stream.unsent
 
-    def take_refusal(self, number: int) -> HttpRefusal | None:
+    def take_failure(self, number: int) -> HttpRefusal | BrokenExchange | None:
         return None
 
     @property
