@@ -77,8 +77,8 @@ def data_folder(words: Words) -> str:
         return find_data_folder(
             data=options.get("--data"), config=options.get("--config"), environ=os.environ
         )
-    except (OSError, ValueError) as error:
-        raise Failure(f"{options.get('--config')}: {error}") from None
+    except ValueError as error:
+        raise Failure(str(error)) from None
 
 
 class LocalConnection:

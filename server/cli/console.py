@@ -31,7 +31,7 @@ def open_console(arguments: CommandLine) -> int:
             config=getattr(arguments, "config", None),
             environ=os.environ,
         )
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         return complain(str(error), USAGE)
     try:
         address = console_address(Path(data))

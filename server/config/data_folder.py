@@ -34,13 +34,13 @@ def find_data_folder(
     """Return the data folder that `--data`, the environment, or the TOML file of `--config` names, or the default.
 
     Raises:
-        OSError: the TOML file cannot be read.
-        ValueError: it is not TOML, or its `data` is not a text.
+        ValueError: the TOML file cannot be read, is not TOML, or its `data` is not a text. The error says what to correct.
     """
     if data is None:
         data = _variable(environ, DATA_VARIABLE)
     if data is not None:
         return os.path.join(os.getcwd(), os.path.expanduser(data))
+    source = "--config" if config else CONFIG_VARIABLE
     config = config or environ.get(CONFIG_VARIABLE)
     if not config:
         return default_data_folder()
@@ -48,12 +48,17 @@ def find_data_folder(
     # Imported here: most callers have no file.
     import tomllib
 
-    with open(path, encoding="utf-8-sig") as file:
-        value: object = tomllib.loads(file.read()).get("data")
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            value: object = tomllib.loads(file.read()).get("data")
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}; correct {source}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; correct the TOML") from None
     if value is None:
         return default_data_folder()
     if not isinstance(value, str):
-        raise ValueError("data: should be a text")
+        raise ValueError(f"{path}: data: should be a text")
     return os.path.join(os.path.dirname(path), os.path.expanduser(value))
 
 

@@ -40,7 +40,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                 case "export":
                     return await _export(store, arguments)
                 case _:
-                    return await _verify(store, arguments)
+                    return await _verify(config, store, arguments)
     except CommandError as error:
         return complain(str(error), error.exit_code)
 
@@ -76,9 +76,13 @@ async def _export(store: SQLStore, arguments: CommandLine) -> int:
     return OK
 
 
-async def _verify(store: SQLStore, arguments: CommandLine) -> int:
+async def _verify(config: Config, store: SQLStore, arguments: CommandLine) -> int:
     expected = _parse_head(arguments.head)
     head = await store.audit_head()
+    if head.seq == 0 and config.audit == "off":
+        raise CommandError(
+            "no_audit_log", f"there is no audit log in {config.data}: audit is off", FAILURE
+        )
     check = ChainCheck()
     faults: list[str] = []
     async for page in read_rows(store, until=head.seq):

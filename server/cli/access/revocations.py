@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import anyio
 
 from ....sessions.one_line import one_line
+from ....sessions.plural import plural
 from ....sessions.principals.revocations import RevocationRecord
 from ....sessions.records import LOCAL, Principal
 from ....sessions.views import timestamp
@@ -76,8 +77,33 @@ async def _revoke(known: KnownPrincipals, arguments: CommandLine) -> int:
             }
         )
     else:
-        say(f"revoked {principal.words}" + ("" if until is None else f" until {timestamp(until)}"))
+        end = "" if until is None else f" until {timestamp(until)}"
+        say(f"revoked {principal.words}{end}; {_effect(known, record)}")
+        _warn_of_stranger(known, principal)
     return OK
+
+
+def _effect(known: KnownPrincipals, record: RevocationRecord) -> str:
+    summary = known.summaries.get(record.owner)
+    count = 0 if summary is None else summary.open_sessions
+    rest = "its tokens are refused, its logins and streams end"
+    if count == 0:
+        return rest
+    sessions = plural(count, "open session")
+    return f"{rest}; {sessions} {'kept' if record.keeps_sessions else 'closed'}"
+
+
+def _warn_of_stranger(known: KnownPrincipals, principal: Principal) -> None:
+    """Warn if nobody of this name was ever seen: a misspelled name leaves its caller in."""
+    tokens = _static_tokens(known.config)
+    callers = [*map(Principal.of_key, known.owners()), *(token.principal for token in tokens)]
+    if any(each.key == principal.key for each in callers):
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(principal.subject, {each.subject for each in callers}, n=3)
+    hint = f"; near: {', '.join(near)}" if near else ""
+    complain(f"warning: {principal.words} has never been seen{hint}", OK)
 
 
 async def _restore(known: KnownPrincipals, arguments: CommandLine) -> int:

@@ -33,7 +33,7 @@ def run_quickly(arguments: CommandLine) -> int | None:
             config=getattr(arguments, "config", None),
             environ=os.environ,
         )
-    except (OSError, ValueError):
+    except ValueError:
         return None
     given = vars(arguments)
     members = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}

@@ -22,10 +22,8 @@ def run(arguments: CommandLine) -> int:
     """Run the command and return its exit code."""
     try:
         source = _source(arguments)
-    except WrongUsage as error:
+    except (WrongUsage, ValueError) as error:
         return complain(str(error), USAGE)
-    except (OSError, ValueError) as error:
-        return complain(f"{getattr(arguments, 'config', None)}: {error}", USAGE)
     first = source.read(None)
     if first.problem:
         return complain(first.problem, FAILURE)

@@ -54,8 +54,10 @@ def test_a_file_that_cannot_be_read_raises_in_both(tmp_path: Path, text: str | N
     path = tmp_path / "statehold.toml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises((OSError, ValueError)):
-        find_data_folder(config=str(path), environ={})
+    for config, environ in ((str(path), {}), (None, {"STATEHOLD_CONFIG": str(path)})):
+        with pytest.raises(ValueError, match=r"correct|should be") as caught:
+            find_data_folder(config=config, environ=environ)
+        assert str(path) in str(caught.value)
     with pytest.raises(ConfigError):
         load(config=path, environ={})
 
