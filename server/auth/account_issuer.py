@@ -22,9 +22,10 @@ from ..config.types import is_protected_url
 from .claims import ClaimChecks
 from .discovery import find_metadata
 from .errors import TokenInvalid, VerifierUnavailable
-from .issuer_requests import post_form
+from .issuer_requests import StrangersForms
 from .jwt_tokens import SignedTokens, parse_jwt
 from .signing_keys import SigningKeys
+from .wrong_tokens import network_of
 
 SECRET_BYTES: Final = 32
 METADATA_SECONDS: Final = 600.0
@@ -109,6 +110,7 @@ class AccountIssuer:
         self._read_at: float | None = None
         self._problem = ""
         self._reading = anyio.Lock()
+        self._forms = StrangersForms()
 
     async def authorization_url(self, attempt: LoginAttempt) -> str:
         """Return the URL of the issuer at which a person logs in.
@@ -151,13 +153,15 @@ class AccountIssuer:
             raise TokenInvalid("the answer has no code")
         return code
 
-    async def person(self, code: str, attempt: LoginAttempt, now: float) -> AccessToken:
-        """Exchange a code, and return the person who logged in. `now` is in seconds since 1970.
+    async def person(
+        self, code: str, attempt: LoginAttempt, now: float, address: str
+    ) -> AccessToken:
+        """Exchange a code that came from an address, and return the person who logged in. `now` is in seconds since 1970.
 
         Raises:
             IssuerRefused: the issuer does not accept the code.
             TokenInvalid: the ID token is wrong.
-            VerifierUnavailable: the issuer does not answer.
+            VerifierUnavailable: the issuer does not answer, or too many codes from there wait.
         """
         metadata = await self._read_metadata()
         form = {
@@ -174,7 +178,8 @@ class AccountIssuer:
             form |= {"client_id": self._client_id, "client_secret": self._secret}
         else:
             client = quote_plus(self._client_id), quote_plus(self._secret)
-        answer = await post_form(str(metadata["token_endpoint"]), form, client)
+        url = str(metadata["token_endpoint"])
+        answer = await self._forms.post(network_of(address), url, form, client)
         token = parse_jwt(str(answer.get("id_token")))
         if token is None or str(token.header.get("typ", "JWT")).upper() != "JWT":
             raise TokenInvalid("the issuer returned no ID token")

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ...sessions.json_codec import JSON
+from ...sessions.owned_map import OwnedMap
 from ..config.access.auth import IssuerSettings
 from .errors import TokenInvalid, VerifierUnavailable
-from .issuer_requests import post_form
+from .issuer_requests import StrangersForms
 
 INACTIVE_SECONDS: Final = 60.0
 """Seconds for which a token that was not active is not asked about again."""
@@ -28,25 +29,27 @@ class Introspection:
         self._endpoint = settings.introspection_endpoint
         self._client = settings.client_id, settings.client_secret.get_secret_value()
         self._clock = clock
-        self._inactive: dict[bytes, float] = {}
+        self._inactive = OwnedMap[bytes, float](INACTIVE_TOKENS)
+        """The ends of the times for which inactive tokens are kept, by the asker."""
+        self._forms = StrangersForms()
 
-    async def claims(self, token: str) -> JSON:
-        """Return the claims of an active access token.
+    async def claims(self, token: str, asker: str) -> JSON:
+        """Return the claims of an active access token. The question counts to the share of `asker`.
 
         Raises:
             TokenInvalid: it is not active, of another issuer, or no bearer token.
-            VerifierUnavailable: the issuer does not answer.
+            VerifierUnavailable: the issuer does not answer, or too many questions wait.
         """
         digest = hashlib.sha256(token.encode()).digest()
-        if self._clock() < self._inactive.get(digest, 0.0):
+        if self._clock() < (self._inactive.get(digest) or 0.0):
             raise TokenInvalid("its issuer says that it is not active")
         form = {"token": token, "token_type_hint": "access_token"}
-        claims = await post_form(self._endpoint, form, self._client)
+        claims = await self._forms.post(asker, self._endpoint, form, self._client)
         active: Any = claims.get("active")
         if not isinstance(active, bool):
             raise VerifierUnavailable(f"{self._endpoint} does not say whether a token is active")
         if not active:
-            self._note_inactive(digest)
+            self._inactive.put(asker, digest, self._clock() + INACTIVE_SECONDS)
             raise TokenInvalid("its issuer says that it is not active")
         if claims.get("iss", self._issuer) != self._issuer:
             raise TokenInvalid("it is of another issuer")
@@ -54,12 +57,6 @@ class Introspection:
         if not isinstance(kind, str) or kind.lower() not in ("bearer", "access_token"):
             raise TokenInvalid("it is no bearer token")
         return claims
-
-    def _note_inactive(self, digest: bytes) -> None:
-        self._inactive.pop(digest, None)
-        if len(self._inactive) >= INACTIVE_TOKENS:
-            del self._inactive[next(iter(self._inactive))]
-        self._inactive[digest] = self._clock() + INACTIVE_SECONDS
 
 
 __all__ = ["Introspection"]

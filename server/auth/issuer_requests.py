@@ -12,13 +12,19 @@ from typing import Any, Final, cast
 import anyio
 import httpx2
 
+from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON
+from ...sessions.live.budget import Budget
 from ..config.types import is_protected_url
 from .errors import IssuerRefused, VerifierUnavailable
 
 ANSWER_SECONDS: Final = 5.0
 """Seconds for a whole request."""
 ANSWER_BYTES: Final = 512 * 1024
+FORMS: Final = 32
+"""Forms that one issuer is sent at once because strangers ask."""
+WAITING_FORMS: Final = 1000
+WAIT_SECONDS: Final = 5.0
 
 
 @functools.cache
@@ -48,16 +54,30 @@ async def get_json_and_date(url: str) -> tuple[JSON, float | None]:
         return document, None
 
 
-async def post_form(
-    url: str, form: Mapping[str, str], client: tuple[str, str] | None = None
-) -> JSON:
-    """Send a form, with the id and the secret of a client, and return the JSON object of the answer.
+class StrangersForms:
+    """The forms that one issuer is sent because strangers ask. Each asker has a share of them; it waits for its own only."""
 
-    Raises:
-        IssuerRefused: the issuer says that the form is wrong.
-        VerifierUnavailable: there is no such answer.
-    """
-    return (await _request("POST", url, data=form, auth=client))[0]
+    def __init__(self) -> None:
+        self._places = Budget(FORMS, queue=WAITING_FORMS, queue_seconds=WAIT_SECONDS, shared=True)
+
+    async def post(
+        self,
+        asker: str,
+        url: str,
+        form: Mapping[str, str],
+        client: tuple[str, str] | None = None,
+    ) -> JSON:
+        """Send a form, with the id and the secret of a client, and return the JSON object of the answer.
+
+        Raises:
+            IssuerRefused: the issuer says that the form is wrong.
+            VerifierUnavailable: there is no such answer, or too many forms of the asker wait.
+        """
+        try:
+            async with self._places.place(asker):
+                return (await _request("POST", url, data=form, auth=client))[0]
+        except SessionLimit:
+            raise VerifierUnavailable(f"too many requests to {url} wait") from None
 
 
 async def _request(method: str, url: str, **content: Any) -> tuple[JSON, httpx2.Headers]:
@@ -95,4 +115,4 @@ async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[byte
     return bytes(body), answer.headers
 
 
-__all__ = ["get_json", "get_json_and_date", "post_form"]
+__all__ = ["StrangersForms", "get_json", "get_json_and_date"]

@@ -28,8 +28,8 @@ class Issuers:
                 keys = SigningKeys(issuer, clock=clock)
                 self._signed[issuer.issuer] = SignedTokens(issuer, keys)
 
-    async def caller(self, token: str, now: float) -> AccessToken:
-        """Return the caller of a token. `now` is in seconds since 1970.
+    async def caller(self, token: str, now: float, asker: str) -> AccessToken:
+        """Return the caller of a token. `now` is in seconds since 1970; `asker` is whose share a question counts to.
 
         Raises:
             TokenInvalid: no issuer accepts the token.
@@ -37,21 +37,24 @@ class Issuers:
         """
         unverified = parse_jwt(token)
         if unverified is None:
-            return await self._opaque(token, list(self._asked), now)
-        return await self._signed_by(unverified, unverified.claims.get("iss"), now)
+            return await self._opaque(token, list(self._asked), now, asker)
+        return await self._signed_by(unverified, unverified.claims.get("iss"), now, asker)
 
-    async def _signed_by(self, token: UnverifiedToken, issuer: object, now: float) -> AccessToken:
+    async def _signed_by(
+        self, token: UnverifiedToken, issuer: object, now: float, asker: str
+    ) -> AccessToken:
         if isinstance(issuer, str) and issuer in self._asked:
-            return await self._opaque(token.text, [issuer], now)
+            return await self._opaque(token.text, [issuer], now, asker)
         if not isinstance(issuer, str) or issuer not in self._signed:
             raise TokenInvalid("its issuer is not in auth.issuers")
         return self._checks.caller(await self._signed[issuer].claims(token), issuer, now)
 
-    async def _opaque(self, token: str, issuers: list[str], now: float) -> AccessToken:
+    async def _opaque(self, token: str, issuers: list[str], now: float, asker: str) -> AccessToken:
         refusal: Exception = TokenInvalid("it is unknown")
         for issuer in issuers:
             try:
-                return self._checks.caller(await self._asked[issuer].claims(token), issuer, now)
+                claims = await self._asked[issuer].claims(token, asker)
+                return self._checks.caller(claims, issuer, now)
             except TokenInvalid as error:
                 # While another issuer cannot be asked, the token may be one of its.
                 refusal = refusal if isinstance(refusal, VerifierUnavailable) else error

@@ -12,11 +12,13 @@ import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
+from ...sessions.owned_map import OwnedMap
 from ..config.access.auth import AuthSettings
 from .errors import PrincipalRevoked, TokenInvalid
 from .principals import principal_of, token_of
 from .single_flight import SingleFlight
 from .tokens import StaticTokens
+from .wrong_tokens import Backoff, is_guessable, network_of
 
 if TYPE_CHECKING:
     from .issuers import Issuers
@@ -66,12 +68,14 @@ class Verifier:
     ) -> None:
         self.static = tokens
         """The static tokens, None if there are none."""
+        self.backoff = Backoff()
         self._issuers = _issuers_of(settings, clock) if settings.enabled else None
         self._own = own
         self._now = now
         self._on_verified = on_verified
         self._revoked = revoked
-        self._callers: dict[bytes, tuple[AuthenticatedUser, float]] = {}
+        self._callers = OwnedMap[bytes, tuple[AuthenticatedUser, float]](CACHED_TOKENS)
+        """The callers of the last tokens of each principal, and the times until which they are used."""
         self._flights = SingleFlight[AuthenticatedUser]()
 
     def known(self, token: str) -> AuthenticatedUser | None:
@@ -81,8 +85,11 @@ class Verifier:
             return None if principal_of(user.access_token).key in self._revoked else user
         return user
 
-    async def verify(self, token: str) -> AuthenticatedUser:
+    async def verify(self, token: str, address: str = "") -> AuthenticatedUser:
         """Return the caller of a token.
+
+        A token that might have been guessed is looked at after the delay of its network. Who calls it tells `backoff` of
+        tokens that are wrong.
 
         Raises:
             TokenInvalid: the token is not accepted.
@@ -91,9 +98,13 @@ class Verifier:
         """
         user = self._cached(token) or self._static_user(token)
         if user is None:
+            known = self._callers.get(_digest(token))
+            asker = network_of(address) if known is None else _key_of(known[0])
+            if known is None and is_guessable(token):
+                await self.backoff.hold(address)
             self._require_issuers(token)
             # An issuer is asked once about a token that comes in many requests.
-            user = await self._flights.run(token, partial(self._ask_issuer, token))
+            user = await self._flights.run(token, partial(self._ask_issuer, token, asker))
         if self._revoked:
             self._require_access(user)
         return user
@@ -104,7 +115,7 @@ class Verifier:
             self._on_verified(token)
 
     def _cached(self, token: str) -> AuthenticatedUser | None:
-        found = self._callers.get(hashlib.sha256(token.encode(errors="surrogatepass")).digest())
+        found = self._callers.get(_digest(token))
         return found[0] if found is not None and self._now() < found[1] else None
 
     def _require_issuers(self, token: str) -> None:
@@ -117,15 +128,16 @@ class Verifier:
         if len(token) > TOKEN_CHARACTERS or not token.isascii():
             raise TokenInvalid("it is too long, or no token")
 
-    async def _ask_issuer(self, token: str) -> AuthenticatedUser:
+    async def _ask_issuer(self, token: str, asker: str) -> AuthenticatedUser:
         assert self._issuers is not None
         now = self._now()
-        own = self._own
-        issuer = own if own is not None and own.accepts(token) else self._issuers
-        user = AuthenticatedUser(await issuer.caller(token, now))
+        if self._own is not None and self._own.accepts(token):
+            user = AuthenticatedUser(await self._own.caller(token, now))
+        else:
+            user = AuthenticatedUser(await self._issuers.caller(token, now, asker))
         self.note_caller(user.access_token)
-        expires_at = user.access_token.expires_at or 0
-        self._keep(token, user, min(now + CACHE_SECONDS, expires_at))
+        until = min(now + CACHE_SECONDS, user.access_token.expires_at or 0)
+        self._callers.put(_key_of(user), _digest(token), (user, until))
         return user
 
     def _require_access(self, user: AuthenticatedUser) -> None:
@@ -141,12 +153,13 @@ class Verifier:
         self.note_caller(user.access_token)
         return user
 
-    def _keep(self, token: str, user: AuthenticatedUser, until: float) -> None:
-        digest = hashlib.sha256(token.encode()).digest()
-        self._callers.pop(digest, None)
-        if len(self._callers) >= CACHED_TOKENS:
-            del self._callers[next(iter(self._callers))]
-        self._callers[digest] = user, until
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+
+
+def _key_of(user: AuthenticatedUser) -> str:
+    return principal_of(user.access_token).key
 
 
 def _issuers_of(settings: AuthSettings, clock: Callable[[], float]) -> Issuers:

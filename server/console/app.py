@@ -95,7 +95,7 @@ class Console:
         links = LinkJournal(sessions, calls)
         self._audit = audit = ConsoleAudit(gateway.person_audit)
         self._refusals = RefusalLog()
-        backoff = backoff or Backoff()
+        backoff = backoff or (Backoff() if verifier is None else verifier.backoff)
         self._account: AccountLogin | None = None
         if verifier is not None and config.auth.console.enabled:
             # Imported here: a process without issuers needs neither PyJWT nor cryptography.

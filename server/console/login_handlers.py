@@ -96,8 +96,8 @@ class LoginHandlers:
         if opened is None:
             self._audit.note_login("login", outcome, None, revoked, _address_of(call))
             kind, detail = refusal[0], f"{refusal[1]} at the console".lstrip()
-            is_delayed = body.token is None or is_guessable(body.token)
-            await self._backoff.fail(_address_of(call), kind, detail, is_delayed=is_delayed)
+            guessable = body.token is None or is_guessable(body.token)
+            self._backoff.fail(_address_of(call), kind, detail, is_guessable=guessable)
             raise ApiError(
                 "login_failed",
                 "The code or token is wrong, or the code was used or is too old.",
@@ -126,12 +126,13 @@ class LoginHandlers:
             ApiError: the token has no scope, or cannot be checked now.
         """
         if body.code is not None:
+            await self._backoff.hold(address)
             return await self._logins.exchange(body.code)
         text = body.token or ""
         if self._verifier is None:
             raise TokenInvalid("")
         try:
-            token = (await self._verifier.verify(text)).access_token
+            token = (await self._verifier.verify(text, address)).access_token
         except VerifierUnavailable as error:
             self._note_refusal(error, None, address)
             raise ApiError(

@@ -27,7 +27,7 @@ from ..auth.principals import principal_of
 from ..auth.refusal_log import RefusalLog
 from ..auth.scopes import ADMIN, READ, OperationScopes
 from ..auth.verifier import Verifier
-from ..auth.wrong_tokens import Backoff, is_guessable
+from ..auth.wrong_tokens import is_guessable
 from .request import read_body
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
@@ -54,7 +54,6 @@ class Authentication:
         self._scopes = scopes
         self._public = public
         self._audit = audit
-        self._backoff = Backoff()
         self._refusals = RefusalLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +82,7 @@ class Authentication:
         if isinstance(error, PrincipalRevoked):
             principal = error.principal
         address = _address(scope)
-        # A token that is invalid was logged before its answer was delayed.
+        # A token that is invalid is logged with the delay of its network.
         if not isinstance(error, TokenInvalid):
             who = "" if user is None else f" of {principal.words}"
             self._refusals.add(error.kind, address, f"{error.detail}{who}")
@@ -103,12 +102,12 @@ class Authentication:
         return any(route.matches(scope)[0] != Match.NONE for route in self._public)
 
     async def _verify(self, token: str, scope: Scope) -> AuthenticatedUser:
+        address = _address(scope)
         try:
-            return await self._verifier.verify(token)
+            return await self._verifier.verify(token, address)
         except TokenInvalid as error:
-            is_delayed = is_guessable(token)
-            address = _address(scope)
-            await self._backoff.fail(address, error.kind, error.detail, is_delayed=is_delayed)
+            guessable = is_guessable(token)
+            self._verifier.backoff.fail(address, error.kind, error.detail, is_guessable=guessable)
             raise
 
     async def _check_scope(

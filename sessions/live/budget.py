@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, Protocol, TypeAlias
 
 import anyio
@@ -98,6 +101,7 @@ class Budget:
         """The holders that may be asked to give way, and whether each goes before those that are not paused."""
         self._evicting: dict[str, str] = {}
         """The holders that were asked to give way, each with the owner that waits for its place."""
+        self._tickets = count()
         self._waiting: OrderedDict[str, _Queue] = OrderedDict()
         """The queues of the waiting owners, ordered by when each was served last, the oldest first."""
 
@@ -146,6 +150,20 @@ class Budget:
         if not admitted.is_set():
             seconds = self._queue_seconds
             raise self._refusal(owner, f"and none became free within {seconds:g} seconds")
+
+    @asynccontextmanager
+    async def place(self, owner: str) -> AsyncGenerator[None]:
+        """Hold one more place for an owner until the block ends.
+
+        Raises:
+            SessionLimit: as acquire() does.
+        """
+        ticket = f"{next(self._tickets)}"
+        await self.acquire(ticket, owner)
+        try:
+            yield
+        finally:
+            self.release(ticket)
 
     def release(self, holder: str) -> None:
         """Give the place back; not having one is fine."""

@@ -5,14 +5,9 @@ The URL comes from anyone, so that the fetch connects to public addresses only.
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
 import json
-import socket
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -20,8 +15,15 @@ import anyio
 import httpx2
 from pydantic import ValidationError
 
+from ....sessions.clock import SystemClock
+from ....sessions.errors import SessionLimit
 from ....sessions.json_codec import JSON
-from ....tools.browser.egress.addresses import special
+from ....sessions.live.budget import Budget
+from ....sessions.live.session import client_address
+from ....sessions.owned_map import OwnedMap
+from ....tools.browser.egress.addresses import IPAddress, special
+from ....tools.browser.egress.resolver import NotFound, Resolver
+from ..wrong_tokens import network_of
 from .clients import FacadeClient, sort_redirect_uris
 
 FETCH_SECONDS: Final = 5.0
@@ -32,9 +34,12 @@ STALE_SECONDS: Final = 86_400.0
 """Seconds for which the last document is used while its server does not answer, so that clients can refresh their tokens."""
 CACHED_DOCUMENTS: Final = 1000
 FETCHES: Final = 64
-"""Fetches at a time: strangers cause them."""
-LOOKUPS: Final = 4
-"""Lookups of addresses at a time, in threads of their own: slow ones must not hold up those of the process."""
+"""Fetches at a time: strangers cause them. Each network of clients has a share of them, and of the lookups of names."""
+WAITING_FETCHES: Final = 256
+ABSENT_SECONDS: Final = 30.0
+"""Seconds for which a name without an address is not looked up again."""
+DOMAIN_LABELS: Final = 2
+"""Labels of a name that stand for its domain, whose documents displace only one another in the cache."""
 URL_CHARACTERS: Final = 2048
 _KEPT: Final = ("client_id", "client_name", "redirect_uris", "grant_types")
 _AUTHENTICATION: Final = "none"
@@ -48,22 +53,34 @@ class _Unreadable(Exception):
     """The server of a document does not give it now."""
 
 
+_UNREADABLE: Final = (
+    *(httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError, NotFound, SessionLimit),
+    _Unreadable,
+)
+
+
 class ClientDocuments:
     """Fetches the documents of clients, and keeps them for a bounded time.
 
     With `allow_loopback`, http and https URLs of loopback addresses are accepted too. `clock` returns seconds that only
-    rise.
+    rise. A fetch counts to the network from which the current request came.
     """
 
     def __init__(
-        self, *, allow_loopback: bool, clock: Callable[[], float] = anyio.current_time
+        self,
+        *,
+        allow_loopback: bool,
+        clock: Callable[[], float] = anyio.current_time,
+        resolver: Resolver | None = None,
     ) -> None:
         self._allow_loopback = allow_loopback
         self._clock = clock
-        self._clients: dict[str, tuple[FacadeClient, float]] = {}
+        self._clients = OwnedMap[str, tuple[FacadeClient, float]](CACHED_DOCUMENTS)
         self._context: ssl.SSLContext | None = None
-        self._fetches = anyio.CapacityLimiter(FETCHES)
-        self._lookups = ThreadPoolExecutor(LOOKUPS, "client metadata document")
+        self._fetches = Budget(
+            FETCHES, queue=WAITING_FETCHES, queue_seconds=FETCH_SECONDS, shared=True
+        )
+        self._resolver = resolver or Resolver(SystemClock(), absent_seconds=ABSENT_SECONDS)
 
     async def client(self, client_id: str) -> FacadeClient:
         """Return the client of a document.
@@ -75,19 +92,19 @@ class ClientDocuments:
         if kept is not None and self._clock() < kept[1]:
             return kept[0]
         parts = self._check_url(client_id)
+        asker = network_of(client_address.get())
         try:
             with anyio.fail_after(FETCH_SECONDS):
-                async with self._fetches:
-                    body = await self._fetch(client_id, parts, await self._address(parts))
-        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError, _Unreadable) as error:
+                async with self._fetches.place(asker):
+                    address = await self._address(parts, asker)
+                    body = await self._fetch(client_id, parts, address)
+        except _UNREADABLE as error:
             if kept is not None and self._clock() < kept[1] + STALE_SECONDS:
                 return kept[0]
             raise DocumentInvalid(f"it cannot be read ({type(error).__name__})") from None
         client = _client_of(body, client_id)
-        self._clients.pop(client_id, None)
-        if len(self._clients) >= CACHED_DOCUMENTS:
-            del self._clients[next(iter(self._clients))]
-        self._clients[client_id] = client, self._clock() + CACHE_SECONDS
+        domain = ".".join((parts.hostname or "").split(".")[-DOMAIN_LABELS:])
+        self._clients.put(domain, client_id, (client, self._clock() + CACHE_SECONDS))
         return client
 
     def _check_url(self, client_id: str) -> SplitResult:
@@ -111,20 +128,15 @@ class ClientDocuments:
             raise DocumentInvalid("it has no path, or one with dots")
         return parts
 
-    async def _address(self, parts: SplitResult) -> str:
+    async def _address(self, parts: SplitResult, asker: str) -> str:
         """Return the address to connect to. Each address of the host has to be acceptable."""
-        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        # A lookup that is cancelled before a thread takes it is never made.
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._lookups, partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        )
-        addresses = [str(entry[4][0]) for entry in found]
-        if not addresses or not all(self._accepts(each, parts.scheme) for each in addresses):
+        addresses = await self._resolver.addresses(parts.hostname or "", asker)
+        if not all(self._accepts(each, parts.scheme) for each in addresses):
             raise DocumentInvalid("its address is not public")
-        return addresses[0]
+        return str(addresses[0])
 
-    def _accepts(self, address: str, scheme: str) -> bool:
-        kind = special(ipaddress.ip_address(address.partition("%")[0]))
+    def _accepts(self, address: IPAddress, scheme: str) -> bool:
+        kind = special(address)
         if kind == "loopback":
             return self._allow_loopback
         return scheme == "https" and kind is None

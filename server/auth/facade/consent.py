@@ -26,7 +26,7 @@ from ....sessions.errors import StoreUnavailable
 from ..account_issuer import AccountIssuer, LoginAttempt
 from ..errors import IssuerRefused, TokenInvalid, VerifierUnavailable
 from ..principals import principal_of
-from ..refusal_log import RefusalLog
+from ..wrong_tokens import Backoff
 from .clients import FacadeClient
 from .logins import FacadeLogins
 from .pages import consent_page, problem_page, way_page
@@ -63,7 +63,7 @@ class ConsentHandlers:
         self._attempts = Seal(secret, "logins")
         self._note = note
         self._clock = clock
-        self._refusals = RefusalLog()
+        self._backoff = Backoff()
 
     async def show(self, request: Request) -> Response:
         """Ask for consent."""
@@ -127,9 +127,10 @@ class ConsentHandlers:
     async def _log_in(
         self, request: Request, attempt: LoginAttempt, login: LoginRequest, address: str
     ) -> Response:
+        await self._backoff.hold(address)
         query = request.query_params
         code = await self._issuer.code(query, attempt)
-        person = await self._issuer.person(code, attempt, self._clock())
+        person = await self._issuer.person(code, attempt, self._clock(), address)
         answer = self._answer(login, code=await self._logins.open(person, login, self._clock()))
         logger.info(
             "%s logged in with the client %s from %s",
@@ -171,7 +172,7 @@ class ConsentHandlers:
         return f"{login.redirect_uri}{'&' if '?' in login.redirect_uri else '?'}{query}"
 
     def _refuse(self, reason: str, address: str) -> None:
-        self._refusals.add("wrong login", address, f"({reason}) at /callback")
+        self._backoff.fail(address, "wrong login", f"({reason}) at /callback")
         self._note("login_failed", None, address)
 
 

@@ -89,11 +89,11 @@ class AccountLogin:
             response = await self._log_in(request, address)
         except PrincipalRevoked as error:
             self._audit.note_login("callback", error.code, None, error.principal, address)
-            await self._backoff.fail(address, error.kind, f"{error.detail} at the console")
+            self._backoff.fail(address, error.kind, f"{error.detail} at the console")
             response = _to_page("login_failed")
         except (TokenInvalid, IssuerRefused) as error:
             self._audit.note_login("callback", "login_failed", None, None, address)
-            await self._backoff.fail(address, "wrong login", f"({error}) at the console")
+            self._backoff.fail(address, "wrong login", f"({error}) at the console")
             response = _to_page("login_failed")
         except VerifierUnavailable as error:
             logger.warning("console: the issuer of accounts: %s", error)
@@ -107,9 +107,10 @@ class AccountLogin:
         secret = request.cookies.get(ATTEMPT)
         if not secret:
             raise TokenInvalid("this browser began no login")
+        await self._backoff.hold(address)
         attempt = LoginAttempt(secret)
         code = await self._issuer.code(request.query_params, attempt)
-        person = await self._issuer.person(code, attempt, self._logins.clock())
+        person = await self._issuer.person(code, attempt, self._logins.clock(), address)
         user = user_of_token(person)
         digest = hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
         # Only now: anybody can invent an answer, and must not fill the store with used ones.

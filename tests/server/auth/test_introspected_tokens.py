@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import parse_qs
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from starlette.types import Message, Receive, Scope, Send
 from support.hostile_issuer import AUDIENCE, INTROSPECTOR, HostileIssuer
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.auth.errors import TokenInvalid, VerifierUnavailable
+from statehold.server.auth.issuer_requests import FORMS
 from statehold.server.auth.single_flight import SingleFlight
 from statehold.server.auth.verifier import CACHE_SECONDS, Verifier
+from statehold.server.auth.wrong_tokens import Backoff
 from statehold.server.config.access.auth import AuthSettings
 from statehold.server.http.open_streams import OpenStreams
 
@@ -67,6 +74,100 @@ async def test_an_issuer_is_asked_once_about_a_token_of_many_requests(
         assert asked_issuer.requests["/introspect"] == 1
     finally:
         del asked_issuer.answers["/introspect"]
+
+
+class SlowIssuer:
+    """An issuer that answers when it may, and counts the questions that are open at once."""
+
+    def __init__(self) -> None:
+        self.open = self.highest = 0
+        self.may_answer = anyio.Event()
+        self.answers_first = set[str]()
+
+    async def answer(self, stream: SocketStream) -> None:
+        head = b""
+        async with stream:
+            while b"\r\n\r\n" not in head or b"token=" not in head:
+                head += await stream.receive()
+            self.open += 1
+            self.highest = max(self.highest, self.open)
+            token = parse_qs(head.rpartition(b"\r\n\r\n")[2].decode())["token"][0]
+            if token not in self.answers_first:
+                await self.may_answer.wait()
+            document = self.document(token)
+            self.open -= 1
+            body = json.dumps(document).encode()
+            start = f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n"
+            with suppress(anyio.BrokenResourceError):
+                await stream.send(start.encode() + body)
+
+    def document(self, token: str) -> dict[str, object]:
+        if not token.startswith("right"):
+            return {"active": False}
+        claims = {"sub": token, "aud": AUDIENCE, "client_id": "c", "scope": "statehold:use"}
+        return {**claims, "active": True, "exp": int(time.time()) + 300}
+
+
+@pytest.mark.parametrize("addresses", matrix(1, 3, 20))
+@pytest.mark.parametrize("victim", matrix("198.51.100.7", "2001:db8:7::7"))
+async def test_guesses_of_strangers_leave_questions_for_others(addresses: int, victim: str) -> None:
+    """An issuer gets a bounded number of questions at once, of which strangers elsewhere leave some."""
+    issuer, guesses = SlowIssuer(), 600
+    issuer.answers_first = {f"right-{number}" for number in range(6)}
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)
+    asked = {
+        "issuer": f"http://127.0.0.1:{port}",
+        "introspection_endpoint": f"http://127.0.0.1:{port}/introspect",
+        "client_id": "statehold",
+        "client_secret": "introspection-secret-0123456789",
+    }
+    settings = AuthSettings.model_validate({"issuers": [asked], "audience": [AUDIENCE]})
+    verifier, refused = Verifier(None, settings), 0
+
+    async def guess(number: int) -> None:
+        nonlocal refused
+        with suppress(TokenInvalid, VerifierUnavailable):
+            await verifier.verify(f"guess-{number}", f"192.0.2.{number % addresses}")
+        refused += 1
+
+    with anyio.fail_after(30):
+        async with listener, anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, issuer.answer)
+            for number in range(guesses):
+                tasks.start_soon(guess, number)
+            await until(lambda: issuer.open >= FORMS * 3 // 4)
+            for number in range(6):
+                user = await verifier.verify(f"right-{number}", victim)
+                assert user.access_token.subject == f"right-{number}"
+            assert refused == 0
+            assert issuer.highest <= FORMS
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_wrong_token_delays_the_next_question_of_its_network_only(
+    asked_issuer: HostileIssuer,
+) -> None:
+    asked_issuer.opaque["right"] = {**asked_issuer.claims(sub="ada"), "active": True}
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        asked_before.append(asked_issuer.requests["/introspect"])
+
+    verifier, asked_before = verifier_for(asked_issuer), list[int]()
+    verifier.backoff = Backoff(sleep=sleep)
+    asked_issuer.requests.clear()
+    for number in range(3):
+        with pytest.raises(TokenInvalid):
+            await verifier.verify(f"wrong-{number}", "192.0.2.1")
+        verifier.backoff.fail("192.0.2.1")
+    assert slept == [0.05, 0.1]
+    # The issuer was not asked before the delay.
+    assert asked_before == [1, 2]
+    await verifier.verify("right", "192.0.2.2")
+    await verifier.verify("right", "192.0.2.1")
+    assert slept == [0.05, 0.1]
 
 
 async def test_a_caller_that_leaves_passes_its_work_to_the_next_one() -> None:

@@ -38,25 +38,36 @@ class Time:
         return Backoff(clock=lambda: self.now, sleep=self.sleep)
 
 
-async def test_each_wrong_token_of_an_address_is_answered_later() -> None:
+async def test_each_wrong_token_of_a_network_delays_the_next_one_longer() -> None:
     time = Time()
     backoff = time.backoff()
+    await backoff.hold("192.0.2.1")
+    assert time.slept == []
     for _ in range(12):
-        await backoff.fail("192.0.2.1")
+        backoff.fail("192.0.2.1")
+        await backoff.hold("192.0.2.1")
     assert time.slept == sorted(time.slept)
     assert time.slept[0] < time.slept[3] < time.slept[-1] == LONGEST_SECONDS
-    await backoff.fail("192.0.2.2")
-    assert time.slept[-1] == time.slept[0]
+    backoff.fail("2001:db8::1")
+    count = len(time.slept)
+    for address in ("192.0.2.2", "2001:db8:0:1::1", "fe80::1%eth0", ""):
+        await backoff.hold(address)
+    assert len(time.slept) == count
+    for same in ("2001:db8::1", "2001:db8::ffff:2", "2001:db8::3%eth0"):
+        await backoff.hold(same)
+        assert time.slept.pop() == time.slept[0]
+    await backoff.hold("::ffff:192.0.2.1")
+    assert time.slept[-1] == LONGEST_SECONDS
     time.now += FORGET_SECONDS
-    await backoff.fail("192.0.2.1")
-    assert time.slept[-1] == time.slept[0]
+    await backoff.hold("192.0.2.1")
+    assert len(time.slept) == count + 1
 
 
-async def test_wrong_tokens_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+def test_wrong_tokens_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     time = Time()
     backoff = time.backoff()
     for _ in range(100):
-        await backoff.fail("192.0.2.1")
+        backoff.fail("192.0.2.1")
         time.now += 0.2
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2

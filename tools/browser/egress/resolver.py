@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 
 from ....sessions.clock import Clock
+from ....sessions.owned_map import OwnedMap
 from .addresses import LOOPBACK, IPAddress, unmap
 from .quota import TrafficQuota
 
@@ -43,6 +44,8 @@ class _Pending:
 class Resolver:
     """Resolves names. It runs one lookup of a name at a time per owner, and caches answers for all for a few seconds.
 
+    `absent_seconds`: those for which a name without an address is not looked up again.
+
     After a cancelled or late call the thread runs until the system's resolver gives up; `at_once` counts such threads too.
     The threads are divided among owners: names without an answer delay only other names of the same owner.
     """
@@ -53,18 +56,20 @@ class Resolver:
         *,
         seconds: float = 10.0,
         keep_seconds: float = 10.0,
+        absent_seconds: float = 0.0,
         at_once: int = 64,
         lookup: Lookup | None = None,
     ) -> None:
         self._clock = clock
         self._seconds = seconds
         self._cache_seconds = keep_seconds
+        self._absent_seconds = absent_seconds
         self._threads = TrafficQuota(at_once)
         self._thread_end = anyio.Event()
         """Set, and replaced, when a thread has ended."""
         self._lookup = lookup or _system
         self._pending: dict[tuple[str, str], _Pending] = {}
-        self._cache: dict[str, tuple[float, tuple[IPAddress, ...]]] = {}
+        self._cache = OwnedMap[str, tuple[float, tuple[IPAddress, ...]]](_CACHED_NAMES)
 
     async def addresses(self, name: str, owner: str = "") -> tuple[IPAddress, ...]:
         """Return all addresses of a name, in the system's order of preference.
@@ -74,7 +79,7 @@ class Resolver:
         """
         if is_loopback(name):
             return LOOPBACK
-        until, addresses = self._cache.get(name, (0.0, ()))
+        until, addresses = self._cache.get(name) or (0.0, ())
         if until <= self._clock.now():
             addresses = await self._ask(name, owner)
         if not addresses:
@@ -126,10 +131,9 @@ class Resolver:
             pending.addresses = tuple(unmap(ip_address(text.partition("%")[0])) for text in texts)
         if self._pending.get((owner, name)) is pending:
             del self._pending[owner, name]
-        if pending.addresses:
-            while len(self._cache) >= _CACHED_NAMES:
-                del self._cache[next(iter(self._cache))]
-            self._cache[name] = (self._clock.now() + self._cache_seconds, pending.addresses)
+        seconds = self._cache_seconds if pending.addresses else self._absent_seconds
+        if seconds:
+            self._cache.put(owner, name, (self._clock.now() + seconds, pending.addresses))
         pending.done.set()
 
 

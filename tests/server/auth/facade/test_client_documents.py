@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Generator
 
+import anyio
 import pytest
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError
 from pydantic import AnyUrl
 from support.document_server import REDIRECTS, DocumentServer, document_server
+from support.selection import matrix
+from support.waiting import until
 
 from statehold.server.auth.facade.client_documents import (
     CACHE_SECONDS,
+    CACHED_DOCUMENTS,
     DOCUMENT_BYTES,
     STALE_SECONDS,
     ClientDocuments,
     DocumentInvalid,
 )
 from statehold.server.auth.facade.clients import FacadeClient
+from statehold.sessions.clock import SystemClock
+from statehold.sessions.live.session import client_address
+from statehold.tools.browser.egress.resolver import Resolver
 
 
 @pytest.fixture
@@ -68,6 +77,72 @@ async def test_the_last_document_is_used_while_its_server_is_busy(
     now, documents.status = CACHE_SECONDS, status
     assert await known.client(documents.url) == client
     assert documents.requests == 2
+
+
+@pytest.mark.parametrize("names", matrix(24, 100))
+@pytest.mark.parametrize("strangers", matrix(1, 3))
+async def test_names_of_strangers_without_an_answer_hold_up_no_client_elsewhere(
+    documents: DocumentServer, names: int, strangers: int
+) -> None:
+    """Lookups that do not end take a share of the threads, and a name without an address is not asked for at once again."""
+    may_answer, asked = threading.Event(), Counter[str]()
+
+    def look_up(name: str) -> list[str]:
+        asked[name] += 1
+        if name.endswith(".attacker.example"):
+            may_answer.wait(20)
+            return []
+        return ["127.0.0.1"]
+
+    resolver = Resolver(SystemClock(), lookup=look_up, absent_seconds=30.0)
+    known = ClientDocuments(allow_loopback=True, resolver=resolver)
+    refused = 0
+
+    async def ask(number: int) -> None:
+        nonlocal refused
+        client_address.set(f"192.0.2.{number % strangers}")
+        with pytest.raises(DocumentInvalid):
+            await known.client(f"https://s{number}.attacker.example/client.json")
+        refused += 1
+
+    try:
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                for number in range(names):
+                    tasks.start_soon(ask, number)
+                await until(lambda: len(asked) >= min(names, 16))
+                for number in range(8):
+                    client_address.set(f"198.51.100.{number}")
+                    client_id = documents.url.replace("127.0.0.1", f"client{number}.example")
+                    documents.serve(client_id=client_id)
+                    assert (await known.client(client_id)).client_id == client_id
+                assert refused == 0
+                may_answer.set()
+        again = asked.copy()
+        name = next(name for name in asked if name.endswith(".attacker.example"))
+        with pytest.raises(DocumentInvalid):
+            await known.client(f"https://{name}/other.json")
+        assert asked == again
+    finally:
+        may_answer.set()
+
+
+@pytest.mark.thorough
+async def test_the_documents_of_one_domain_displace_only_one_another(
+    documents: DocumentServer,
+) -> None:
+    resolver = Resolver(SystemClock(), lookup=lambda name: ["127.0.0.1"])
+    known = ClientDocuments(allow_loopback=True, resolver=resolver)
+    ours = documents.url.replace("127.0.0.1", "ours.example")
+    documents.serve(client_id=ours)
+    await known.client(ours)
+    for number in range(CACHED_DOCUMENTS + 5):
+        theirs = documents.url.replace("127.0.0.1", f"s{number}.attacker.example")
+        documents.serve(client_id=theirs)
+        await known.client(theirs)
+    requests = documents.requests
+    await known.client(ours)
+    assert documents.requests == requests
 
 
 def test_a_redirect_uri_without_a_path_is_one_with_a_slash() -> None:
