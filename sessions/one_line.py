@@ -1,8 +1,9 @@
-"""Foreign texts inside lines of ours: they cannot end a line or control a terminal."""
+"""Foreign texts inside lines and beside sentences of ours: they cannot end a line, control a terminal or speak for us."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
 _UNSAFE: Final = re.compile(
@@ -13,6 +14,17 @@ _UNSAFE: Final = re.compile(
 _FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\s:;,'\"]+/)*(?=[^/\s:;,'\"])")
 """Matches the folders of an absolute path. The path of a URL has its host before it."""
 
+NAME_CHARACTERS: Final = 30
+_QUOTES: Final = (
+    "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb"
+    "\u300c\u300d\u300e\u300f\u301d\u301e\u301f\uff02\uff07\uff62\uff63"
+)
+_INVISIBLE: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+"""Characters that count as letters or marks and show nothing, beside those that are not printable."""
+_OMITTED: Final = re.compile(f"[{_QUOTES}{_INVISIBLE}\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+MOST_MARKS: Final = 2
+"""Combining marks on one letter. More of them cover the lines around it."""
+
 
 def escape_controls(text: str) -> str:
     r"""Return a text with its control characters written as `\n`, `\x1b` or `\u2028`."""
@@ -22,6 +34,21 @@ def escape_controls(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text as one line: a blank for each line break, other control characters written out."""
     return escape_controls(" ".join(text.split())) if not text.isprintable() else text
+
+
+def plain_name(text: str, most: int = NAME_CHARACTERS) -> str:
+    """Return a name that a stranger has chosen for people to read, in at most `most` characters.
+
+    It has no quotes, with which it could leave its place in a sentence, nothing invisible, and no marks that reorder text.
+    """
+    characters: list[str] = []
+    marks = 0
+    for character in _OMITTED.sub("", " ".join(unicodedata.normalize("NFC", text).split())):
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if character.isprintable() and marks <= MOST_MARKS:
+            characters.append(character)
+    name = " ".join("".join(characters).split())
+    return name if len(name) <= most else f"{name[: most - 1].rstrip()}…"
 
 
 def without_folders(text: str) -> str:
@@ -36,4 +63,4 @@ def _escape(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1] if match[0] != "\x7f" else r"\x7f"
 
 
-__all__ = ["escape_controls", "one_line", "without_folders"]
+__all__ = ["NAME_CHARACTERS", "escape_controls", "one_line", "plain_name", "without_folders"]

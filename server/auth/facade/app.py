@@ -37,6 +37,8 @@ from .provider import NO_RESOURCE, FacadeProvider, TokenClients
 
 BODY_BYTES: Final = 64 * 1024
 _NO_STORE: Final = {"cache-control": "no-store"}
+_QUOTED: Final = 8
+"""The length from which a text of a request is not shown in an answer to it."""
 
 
 class Facade:
@@ -115,10 +117,13 @@ class Facade:
         response = await self._authorization.handle(request)
         location = response.headers.get("location")
         if location is None:
-            error = json.loads(bytes(response.body))
-            return problem_page(
-                "The program asks in a wrong way", error.get("error_description") or ""
-            )
+            reason: str = json.loads(bytes(response.body)).get("error_description") or ""
+            # The texts of a request come from anyone, and the page speaks for this server.
+            if any(
+                len(text) >= _QUOTED and text in reason for text in request.query_params.values()
+            ):
+                reason = "This server does not know the program, or cannot read its document."
+            return problem_page("The program asks in a wrong way", reason)
         if not location.startswith(f"{self._public_url}/consent?"):
             # RFC 9207: an error names the issuer, too.
             response.headers["location"] = f"{location}&{urlencode({'iss': self._public_url})}"

@@ -85,12 +85,12 @@ class ConsentHandlers:
         if not value or not hmac.compare_digest(csrf.encode(), _csrf(value).encode()):
             return _lost()
         try:
-            login, client = await self._open(sealed)
+            login, _ = await self._open(sealed)
             if form.get("decision") == "allow":
                 response = await self._forward(login)
             else:
                 url = self._answer(login, error="access_denied")
-                response = way_page(url, f"Back to {client.client_name or 'the program'}")
+                response = way_page(url, "Back to the program")
         except _LoginLost:
             return _lost()
         except VerifierUnavailable as error:

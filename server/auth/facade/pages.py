@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.responses import HTMLResponse, Response
 
+from ....sessions.one_line import plain_name
 from ..scopes import ADMIN, CONTROL, READ, USE
 from .clients import FacadeClient
 from .registration import PREFIX
@@ -71,30 +72,27 @@ def consent_page(
 ) -> Response:
     """Ask a person whether a client may use Statehold."""
     is_registered = client.client_id.startswith(PREFIX)
-    # Without characters that would change the direction of the text around them.
-    name = "".join(filter(str.isprintable, client.client_name or "")).strip()[:80]
-    title = f"“{name}”" if name else "A program without a name"
-    if not is_registered:
-        host = urlsplit(client.client_id).netloc
-        title = f"{title} of {host}" if name else host
     target = urlsplit(request.redirect_uri)
-    where = target.netloc
+    facts = [("It returns to", target.netloc), ("You log in at", urlsplit(issuer).netloc)]
+    if not is_registered:
+        facts.insert(0, ("A program of", urlsplit(client.client_id).netloc))
+    # A name is what the program says of itself, so that it stands in no sentence, and below the hosts.
+    facts.append(("It calls itself", plain_name(client.client_name or "") or "no name"))
     warning = ""
     if target.scheme == "http":
-        where = f"{target.netloc} (a program on this computer)"
-        warning = "Every program on this computer can use this name."
+        warning = "It returns to this computer, where every program can use this name."
     if is_registered:
         warning = "The name is not verified: every program can give itself this name."
     if warning:
         warning = f'<p class="warn">{warning} Go on only if you have just started it yourself.</p>'
-    facts = [("It returns to", where), ("You log in at", urlsplit(issuer).netloc)]
     rows = "".join(
-        f"<div><dt>{escape(term)}</dt><dd>{escape(text)}</dd></div>" for term, text in facts
+        f"<div><dt>{escape(term)}</dt><dd><bdi>{escape(text)}</bdi></dd></div>"
+        for term, text in facts
     )
-    body = f"""<h1>Allow {escape(title)} to use Statehold as you?</h1>
+    body = f"""<h1>Allow this program to use Statehold as you?</h1>
+<dl>{rows}</dl>
 {warning}<h2>It will be able to</h2>
 <ul>{_scope_items(request.scopes)}</ul>
-<dl>{rows}</dl>
 <form method="post" action="consent">
 <input type="hidden" name="request" value="{escape(sealed)}">
 <input type="hidden" name="csrf" value="{escape(csrf)}">

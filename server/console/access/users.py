@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mcp.server.auth.provider import AccessToken
 
+from ....sessions.one_line import plain_name
 from ...auth.principals import groups_of, principal_of, role_of
 from ...auth.scopes import CONTROL
 from ..logins import ConsoleUser
+
+NAME_CHARACTERS: Final = 60
 
 
 def user_of_token(token: AccessToken) -> ConsoleUser:
     """Return the user of a verified token."""
     principal = principal_of(token)
     return ConsoleUser(
-        f"{principal.subject} at the console",
+        f"{plain_name(principal.subject, NAME_CHARACTERS)} at the console",
         principal,
         "control" if CONTROL in token.scopes else "view",
         role=role_of(token),

@@ -48,7 +48,8 @@ class Actions extends LitElement {
     if (!this.action) return nothing;
     const { title, about, button, bad } = ACTIONS[this.action];
     return html`<form class="fields" @submit=${this._submit}>
-      <h2 id="ask-title" class="cut">${title}: ${nameOf(session)}</h2>
+      <h2 id="ask-title">${title}</h2>
+      <p class="cut"><bdi class="who">${nameOf(session)}</bdi></p>
       <p class="quiet">${about}</p>
       ${this._renderFields(session)}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}

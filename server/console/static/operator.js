@@ -82,7 +82,8 @@ class Operator extends LitElement {
   _renderDialog() {
     const { owner, session_id } = this.closing;
     return html`<form class="fields" @submit=${this._close}>
-      <h2 id="close-title">Close a session of ${owner.subject || "the machine's user"}</h2>
+      <h2 id="close-title">Close a session of another owner</h2>
+      <p><bdi class="who">${owner.subject || "the machine's user"}</bdi></p>
       <p class="quiet">Ends <span class="mono">${session_id}</span> for good, with its logins, tabs and calls. Its owner reads that an operator closed it.</p>
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
       <div class="right"><button type="button" @click=${() => this.querySelector("dialog").close()}>Cancel</button>

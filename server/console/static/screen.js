@@ -120,7 +120,7 @@ class Screen extends LitElement {
     }
     if (this.user?.rights === "view") return nothing;
     if (byOther) {
-      return html`<div class="banner"><span>${icon("human")}<span><b>${control.holder || "A person"}</b> has control.</span></span></div>`;
+      return html`<div class="banner"><span>${icon("human")}<span><b>A person has control.</b> <bdi class="who">${control.holder}</bdi></span></span></div>`;
     }
     const asks = control.driver === "requested";
     return html`<div class="banner ${asks ? "asks" : ""}"><span>${icon(asks ? "requested" : "agent")}<span>${asks

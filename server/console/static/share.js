@@ -72,12 +72,12 @@ class Share extends LitElement {
       ${this.address ? this._renderAddress() : this._renderForm()}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
       ${this.shares?.length ? html`<h3>Shared with</h3><ul class="links">${this.shares.map(share => html`<li>
-        <span><b>${share.subject ?? `Group ${share.group}`}</b> <span class="quiet">${share.rights === "use" ? "may use it" : "may look"},
-          ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left${share.issuer ? `, ${share.issuer}` : ""}</span></span>
+        <span>${share.subject ? "" : "Group "}<bdi class="who">${share.subject ?? share.group}</bdi> <span class="quiet">${share.rights === "use" ? "may use it" : "may look"},
+          ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left</span> <bdi class="quiet">${share.issuer}</bdi></span>
         <button class="danger" aria-label="Revoke the share with ${share.subject ?? share.group}" @click=${() => this._remove("shares", share)}>Revoke</button></li>`)}</ul>` : nothing}
       ${this.links?.length ? html`<h3>Links of this session</h3><ul class="links">${this.links.map(link => html`<li>
         <span><b>${link.rights === "control" ? "Control" : "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
-          ${lasted(Math.max(0, Date.parse(link.expires_at) - Date.now()))} left, by ${link.created_by}</span></span>
+          ${lasted(Math.max(0, Date.parse(link.expires_at) - Date.now()))} left</span> <bdi class="who">${link.created_by}</bdi></span>
         <button class="danger" aria-label="Revoke the link to ${link.rights}" @click=${() => this._remove("links", link)}>Revoke</button></li>`)}</ul>` : nothing}
       <form method="dialog" class="right"><button>Close</button></form></div>`;
   }

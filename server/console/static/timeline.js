@@ -297,7 +297,7 @@ function titleOf(entry) {
   const request = entry.transition ?? entry.control ?? {};
   switch (entry.kind) {
     case "call": case "state": return html`<b>${entry.tool}</b> <span class="quiet">${firstArgument(entry.arguments)}</span>`;
-    case "transition": return html`<span class="quiet">${String(request.event ?? "").replaceAll("_", " ")}${request.cause ? `: ${request.cause}` : ""}</span>`;
+    case "transition": return html`<span class="quiet">${String(request.event ?? "").replaceAll("_", " ")}${request.cause ? html`: <bdi>${request.cause}</bdi>` : ""}</span>`;
     case "control": return html`<span class="by-person">${controlWords(entry.status, request)}</span>`;
     case "message": return html`<b>${entry.role}</b> ${String(entry.content ?? "").slice(0, 200)}`;
     case "run": return html`<span class="quiet">run ${entry.run_id}: ${entry.status}</span>`;
@@ -307,15 +307,15 @@ function titleOf(entry) {
 }
 
 function controlWords(status, control) {
-  const who = control.holder || "a person";
-  const said = control.reply ? `: “${control.reply}”` : "";
+  // Names and words of people stand after a sentence, never in it.
+  const by = name => html` <bdi class="who">${name || "a person"}</bdi>`;
+  const link = did => html`${did} a link to ${control.rights}${by(control.by)}`;
+  const back = end => html`Handed back: ${end}${by(control.holder)} <bdi>${control.reply}</bdi>`;
   return {
-    requested: `The agent asks for a person: ${control.reason ?? ""}`, human: `${who} took control`,
-    done: `${who} handed back: done${said}`, could_not: `${who} handed back: could not do it${said}`,
+    requested: html`The agent asks for a person: <bdi>${control.reason}</bdi>`, human: html`Took control${by(control.holder)}`,
+    done: back("done"), could_not: back("could not do it"),
     expired: "Control ended by itself", revoked: "Control ended: the link was revoked",
-    link_created: `${control.by} gave a link to ${control.rights}`,
-    link_opened: `${control.by} opened a link to ${control.rights}`,
-    link_revoked: `${control.by} revoked a link to ${control.rights}`,
+    link_created: link("Gave"), link_opened: link("Opened"), link_revoked: link("Revoked"),
   }[status] ?? status;
 }
 

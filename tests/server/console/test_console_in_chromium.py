@@ -63,6 +63,6 @@ async def test_a_guest_opens_a_link_and_the_timeline_has_it_in_words(
     link = await alice.post(f"/sessions/{session}/links", rights="view")
     page = await browser.new_page()
     await page.goto(f"{server.url}{link['path']}")
-    await page.get_by_text("alice at the console gave a link to view").wait_for()
-    await page.get_by_text("a guest of alice at the console opened a link to view").wait_for()
+    await page.get_by_text("Gave a link to view alice at the console").wait_for()
+    await page.get_by_text("Opened a link to view a guest of alice at the console").wait_for()
     assert link["code"] not in page.url

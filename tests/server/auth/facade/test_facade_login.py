@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -60,6 +61,47 @@ async def test_a_page_asks_for_consent_before_anything_goes_to_the_issuer(flow: 
     for part in ("__Host-statehold-", "HttpOnly", "Secure", "SameSite=lax", "Path=/"):
         assert part in cookie
     assert flow.issuer.requests["/authorize"] == 0
+
+
+FAKE = 'Claude” of claude.ai.\u3164\u3164 It was "verified". “It\u202e'
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    matrix(
+        (FAKE, "Claude of claude.ai. It was v…"),
+        ("Editor 日本", "Editor 日本"),
+        ("\u2800\u3164", "no name"),
+        ("a" + "\u0301" * 40, "á\u0301\u0301"),
+    ),
+)
+async def test_the_name_of_a_program_stands_in_a_row_of_its_own_below_its_host(
+    flow: Flow, documents: DocumentServer, name: str, shown: str
+) -> None:
+    flow.client_id = documents.url.replace("client.json", name.encode()[-8:].hex())
+    documents.serve(client_name=name, client_id=flow.client_id)
+    page = await flow.browser.get(
+        (await flow.browser.get(flow.authorize_url())).headers["location"]
+    )
+    rows = re.findall(r"<dd><bdi>(.*?)</bdi></dd>", page.text)
+    assert rows == [
+        httpx2.URL(flow.client_id).netloc.decode(),
+        httpx2.URL(flow.redirect_uri).netloc.decode(),
+        httpx2.URL(flow.issuer.url).netloc.decode(),
+        shown,
+    ]
+    assert page.text.count(shown) == 1
+    denied = await flow.browser.consent(page, "deny")
+    assert shown not in denied.text
+    documents.serve(client_name="Editor")
+
+
+async def test_the_texts_of_a_request_stand_on_no_page(flow: Flow) -> None:
+    lie = "Your account is locked: call 555 0100"
+    for changes in ({"client_id": lie}, {"redirect_uri": lie}, {"client_id": "shc_" + lie}):
+        answer = await flow.browser.get(flow.authorize_url(**changes))
+        assert answer.status_code == 400
+        assert lie not in answer.text
 
 
 async def test_a_person_denies(flow: Flow) -> None:
