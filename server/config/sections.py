@@ -255,7 +255,7 @@ class ServerSettings(Section):
     console_port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=0,
         description="Loopback port that `statehold console` has a process open whose own port a browser cannot use, such as "
-        "the background server of `statehold --shared`. 0: any free one.",
+        "the background server of `statehold --shared`. 0: the last one, or any free one.",
     )
     workers: Annotated[Count, Field(ge=1, le=64)] = Field(
         default=1,

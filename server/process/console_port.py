@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
+from contextlib import suppress
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Final, Self
 
 import anyio
@@ -19,10 +22,15 @@ from ..http.open_streams import OpenStreams
 
 LOOPBACK: Final = "127.0.0.1"
 ACCEPT_SECONDS: Final = 10.0
+PORT_FILE: Final = "console.port"
+IN_USE_SECONDS: Final = 86_400.0
 
 
 class ConsolePort:
     """The address of the console of one process. `async with` bounds the life of the port that url() opens.
+
+    The port is kept in the data folder, and tried first by the next process, so that open pages and addresses given to
+    people outlive a restart. If it was asked for within a day, that process opens it at its start.
 
     `listener` is the socket on which the process serves the console already. It is used if this machine reaches it over
     loopback: elsewhere browsers refuse the cookie without TLS.
@@ -39,6 +47,8 @@ class ConsolePort:
         )
         self._address = gateway.console_address
         self._address.serve_at(self._own_url)
+        folder = None if self._config.ephemeral else self._config.data
+        self._last_port = None if folder is None else LastPort(folder / PORT_FILE)
         self._opened: socket.socket | None = None
         self._opening = anyio.Lock()
         self._tasks: TaskGroup | None = None
@@ -47,6 +57,8 @@ class ConsolePort:
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        if self._own_url is None and self._last_port is not None:
+            self._tasks.start_soon(self._open_again, self._last_port)
         return self
 
     async def __aexit__(self, *exc: object) -> bool | None:
@@ -70,12 +82,30 @@ class ConsolePort:
             return self._own_url
         async with self._opening:
             if self._opened is None:
-                self._opened = await self._open()
-            url = f"http://{LOOPBACK}:{self._opened.getsockname()[1]}"
+                port = self._config.server.console_port or await self._find_last_port()
+                self._opened = await self._open(port)
+            port = self._opened.getsockname()[1]
+            if self._last_port is not None:
+                await anyio.to_thread.run_sync(self._last_port.write, port)
+            url = f"http://{LOOPBACK}:{port}"
             self._address.serve_at(url)
             return url
 
-    async def _open(self) -> socket.socket:
+    async def _open_again(self, last: LastPort) -> None:
+        if await anyio.to_thread.run_sync(last.is_in_use):
+            with suppress(ServiceUnavailable):
+                await self.url()
+
+    async def _find_last_port(self) -> int:
+        """Return the port of an earlier process; 0 for any, if there is none or another program has it now."""
+        port = await anyio.to_thread.run_sync(self._last_port.read) if self._last_port else 0
+        try:
+            socket.create_server((LOOPBACK, port)).close()
+        except OSError:
+            return 0
+        return port
+
+    async def _open(self, port: int) -> socket.socket:
         if self._tasks is None:
             raise ServiceUnavailable("The process starts, or ends.")
         # Imported here: a background server needs uvicorn for nothing else.
@@ -83,7 +113,7 @@ class ConsolePort:
         from .http_server import HttpServer
 
         try:
-            listener = socket.create_server((LOOPBACK, self._config.server.console_port))
+            listener = socket.create_server((LOOPBACK, port))
         except OSError as error:
             raise ServiceUnavailable(
                 f"The console cannot listen on {LOOPBACK}: {error.strerror}.",
@@ -117,6 +147,35 @@ class ConsolePort:
             proxy_headers=False,
             timeout_graceful_shutdown=1,
         )
+
+
+class LastPort:
+    """The file with the port at which the last process of a data folder served the console."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> int:
+        """Return the port; 0 if there is none."""
+        try:
+            port = int(self._path.read_text("ascii"))
+        except (OSError, ValueError):
+            return 0
+        return port if 0 < port <= 65_535 else 0
+
+    def is_in_use(self) -> bool:
+        """Return whether an address of the port was given out within a day."""
+        try:
+            return time.time() - self._path.stat().st_mtime < IN_USE_SECONDS
+        except OSError:
+            return False
+
+    def write(self, port: int) -> None:
+        """Keep the port. A folder that cannot be written costs the address only."""
+        with suppress(OSError):
+            replacement = self._path.with_suffix(".new")
+            replacement.write_text(str(port), "ascii")
+            replacement.replace(self._path)
 
 
 def _import_server() -> None:

@@ -55,7 +55,7 @@ class Overview extends LitElement {
         <select aria-label="Order" @change=${event => this._find({ sort: event.target.value })}>${Object.entries(ORDERS).map(([key, title]) => html`
           <option value=${key} ?selected=${query.sort === key}>${title}</option>`)}</select>
       </div>
-      ${state === "failed" ? html`<p class="notice bad" role="alert"><span>${error.message} ${error.recovery} It is tried again.</span>
+      ${state === "failed" ? html`<p class="notice bad" role="alert"><span>${error.message} ${error.recovery} It is tried again; if it stays away, run <code>statehold console</code>.</span>
         <button @click=${() => this.sessions.load()}>Try now</button></p>` : nothing}
       ${state === "loading" ? html`<div class="tiles" aria-busy="true">${[1, 2, 3].map(() => html`<div class="tile ghost"></div>`)}</div>` : nothing}
       ${state === "live" && !all.length ? this._renderEmpty() : nothing}

@@ -135,7 +135,7 @@ class Session extends LitElement {
   _renderProblem() {
     const isGone = this.problem.status === 404;
     return html`<div class="page empty"><h1>${isGone ? "There is no such session" : this.problem.message}</h1>
-      <p>${isGone ? "It may have been deleted, or it is another person's." : this.problem.recovery || "It is tried again."}</p>
+      <p>${isGone ? "It may have been deleted, or it is another person's." : this.problem.recovery || "It is tried again. If it stays away, run `statehold console`."}</p>
       ${this.user.session_id ? nothing : html`<p><a href="#/">All sessions</a></p>`}</div>`;
   }
 
@@ -143,7 +143,7 @@ class Session extends LitElement {
     const { note, problem } = this;
     const owner = isOpen(session) ? ownerOf(session) : "";
     return html`
-      ${problem ? html`<p class="notice" role="status"><span><b>${problem.message}</b> What you see may be old. It is tried again.</span></p>` : nothing}
+      ${problem ? html`<p class="notice" role="status"><span><b>${problem.message}</b> What you see may be old. It is tried again; if it stays away, run <code>statehold console</code>.</span></p>` : nothing}
       ${owner ? html`<p class="notice" role="status"><span>${owner === "gone"
         ? html`<b>The process that held this session has ended.</b> The session goes on in another one with its next call; what was saved comes back.`
         : html`<b>The process that holds this session does not answer.</b> This page goes on by itself when it does, or when another one takes the session over.`}</span></p>` : nothing}

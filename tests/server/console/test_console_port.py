@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from support.gateway_process import (
     structured,
     toml,
 )
+from support.selection import matrix
 from support.shared_clients import SharedClients
 from support.waiting import until
 
@@ -55,6 +58,58 @@ async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path)
         port = int(url.rpartition(":")[2])
         with pytest.raises(OSError):  # noqa: PT011 - refused, or reset
             socket.create_connection(("127.0.0.1", port), 1).close()
+    finally:
+        clients.stop()
+
+
+@pytest.mark.parametrize("end", matrix("kill", "stop"))
+async def test_the_next_server_serves_the_console_at_the_same_address(
+    tmp_path: Path, end: str
+) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("asking")}}))
+    clients = SharedClients(config, tmp_path / "data")
+    try:
+        async with clients.connect() as client:
+            session = await opened_session(client)
+            url = console_address(clients.data).partition("/console")[0]
+            async with operator(clients.data) as person:
+                cookie, csrf = person.cookie, person.csrf
+        if end == "kill":
+            os.kill(clients.servers()[0], signal.SIGKILL)
+        else:
+            await anyio.to_thread.run_sync(clients.stop)
+        async with clients.connect() as client, console_client(url) as page:
+            page.cookie = cookie
+
+            async def is_back() -> bool:
+                try:
+                    return (await page.get("/me"))["csrf"] == csrf
+                except httpx2.TransportError:
+                    return False
+
+            await until(is_back)
+            listed = (await page.get("/sessions"))["sessions"]
+            assert [each["session_id"] for each in listed] == [session]
+            assert console_address(clients.data).partition("/console")[0] == url
+    finally:
+        clients.stop()
+
+
+@pytest.mark.thorough
+async def test_a_port_that_another_program_took_gives_way_to_a_free_one(tmp_path: Path) -> None:
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": {"quick": service("asking")}}))
+    clients = SharedClients(config, tmp_path / "data")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            clients.data.mkdir()
+            taken = other.getsockname()[1]
+            (clients.data / "console.port").write_text(str(taken))
+            async with clients.connect():
+                url = console_address(clients.data).partition("/console")[0]
+                assert url.startswith("http://127.0.0.1:")
+                assert not url.endswith(f":{taken}")
     finally:
         clients.stop()
 
