@@ -32,8 +32,8 @@ logger = logging.getLogger("statehold.sessions")
 
 STORE_SECONDS: Final = 15.0
 """Seconds between two renewals that are written."""
-REQUEST_SECONDS: Final = 3600.0
-"""Seconds for which a request for a person stands."""
+REQUEST_SECONDS: Final = 600.0
+"""Seconds for which a request for a person stands after its agent stopped waiting: the agent may be gone."""
 DRAIN_SECONDS: Final = 5.0
 """Seconds that running calls get to end before they are cancelled."""
 END_SECONDS: Final = 5.0
@@ -55,22 +55,26 @@ class Controls:
         self._directory = directory
         self._access = access
 
-    async def request(self, principal: Principal, ref: str, reason: str) -> LiveSession:
-        """Ask for a person, for REQUEST_SECONDS. The agent goes on driving; a new request replaces an earlier one.
+    async def request(
+        self, principal: Principal, ref: str, reason: str, *, wait_seconds: float = 0.0
+    ) -> LiveSession:
+        """Ask for a person, until REQUEST_SECONDS after the wait of the agent. The agent goes on driving.
 
-        Does nothing while a person drives.
+        A request with another reason replaces an earlier one. Does nothing while a person drives, and while the agent has
+        not read how the last control ended: that is the end of its earlier request.
         """
         session = await self._access.ready(principal, ref)
         async with session.changing:
-            if not session.has_human_driver:
+            if not session.has_human_driver and session.notice is None:
                 now, lease = self._core.clock.now(), session.record.control
+                reason = self._redact(reason)
+                is_asked = lease.driver is SessionDriver.REQUESTED and lease.reason == reason
                 request = ControlLease(
                     driver=SessionDriver.REQUESTED,
                     epoch=lease.epoch,
-                    reason=self._redact(reason),
-                    since=now,
-                    expires_at=now + REQUEST_SECONDS,
-                    notice=lease.notice,
+                    reason=reason,
+                    since=lease.since if is_asked else now,
+                    expires_at=now + wait_seconds + REQUEST_SECONDS,
                 )
                 await self._save(session, request)
         return session

@@ -90,9 +90,12 @@ class ControlTools:
     async def _request(self, context: ToolContext, arguments: RequestHumanArguments) -> Outcome:
         controls, principal = self._registry.controls, context.principal
         session = await self._registry.ready(principal, arguments.session_id)
-        is_new = session.record.control.driver is SessionDriver.AGENT
-        session = await controls.request(principal, session.id, arguments.reason)
+        was_idle = session.record.control.driver is SessionDriver.AGENT
         wait_seconds, answer = arguments.wait_seconds, None
+        session = await controls.request(
+            principal, session.id, arguments.reason, wait_seconds=wait_seconds
+        )
+        is_new = was_idle and session.record.control.driver is SessionDriver.REQUESTED
         if is_new and wait_seconds:
             answer = await self._offer(context, session)
             if answer in _REFUSALS:

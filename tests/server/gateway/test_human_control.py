@@ -118,6 +118,32 @@ async def test_the_agent_waits_for_a_person_and_goes_on_with_the_changed_page(
         assert "Counter - Lab" in answer
 
 
+async def test_a_request_after_the_hand_back_returns_it_once_and_asks_nobody(
+    way: Way, gateway: Gateway
+) -> None:
+    """A person hands back between two calls of the tool, as most do while a model thinks."""
+    async with agent(way) as ada:
+        await ada.said("browser_navigate", url=PAGE)
+        ask: JSON = {"reason": "type the code", "wait_seconds": 0}
+        assert (
+            "Nobody came" in structured(await ada.call("session_request_human", **ask))["next_step"]
+        )
+        epoch = await take(gateway, ada)
+        await gateway.registry.controls.give_back(LOCAL, ada.session, epoch, reply="it was 12")
+        result = await ada.call("session_request_human", **ask)
+        control = structured(result)["control"]
+        assert (control["driver"], control["end"], control["reply"]) == (
+            "agent",
+            "done",
+            "it was 12",
+        )
+        assert NOTE in text_of(result)
+        assert driver_of(gateway, ada) == "agent"
+        assert NOTE not in await ada.said("browser_snapshot")
+        asked = structured(await ada.call("session_request_human", **ask))
+        assert asked["control"]["driver"] == "requested"
+
+
 async def test_refs_of_before_are_invalid_after_the_hand_back(way: Way, gateway: Gateway) -> None:
     async with agent(way) as ada:
         shown = await ada.said("browser_navigate", url=PAGE)

@@ -380,6 +380,23 @@ async def test_a_request_stands_while_the_agent_goes_on_and_ends_with_the_take(b
             await engine.count(session.id)
 
 
+async def test_a_repeated_request_stands_since_the_first_and_ends_after_its_last_wait(
+    build: Build,
+):
+    async with build(Driven()) as engine:
+        controls = engine.registry.controls
+        session = await engine.create()
+        await controls.request(LOCAL, session.id, "look", wait_seconds=50)
+        begin = session.record.control.since
+        engine.clock.advance(100)
+        await controls.request(LOCAL, session.id, "look", wait_seconds=50)
+        assert session.record.control.since == begin
+        engine.clock.advance(REQUEST_SECONDS + 49)
+        assert session.record.control.driver is SessionDriver.REQUESTED
+        await controls.request(LOCAL, session.id, "something else")
+        assert session.record.control.since > begin
+
+
 async def test_a_request_that_nobody_answers_ends_without_a_notice(build: Build):
     async with build(Driven()) as engine:
         session = await engine.create()
