@@ -72,14 +72,14 @@ class ForwardedRequest:
     """The level that a legacy client has set."""
     can_ask: bool = False
     """Whether the client can be asked while the request runs."""
-    is_shared: bool = False
-    """Whether the client is another principal, with which that of the assertion shares the session."""
+    sharee: str | None = None
+    """The key of the client's principal, if that of the assertion shares the session with it."""
 
     def to_request(self) -> NodeRequest:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        if not self.is_shared:
+        if self.sharee is None:
             # Nodes that run the program before it know no shares.
-            del content["is_shared"]
+            del content["sharee"]
         return NodeRequest("POST", REQUESTS, (), encode(content))
 
     @classmethod

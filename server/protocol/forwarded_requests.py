@@ -37,6 +37,7 @@ from ..sdk.caller import (
     PIN_SCOPE,
     PRINCIPAL_SCOPE,
     SESSION_SCOPE,
+    SHAREE_SCOPE,
 )
 
 NOTICES: Final = 256
@@ -133,8 +134,9 @@ class ForwardedRequests:
             AUTO_SCOPE: request.is_auto,
             SESSION_SCOPE: assertion.session_id,
         }
-        if request.is_shared:
+        if request.sharee is not None:
             scope[OWNER_SCOPE] = assertion.principal
+            scope[SHAREE_SCOPE] = request.sharee
         channel = _RequestChannel(request, answer_lines, _Origin(scope))
         capabilities = dumps(request.capabilities or {})
         connection = _call_connection(request.version, capabilities, request.log_level)

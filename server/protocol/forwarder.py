@@ -231,7 +231,7 @@ class Forwarder:
             caller.capabilities,
             connection_of(ctx).state.get(LOG_LEVEL),
             not is_modern(ctx) and ctx.session.can_send_request,
-            self._requester.is_shared(ctx),
+            self._requester.sharee(ctx),
         )
         assertion = Assertion(
             self._requester.principal(ctx),

@@ -32,6 +32,7 @@ from ..sdk.caller import (
     OWNER_SCOPE,
     PIN_SCOPE,
     PRINCIPAL_SCOPE,
+    SHAREE_SCOPE,
     Caller,
     is_modern,
 )
@@ -179,6 +180,16 @@ class Requester:
     def is_shared(self, ctx: RequestContext) -> bool:
         """Whether a request runs as one of the owner of a session that is shared with its caller."""
         return ctx.request is not None and OWNER_SCOPE in ctx.request.scope
+
+    def sharee(self, ctx: RequestContext) -> str | None:
+        """Return the key of the caller of such a request, None for any other."""
+        if ctx.request is None or OWNER_SCOPE not in ctx.request.scope:
+            return None
+        sharee: str | None = ctx.request.scope.get(SHAREE_SCOPE)
+        if sharee is not None:
+            return sharee
+        token = get_access_token()
+        return LOCAL.key if token is None else principal_of(token).key
 
     def pin(self, ctx: RequestContext) -> str | None:
         """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""

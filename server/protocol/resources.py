@@ -54,7 +54,7 @@ from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import Caller, is_modern
 from .error_translation import translate_errors
 from .input_required import SessionWork
-from .request_checks import refuse_unencodable
+from .request_checks import Requester, refuse_unencodable
 from .results import mark_request_state
 from .subscriptions import Subscriptions, Topic
 
@@ -78,14 +78,14 @@ class Resources:
     def __init__(
         self,
         gateway: Gateway,
-        principal: Callable[[RequestContext], Principal],
-        pin: Callable[[RequestContext], str | None],
+        requester: Requester,
         run_or_resume: RunOrResume,
         subscriptions: Subscriptions,
     ) -> None:
         self.gateway = gateway
-        self.principal = principal
-        self.pin = pin
+        self.principal = requester.principal
+        self._sharee = requester.sharee
+        self.pin = requester.pin
         self._run_or_resume = run_or_resume
         self._subscriptions = subscriptions
 
@@ -367,7 +367,15 @@ class Resources:
 
     def _request(self, ctx: RequestContext, session: str, service: str, method: str) -> Request:
         namespace = self.gateway.config.namespace
-        return Request(self.principal(ctx), session, service, method, {}, namespace=namespace)
+        return Request(
+            self.principal(ctx),
+            session,
+            service,
+            method,
+            {},
+            namespace=namespace,
+            sharee=self._sharee(ctx),
+        )
 
 
 _OF_ONE_SERVICE = (

@@ -126,9 +126,8 @@ class StateholdServer(Server[dict[str, Any]]):
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         forwarded_subscriptions = ForwardedSubscriptions(gateway)
         self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
-        self._resources = Resources(
-            gateway, requester.principal, requester.pin, self.run_or_resume, self.subscriptions
-        )
+        run = self.run_or_resume
+        self._resources = Resources(gateway, requester, run, self.subscriptions)
         prompts = Prompts(self._resources)
         for handlers in (self._resources, prompts, Completion(self._resources, prompts)):
             handlers.register(self)
@@ -428,6 +427,7 @@ class StateholdServer(Server[dict[str, Any]]):
             namespace=self._gateway.config.namespace,
             client=caller.client_name,
             reported_seconds=call.reported_seconds,
+            sharee=self._requester.sharee(ctx),
         )
         try:
             answer = await self._gateway.router.call(request, caller)

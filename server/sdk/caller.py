@@ -56,6 +56,8 @@ PIN_SCOPE: Final = "statehold.session"
 request; in the lifespan state of a connection, for the one that its client names."""
 PRINCIPAL_SCOPE: Final = "statehold.principal"
 """The key in the scope of a forwarded request for its principal. No other request has it."""
+SHAREE_SCOPE: Final = "statehold.sharee"
+"""The key in the scope of such a request, forwarded from another node, for the key of its caller's principal."""
 OWNER_SCOPE: Final = "statehold.owner"
 """The key in the scope of a request for the owner of a session that is shared with its caller, as whose request it runs."""
 AUTO_SCOPE: Final = "statehold.auto"
@@ -311,6 +313,7 @@ __all__ = [
     "AUTO_SCOPE",
     "COMMAND_SCOPE",
     "OWNER_SCOPE",
+    "SHAREE_SCOPE",
     "PIN_SCOPE",
     "PRINCIPAL_SCOPE",
     "SESSION_SCOPE",

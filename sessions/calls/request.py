@@ -44,6 +44,8 @@ class Request:
     """The name of the caller's client in its handshake."""
     reported_seconds: float = 0.0
     """Seconds of waiting that were reported to its caller before the call; see Waiting."""
+    sharee: str | None = None
+    """The key of its caller if `principal` shares the session with it: then the limits of calls are those of the caller."""
 
 
 @dataclass(slots=True, eq=False)

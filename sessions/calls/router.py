@@ -79,7 +79,7 @@ class Router:
         # No await between this check and begin(): the session cannot change in between.
         call = Call(request, session, _binding(session, request.service), context)
         registry.quota.admit_call(session.record.owner)
-        registry.admission.admit(session, request.service, request.tool)
+        registry.admission.admit(session, request.service, request.tool, request.sharee)
         try:
             if request.acknowledged_operations:
                 await self._forget(session, request.acknowledged_operations)
@@ -98,7 +98,7 @@ class Router:
             self.return_notice(call.delivery)
             raise
         finally:
-            registry.admission.release(session)
+            registry.admission.release(session, request.sharee)
         # A repeat has the notice of the first answer, which may be lost, and one that is due now.
         self._take_notice(call, result)
         due_notice = None if call.delivery is None else call.delivery.text
@@ -296,7 +296,7 @@ class Router:
         registry = self._registry
         session = await registry.ready(request.principal, request.session, request.namespace)
         binding = _binding(session, request.service)
-        registry.admission.admit(session, request.service, method)
+        registry.admission.admit(session, request.service, method, request.sharee)
         try:
             with end_with_session(session):
                 if isinstance(binding.service, Answering):
@@ -315,7 +315,7 @@ class Router:
         except EndedWithSession:
             raise end_error(session) from None
         finally:
-            registry.admission.release(session)
+            registry.admission.release(session, request.sharee)
 
 
 def _binding(session: LiveSession, service: str) -> Binding:

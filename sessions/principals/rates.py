@@ -31,16 +31,18 @@ class CallLimits:
         self._now = now
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
 
-    def admit(self, owner: str, service: str, tool: str, in_flight: int) -> None:
-        """Check a call of a principal that has `in_flight` calls, and take its tokens.
+    def admit(self, owner: str, caller: str, service: str, tool: str, in_flight: int) -> None:
+        """Check a call in a session of a principal, and take the tokens of its caller, which has `in_flight` calls.
 
         Raises:
-            NotAllowed: the principal may not use the service.
-            SessionLimit: it has too many calls in flight, or calls too often. No token was taken.
+            NotAllowed: the owner may not use the service.
+            SessionLimit: the caller has too many calls in flight, or calls too often. No token was taken.
         """
         limits = self._limits.of(owner)
         if not limits.allows_service(service):
             raise service_refused(limits, service)
+        if caller != owner:
+            limits = self._limits.of(caller)
         most = limits.calls_in_flight
         if most and in_flight >= self._limits.share(most):
             raise SessionLimit(
@@ -51,11 +53,11 @@ class CallLimits:
             )
         rates = _rates_of(limits, service, tool)
         if rates:
-            self._take(owner, limits, rates)
+            self._take(caller, limits, rates)
 
-    def _take(self, owner: str, limits: EffectiveLimits, rates: dict[str, Rate]) -> None:
+    def _take(self, caller: str, limits: EffectiveLimits, rates: dict[str, Rate]) -> None:
         now = self._now()
-        buckets = {key: self._filled((owner, key), rate, now) for key, rate in rates.items()}
+        buckets = {key: self._filled((caller, key), rate, now) for key, rate in rates.items()}
         for key, bucket in buckets.items():
             if bucket.tokens >= 1:
                 continue

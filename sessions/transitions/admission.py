@@ -21,13 +21,17 @@ class Admission:
         self._in_flight: dict[str, int] = {}
         """The calls in flight of each principal that has some, by its key."""
 
-    def admit(self, session: LiveSession, service: str, tool: str) -> None:
+    def admit(
+        self, session: LiveSession, service: str, tool: str, sharee: str | None = None
+    ) -> None:
         """Count a call in. The session cannot change between a check by the caller and this, if the caller does not await.
+
+        `sharee` is the key of a caller with which the owner shares the session: the call counts to that one's limits.
 
         Raises:
             HumanInControl: a person drives the session.
             SessionBusy: too many calls are in flight already.
-            SessionLimit: the owner of the session has too many calls in flight, or calls too often.
+            SessionLimit: the owner of the session, or the sharee, has too many calls in flight, or calls too often.
             NotAllowed: the owner may not use the service.
         """
         session.require_agent()
@@ -35,15 +39,17 @@ class Admission:
             raise busy(session)
         if self._core.limits.is_active:
             owner = session.record.owner
-            self._call_limits.admit(owner, service, tool, self._in_flight.get(owner, 0))
-        self.count_in(session)
+            caller = sharee or owner
+            in_flight = self._in_flight.get(caller, 0)
+            self._call_limits.admit(owner, caller, service, tool, in_flight)
+        self.count_in(session, sharee)
 
-    def count_in(self, session: LiveSession) -> None:
+    def count_in(self, session: LiveSession, sharee: str | None = None) -> None:
         """Count in a call that runs already, in a session of any status."""
         if session.in_flight == 0:
             self._core.budget.mark_busy(session.id)
-        owner = session.record.owner
-        self._in_flight[owner] = self._in_flight.get(owner, 0) + 1
+        caller = sharee or session.record.owner
+        self._in_flight[caller] = self._in_flight.get(caller, 0) + 1
         session.note_calls(session.in_flight + 1)
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
@@ -52,12 +58,12 @@ class Admission:
         """Return the calls of a principal that this process has in flight."""
         return self._in_flight.get(owner, 0)
 
-    def release(self, session: LiveSession) -> None:
+    def release(self, session: LiveSession, sharee: str | None = None) -> None:
         """Count a call out. The idle time starts with the end of the last one."""
-        owner = session.record.owner
-        self._in_flight[owner] -= 1
-        if not self._in_flight[owner]:
-            del self._in_flight[owner]
+        caller = sharee or session.record.owner
+        self._in_flight[caller] -= 1
+        if not self._in_flight[caller]:
+            del self._in_flight[caller]
         session.note_calls(session.in_flight - 1)
         if session.in_flight:
             return

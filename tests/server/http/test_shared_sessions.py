@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from support.gateway_process import (
     text_of,
     toml,
 )
+from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -29,6 +31,7 @@ from statehold.sessions.records import ShareRights
 from statehold.tools.own.names import OWN_NAMES, own_names
 
 ALICE, BEN, EVE = "alice-token-0123456789", "ben-token-0123456789abc", "eve-token-0123456789abc"
+DORA = "dora-token-0123456789ab"
 UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 ARGUMENTS: dict[str, JSON] = {
     "session_rename": {"name": "mine now"},
@@ -50,9 +53,12 @@ OF_NO_SESSION = {"session_create", "session_list", "session_import", "service_li
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
     path = tmp_path_factory.mktemp("tokens") / "tokens"
-    write_tokens(path, f"{ALICE} alice\n{BEN} ben issuer=home\n{EVE} eve issuer=home\n")
+    home = "issuer=home\n"
+    write_tokens(path, f"{ALICE} alice\n{BEN} ben {home}{EVE} eve {home}{DORA} dora\n")
+    rate = {"calls_per_minute": 0.01, "burst": 6}
     return {
         "server": {"tokens": str(path)},
+        "policies": [{"match": {"principal": "dora"}, "rate": rate}],
         "toolsets": list(OWN_NAMES),
         "services": {"asking": service("asking")},
     }
@@ -198,6 +204,40 @@ async def test_resources_are_read_with_a_share_and_not_subscribed_to(
     assert content.text == '{"n":7}'
     with pytest.raises(MCPError):
         await eve.read_resource(uri)
+
+
+@pytest.mark.parametrize("nodes", matrix(1, 2))
+async def test_the_calls_of_a_sharee_count_to_its_own_rate(
+    server: Running, settings: JSON, tmp_path: Path, nodes: int
+) -> None:
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    config.write_text(toml(settings))
+    with ExitStack() as stack:
+        servers = [server] * 2
+        if nodes > 1:
+            servers = [stack.enter_context(serving(config, data)) for _ in range(nodes)]
+        async with (
+            connect(servers[0], DORA) as dora,
+            connect(servers[1], BEN) as ben,
+            connect(servers[1], DORA) as dora_elsewhere,
+            connect(servers[0], ALICE) as alice,
+        ):
+            session, other = await opened_session(dora), await opened_session(alice)
+            # Each of two nodes admits half of the six.
+            most = 6 // nodes
+            await share(dora, session, "use")
+            for number in range(10):
+                assert await count(ben, session) == number + 1
+            for number in range(most):
+                assert await count(dora, session) == number + 11
+            assert code_of(await dora.call_tool("inc", {"session_id": session})) == "session_limit"
+            # Her rate is used up for sessions that others share with her, too.
+            arguments = {"session_id": other, "subject": "dora", "rights": "use"}
+            await alice.call_tool("session_share", arguments)
+            refused = await dora_elsewhere.call_tool("inc", {"session_id": other})
+            assert code_of(refused) == "session_limit"
+            assert await count(ben, session) == most + 11
+            assert await count(alice, other) == 1
 
 
 async def test_a_session_of_another_node_is_shared(settings: JSON, tmp_path: Path) -> None:
