@@ -2,6 +2,7 @@
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { login, loginWays, logout, whoAmI } from "./api.js";
+import { Attention } from "./attention.js";
 import { Sessions } from "./sessions.js";
 import "./jump.js";
 import "./operator.js";
@@ -26,6 +27,7 @@ class Console extends LitElement {
   constructor() {
     super();
     this.sessions = new Sessions();
+    this.attention = new Attention(this.sessions, () => this.requestUpdate());
     this.route = [];
     this.connection = "loading";
     this.sessions.addEventListener("change", () => { this.connection = this.sessions.state; });
@@ -144,7 +146,7 @@ class Console extends LitElement {
           <button class="plain jump" @click=${() => this.querySelector("sh-jump").open()}>
             Jump<span> to a session</span> <kbd>/</kbd></button>`}
         <span class="spacer"></span>
-        <span role="status">${this._renderConnection()}</span>
+        <span role="status">${this.attention.render()}${this._renderConnection()}</span>
         ${this.user.rights === "view" ? html`<span class="tag" title="You may look, and not act">View only</span>` : nothing}
         <span class="who cut" title="You">${this.user.name}</span>
         <button class="plain" @click=${this._logout}>Log out</button>

@@ -21,8 +21,9 @@ export class Sessions extends EventTarget {
   }
 
   get all() {
-    const waiting = [...this.waiting.values()].filter(session => !this.byId.has(session.session_id));
-    return [...waiting, ...this.byId.values()];
+    // Those that ask are on the first page, whatever its order; a search shows what it found.
+    const isShown = session => !this.byId.has(session.session_id) && !this.hasPrevious && !this.query.query;
+    return [...[...this.waiting.values()].filter(isShown), ...this.byId.values()];
   }
 
   get first() {
@@ -50,6 +51,7 @@ export class Sessions extends EventTarget {
     this.byId.clear();
     this.waiting.clear();
     this.shared = [];
+    this._changed();
   }
 
   // Begin again at the first page, with other words, another status or another order.
@@ -73,10 +75,10 @@ export class Sessions extends EventTarget {
     const cursor = this._cursors.at(-1);
     if (cursor) words.set("cursor", cursor);
     try {
-      const asking = new URLSearchParams({ driver: "requested", limit: WAITING, ...pick({ query: this.query.query }) });
+      const asking = new URLSearchParams({ driver: "requested", limit: WAITING });
       const none = { sessions: [] };
       const [page, waiting, shared] = await Promise.all([
-        get(`/sessions?${words}`), cursor ? none : get(`/sessions?${asking}`), cursor ? none : get("/shared"),
+        get(`/sessions?${words}`), get(`/sessions?${asking}`), cursor ? none : get("/shared"),
       ]);
       if (order !== this._order) return;
       this.shared = shared.sessions;

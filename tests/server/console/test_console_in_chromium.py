@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 from mcp import Client
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 from support.console_client import ConsoleClient, console_address
 from support.gateway_process import Running, opened_session
 
@@ -66,3 +67,32 @@ async def test_a_guest_opens_a_link_and_the_timeline_has_it_in_words(
     await page.get_by_text("Gave a link to view alice at the console").wait_for()
     await page.get_by_text("Opened a link to view a guest of alice at the console").wait_for()
     assert link["code"] not in page.url
+
+
+async def test_every_page_says_which_agents_ask(
+    server: Running, browser: Browser, agent: Client
+) -> None:
+    context = await browser.new_context(permissions=["notifications"])
+    page = await context.new_page()
+    await page.add_init_script(
+        "window.shown = []; window.Notification = class { static permission = 'granted';"
+        " constructor(title, options) { shown.push([title, options.body]); } };"
+        "Object.defineProperty(document, 'hidden', { get: () => true });"
+    )
+    await page.goto(console_address(server.data))
+    await page.get_by_role("link", name="Services").click()
+    session = await opened_session(agent)
+    ask = {"session_id": session, "reason": "type the code", "wait_seconds": 0}
+    await agent.call_tool("session_request_human", ask)
+    await expect(page).to_have_title(re.compile(rf"\(\d+\) {session} asks - Statehold"))
+    badge = page.get_by_role("status").get_by_role("link")
+    assert await badge.get_attribute("href") == f"#/s/{session}"
+    icon = "document.querySelector('link[rel=icon]').getAttribute('href')"
+    assert await page.evaluate(icon) == "icon-asks.svg"
+    # The same request is told once, however often the agent repeats it.
+    await agent.call_tool("session_request_human", ask)
+    assert [f"{session} asks", "type the code"] in await page.evaluate("shown")
+    assert len(await page.evaluate("shown")) == len({*map(str, await page.evaluate("shown"))})
+    await agent.call_tool("session_close", {"session_id": session})
+    await expect(page).not_to_have_title(re.compile(session))
+    await context.close()
