@@ -75,7 +75,10 @@ def _entry(name: str, entry: object) -> JSON:
     if "cwd" not in values and "working_dir" in values:
         values["cwd"] = values["working_dir"]
     ours = {key: value for key, value in values.items() if key in UpstreamConfig.model_fields}
-    return {**ours, **read_entry(values)[0]}
+    read = read_entry(values)
+    if read.problem is not None:
+        raise InvalidArgument(f"{name[:128]!r} cannot be used: {read.problem}.", recovery=_ADVICE)
+    return {**ours, **read.settings}
 
 
 __all__ = ["ServiceDescriptions", "read_descriptions"]
