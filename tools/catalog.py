@@ -6,9 +6,7 @@ server/tools: a list must not vary per connection or as a side effect of other r
 
 from __future__ import annotations
 
-import itertools
 import logging
-import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +19,19 @@ from pydantic import ValidationError
 
 from ..sessions.json_codec import JSON
 from ..sessions.services import ToolSpec
-from .aliases import Alias, describe_aliases, has_alias, listed_name, with_original_name
 from .definition import Naming
+from .names import (
+    Alias,
+    Rename,
+    describe_aliases,
+    describe_renames_by_service,
+    distinct_names,
+    has_alias,
+    listed_name,
+    numbered_names,
+    own_prefix,
+    with_original_name,
+)
 from .schema import (
     allow_argument,
     argument_names,
@@ -42,9 +51,6 @@ FALLBACK_ARGUMENT = "statehold_session_id"
 SERVICE_META = "statehold/service"
 """The `_meta` key with which a list names the service of a tool, if the request for it has the key with the value true."""
 
-LISTED_RENAMES = 5
-"""Most renamed tools that describe_renames() lists by name."""
-
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -63,6 +69,10 @@ class Offer:
         prefixes = (self.prefix, own_prefix(self.service) + self.prefix)
         return any(self._may_have(name, prefix) for prefix in prefixes)
 
+    def may_have_prompt(self, name: str) -> bool:
+        """Whether the configuration allows a prompt of this service to have `name` in the list."""
+        return name.startswith((self.prefix, own_prefix(self.service) + self.prefix))
+
     def _may_have(self, name: str, prefix: str) -> bool:
         if any(listed_name(tool, prefix) == name for tool in self.exclude):
             return False
@@ -78,38 +88,6 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
-    """A tool listed under a different name because an earlier service, or Statehold itself, uses its own name."""
-
-    service: str
-    original_name: str
-    """The tool's name with the configured prefix."""
-    name: str
-    """Its name in the list."""
-    holder: str | None
-    """The service that uses the original name; None for Statehold itself."""
-
-
-def describe_renames(renames: Sequence[Rename]) -> str:
-    """Return one line for a log or a report: the renamed tools of one service, the reason, and the setting to change."""
-    service = renames[0].service
-    examples = ", ".join(
-        f"{rename.original_name} is {rename.name}" for rename in renames[:LISTED_RENAMES]
-    )
-    more = f" and {len(renames) - LISTED_RENAMES} more" if len(renames) > LISTED_RENAMES else ""
-    holders = sorted({rename.holder or "Statehold itself" for rename in renames})
-    return (
-        f"{', '.join(holders)} had {'this name' if len(renames) == 1 else 'these names'} first: {examples}{more}; "
-        f"prefix in [services.{service}] names them otherwise"
-    )
-
-
-def own_prefix(service: str) -> str:
-    """Return the prefix put before a tool of a service when another tool has the same name."""
-    return re.sub(r"[^A-Za-z0-9_.\-/]", "_", service) + "_"
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogEntry:
     """One tool of the list: the service that receives its calls, and the session argument that we added."""
 
@@ -119,6 +97,8 @@ class CatalogEntry:
     definition: JSON
     session_argument: str
     """The name of our session argument in its schema."""
+    accepts_session_id: bool = False
+    """Whether `session_id` names the session too, because the tool has no such argument: its service had none before."""
 
 
 class Catalog:
@@ -150,12 +130,13 @@ class Catalog:
         self.renames: list[Rename] = []
         self.aliases: dict[str, list[Alias]] = {}
         """The tools whose own names clients would reject, by service."""
+        self.session_arguments: dict[str, str] = {}
+        """The name of our session argument in all tools of a service, by service."""
         self._reserved_names = self.own_definitions.keys() | set(reserved_names)
         self._address = address
         self._holders = holders
         for offer in offers:
-            for spec, name in self._choose_names(offer):
-                self._add(offer, spec, name, naming, header)
+            self._add(offer, naming, header)
         self.definitions: list[JSON] = [
             *self.own_definitions.values(),
             *(entry.definition for entry in self.entries.values()),
@@ -168,10 +149,9 @@ class Catalog:
         )
         """The tools that mirror arguments in `Mcp-Param-*` headers."""
 
-    def renames_by_service(self) -> dict[str, str]:
-        """Return a line for each service with renamed tools; see describe_renames() and describe_aliases()."""
-        by_service = itertools.groupby(self.renames, key=lambda rename: rename.service)
-        lines = {service: describe_renames(list(renames)) for service, renames in by_service}
+    def renames_by_service(self, prompt_renames: Sequence[Rename] = ()) -> dict[str, str]:
+        """Return a line for each service with renamed tools or prompts; see describe_renames() and describe_aliases()."""
+        lines = describe_renames_by_service([*self.renames, *prompt_renames])
         for service, aliases in self.aliases.items():
             parts = (lines.get(service), describe_aliases(aliases, service))
             lines[service] = "; ".join(part for part in parts if part is not None)
@@ -190,36 +170,55 @@ class Catalog:
         """Return the input schema of a tool, None when there is no such tool."""
         return self._schemas.get(name)
 
-    def _choose_names(self, offer: Offer) -> list[tuple[ToolSpec, str]]:
-        """Return the tools of a service, each with its name in the list. Record the renamed ones."""
+    def _choose_names(self, offer: Offer) -> dict[str, str]:
+        """Return the name in the list of each tool of a service. Record the renamed ones."""
         _warn_of_unknown(offer)
-        specs = offer.selected_tools()
-        prefixed_names = _prefixed_names(offer, specs)
-        held_names = {name for name, holder in self._holders.items() if holder != offer.service}
-        taken_names = self._reserved_names | self.entries.keys() | held_names
-        avoided_names = taken_names | set(prefixed_names.values())
-        pairs: list[tuple[ToolSpec, str]] = []
-        for spec in specs:
-            name = prefixed_names[spec.name]
-            if name in taken_names:
-                holder = self.entries[name].service if name in self.entries else None
-                holder = holder or self._holders.get(name)
-                prefix = own_prefix(offer.service) + offer.prefix
-                name = _free_name(listed_name(spec.name, prefix), avoided_names)
-                avoided_names.add(name)
-                self.renames.append(Rename(offer.service, prefixed_names[spec.name], name, holder))
-            if has_alias(spec.name, offer.prefix):
-                self.aliases.setdefault(offer.service, []).append(Alias(spec.name, name))
-            pairs.append((spec, name))
-        return pairs
+        wanted_names = _prefixed_names(offer, offer.selected_tools())
+        holders = {
+            name: holder for name, holder in self._holders.items() if holder != offer.service
+        }
+        taken_names = self._reserved_names | self.entries.keys() | holders.keys()
+        prefix = own_prefix(offer.service) + offer.prefix
+        names = distinct_names(wanted_names, taken_names, lambda tool: listed_name(tool, prefix))
+        for tool, name in names.items():
+            wanted_name = wanted_names[tool]
+            if name != wanted_name:
+                entry = self.entries.get(wanted_name)
+                holder = holders.get(wanted_name) if entry is None else entry.service
+                self.renames.append(Rename(offer.service, wanted_name, name, holder))
+            if has_alias(tool, offer.prefix):
+                self.aliases.setdefault(offer.service, []).append(Alias(tool, name))
+        return names
 
-    def _add(self, offer: Offer, spec: ToolSpec, name: str, naming: Naming, header: bool) -> None:
+    def _add(self, offer: Offer, naming: Naming, header: bool) -> None:
+        names = self._choose_names(offer)
+        definitions: list[tuple[ToolSpec, JSON]] = []
+        used_arguments: set[str] = set()
+        for spec in offer.selected_tools():
+            definition = self._define(offer, spec, names[spec.name])
+            if definition is not None:
+                definitions.append((spec, definition))
+                used_arguments |= argument_names(definition["inputSchema"])
+        argument = session_argument_name(used_arguments)
+        self.session_arguments[offer.service] = argument
+        for spec, definition in definitions:
+            schema, name = definition["inputSchema"], definition["name"]
+            accepts = argument != SESSION_ARGUMENT and SESSION_ARGUMENT not in argument_names(
+                schema
+            )
+            _add_session_argument(schema, argument, naming, header)
+            self.entries[name] = CatalogEntry(
+                name, offer.service, spec.name, definition, argument, accepts
+            )
+
+    def _define(self, offer: Offer, spec: ToolSpec, name: str) -> JSON | None:
+        """Return the definition of a tool in the list without the session argument, None if the tool must be dropped."""
         definition: JSON | None = {**spec.definition, "name": name}
         definition = (
             copy_json(definition) if offer.is_own else repair_definition(definition, offer.service)
         )
         if definition is None:
-            return
+            return None
         if has_alias(spec.name, offer.prefix):
             definition = with_original_name(definition, spec.name, offer.service)
         meta: JSON = definition.get("_meta") or {}
@@ -227,8 +226,7 @@ class Catalog:
             meta = with_app_page(meta, partial(self._address, offer.service))
         if meta:
             definition["_meta"] = meta
-        argument = _add_session_argument(definition, naming, header)
-        self.entries[name] = CatalogEntry(name, offer.service, spec.name, definition, argument)
+        return definition
 
 
 def _for_legacy(definition: JSON) -> JSON:
@@ -248,19 +246,10 @@ def _prefixed_names(offer: Offer, specs: Sequence[ToolSpec]) -> dict[str, str]:
     for spec in specs:
         name = listed_name(spec.name, offer.prefix)
         if has_alias(spec.name, offer.prefix):
-            name = _free_name(name, used_names)
+            name = next(each for each in numbered_names(name) if each not in used_names)
             used_names.add(name)
         names[spec.name] = name
     return names
-
-
-def _free_name(name: str, taken_names: Container[str]) -> str:
-    numbered_names = (f"{name}_{number}" for number in itertools.count(2))
-    return next(
-        candidate
-        for candidate in itertools.chain((name,), numbered_names)
-        if candidate not in taken_names
-    )
 
 
 def _warn_of_unknown(offer: Offer) -> None:
@@ -337,30 +326,26 @@ def _malformed_members(definition: JSON) -> set[str]:
     return set()
 
 
-def _add_session_argument(definition: JSON, naming: Naming, header: bool) -> str:
-    """Add the session argument as the first property of the input schema and return its name."""
-    schema = definition["inputSchema"]
+def _add_session_argument(schema: JSON, argument: str, naming: Naming, header: bool) -> None:
+    """Add the session argument as the first property of an input schema, unless the session is pinned."""
+    # Some clients fail with all tools if one has no properties.
     properties: JSON = schema.get("properties") or {}
-    argument = session_argument_name(argument_names(schema))
+    schema["properties"] = properties
     if header:
         _drop_header(properties, "Session-Id")
     if naming == "pinned":
-        return argument
+        return
     allow_argument(schema, argument)
     schema["properties"] = {argument: session_argument_schema(header), **properties}
     if naming == "explicit":
         schema["required"] = [argument, *schema.get("required", [])]
-    return argument
 
 
 def session_argument_name(used_names: Container[str]) -> str:
     """Return a name for our session argument that differs from `used_names`."""
     if SESSION_ARGUMENT not in used_names:
         return SESSION_ARGUMENT
-    if FALLBACK_ARGUMENT not in used_names:
-        return FALLBACK_ARGUMENT
-    numbered = (f"{FALLBACK_ARGUMENT}_{number}" for number in itertools.count(2))
-    return next(name for name in numbered if name not in used_names)
+    return next(name for name in numbered_names(FALLBACK_ARGUMENT) if name not in used_names)
 
 
 def session_argument_schema(header: bool) -> JSON:
@@ -416,12 +401,9 @@ __all__ = [
     "FALLBACK_ARGUMENT",
     "Naming",
     "Offer",
-    "Rename",
     "SERVICE_META",
     "SESSION_ARGUMENT",
     "app_page",
-    "describe_renames",
-    "own_prefix",
     "repair_definition",
     "session_argument_name",
     "session_argument_schema",

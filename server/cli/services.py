@@ -129,11 +129,12 @@ async def check_all(
 ) -> list[Check]:
     """Start the services, a few at a time. Their working folders are temporary."""
     from ...tools.processes.ledger import Ledger
+    from ..gateway.names import configured_renames
     from ..gateway.services import service_of
-    from ..gateway.tool_names import configured_renames
 
     checks: dict[str, Check] = {}
     tools: dict[str, Sequence[ToolSpec]] = {}
+    prompts: dict[str, Sequence[JSON]] = {}
     shared: dict[str, str | None] = {}
     slots = anyio.Semaphore(_PARALLEL_CHECKS)
     ledger = Ledger(None)
@@ -145,6 +146,7 @@ async def check_all(
             checks[name] = await built_service.check()
             if checks[name].ok:
                 tools[name] = await built_service.tools()
+                prompts[name] = built_service.prompts
                 shared[name] = await _describe_sharing(built_service) if sharing else None
 
     try:
@@ -154,7 +156,7 @@ async def check_all(
     finally:
         with anyio.CancelScope(shield=True):
             await ledger.aclose()
-    renames = configured_renames(config, tools)
+    renames = configured_renames(config, tools, prompts)
     return [
         replace(checks[name], renamed=renames.get(name), shared=shared.get(name))
         for name in services

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
 import anyio
+import anyio.to_thread
 
 from ...sessions.audit.log import AuditLog
 from ...sessions.calls.router import Router
@@ -32,6 +33,7 @@ from ..config.model import Config, ServiceConfig
 from .added_services import AddedServices
 from .list_changes import ListWatcher, ResourceChangeCallback
 from .list_updates import ListUpdates
+from .names import HeldNames
 from .opening import GatewayOpening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
@@ -94,6 +96,7 @@ class Gateway:
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
         self.on_resource_changed: list[ResourceChangeCallback] = []
         self._names_being_added: set[str] = set()
+        self._is_storing_names = False
         self._added_services = AddedServices()
         self.console_address = ConsoleAddress(config.server.public_url)
         own_tools = build_own_tools(
@@ -104,7 +107,11 @@ class Gateway:
             console=self.console_address,
             shares=config.needs_token,
         )
-        self.tools = ToolList(config, settings, own_tools)
+        self.names = HeldNames(config)
+        """The names of tools and prompts that clients know."""
+        self.prompt_renames: Mapping[str, str] = {}
+        """A line about the renamed prompts of each service that has some."""
+        self.tools = ToolList(config, settings, own_tools, self.names)
         required = config.audit == "required"
         self.audit = (
             None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
@@ -154,6 +161,8 @@ class Gateway:
                     await stack.enter_async_context(service)  # pyright: ignore[reportUnknownArgumentType]
             await stack.enter_async_context(self.registry)
             self._stack = stack.pop_all()
+        self.names.on_changed = self._store_names
+        self._store_names()
         self.registry.spawn(self.probes.run)
         self.opening.complete()
         return self
@@ -165,7 +174,22 @@ class Gateway:
         traceback: TracebackType | None,
     ) -> bool | None:
         self.probes.end()
+        self.names.on_changed = None
+        with anyio.CancelScope(shield=True):
+            await self._write_names()
         return await self._stack.__aexit__(kind, error, traceback)
+
+    def _store_names(self) -> None:
+        if self.names.is_changed and not self._is_storing_names:
+            self._is_storing_names = True
+            self.registry.spawn(self._write_names)
+
+    async def _write_names(self) -> None:
+        try:
+            while self.names.is_changed:
+                await anyio.to_thread.run_sync(self.names.write)
+        finally:
+            self._is_storing_names = False
 
     async def drain(self) -> None:
         """Refuse new work, end the calls within `close_grace`, also those that other nodes run, and pause every session."""
@@ -189,12 +213,13 @@ class Gateway:
 
     def _describe_service(self, name: str, service: Service) -> JSON:
         tools, problem = self.tools.known(name), self.probes.problems.get(name)
+        renames = self.tools.renames(name), self.prompt_renames.get(name)
         status = "starting" if tools is None else "available"
         return {
             "service": name,
             "status": status if problem is None else "unavailable",
             "problem": problem,
-            "renamed": self.tools.renames(name),
+            "renamed": "; ".join(filter(None, renames)) or None,
             "tools": None if tools is None else len(tools),
             "scope": service.scope,
             "pause": service.pause,
@@ -205,6 +230,7 @@ class Gateway:
 
         If the tools of any service are not known, its probe cannot wait: request the opening.
         """
+        await anyio.to_thread.run_sync(self.names.read)
         if not await self.probes.recall():
             self.opening.request()
 

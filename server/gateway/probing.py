@@ -59,6 +59,8 @@ class Probes:
         """Set, and replaced by a new event, when a service was probed, added or changed."""
         self._is_ended = False
         self._wait_deadline = math.inf
+        self._is_listed = False
+        """Whether a client was given a list."""
 
     @property
     def are_services_known(self) -> bool:
@@ -149,10 +151,14 @@ class Probes:
         if service.prompts != before:
             await self.notify_prompts_changed()
 
+    @property
+    def are_names_known(self) -> bool:
+        """Whether clients may know the names in lists; before that, the configuration decides by its order."""
+        return self._is_listed or self.are_services_known
+
     def list(self, name: str, tools: Sequence[ToolSpec]) -> None:
         """Offer these tools of a service from now on."""
-        # Before the first list, the order of the configuration decides who has a name.
-        if self._are_done.is_set() or anyio.current_time() >= self._wait_deadline:
+        if self.are_names_known:
             self._tools.hold_names()
         self._tools.set(name, tools)
 
@@ -205,6 +211,7 @@ class Probes:
             ServiceUnavailable: the gateway is left meanwhile.
         """
         await self.wait_for_lists()
+        self._is_listed = True
         self._tools.hold_names(naming)
         return self._tools.catalog(naming)
 
@@ -236,9 +243,13 @@ class Probes:
                 self._refuse_when_ended()
                 await self._updates.settle()
                 entry = self._tools.entry(name, naming)
-            return entry
-        starting, find = partial(self._starting, name, naming), partial(self._find, name, naming)
-        return await (waiting.run_service_start(starting, find) if starting() else find())
+        else:
+            starting = partial(self._starting, name, naming)
+            find = partial(self._find, name, naming)
+            entry = await (waiting.run_service_start(starting, find) if starting() else find())
+        if entry is not None:
+            self._tools.hold_name(entry)
+        return entry
 
     async def _find(self, name: str, naming: Naming) -> CatalogEntry | None:
         while True:

@@ -6,21 +6,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ...sessions.services import ToolSpec
 from ...tools.browser.config import BrowserConfig
-from ...tools.catalog import Catalog, CatalogEntry, Naming, Offer
+from ...tools.catalog import SESSION_ARGUMENT, Catalog, CatalogEntry, Naming, Offer
 from ...tools.own.definition import OwnTool
 from ..config.model import Config, ServiceConfig
-from .tool_names import hold_names, log_renames, offer_of
+from .names import HeldNames, log_renames, offer_of
 from .uris import page_uri
 
 
 class ToolList:
     """The tools that clients are offered. It lives as long as the gateway, and never waits.
 
-    A service without known tools has none in the list. The first service that had a name keeps it until the process ends.
+    A service without known tools has none in the list. A service keeps the names that clients know; see HeldNames.
     """
 
     def __init__(
-        self, config: Config, services: Mapping[str, ServiceConfig], own: Mapping[str, OwnTool]
+        self,
+        config: Config,
+        services: Mapping[str, ServiceConfig],
+        own: Mapping[str, OwnTool],
+        names: HeldNames,
     ) -> None:
         self.own = own
         """Statehold's own tools by name, in the order of the list."""
@@ -32,7 +36,7 @@ class ToolList:
         self._naming: Naming = "explicit" if config.server.session is None else "pinned"
         self._tools: dict[str, Sequence[ToolSpec]] = {}
         self._catalogs: dict[Naming, Catalog] = {}
-        self._holders: dict[str, str] = {}
+        self._names = names
         self._renames: dict[str, str] = {}
 
     def add_service(self, name: str, settings: ServiceConfig) -> None:
@@ -53,7 +57,8 @@ class ToolList:
         """Offer these tools of a service from now on, and log the renamed ones."""
         self._tools[service] = tools
         self._catalogs.clear()
-        self._renames = log_renames(self.catalog(self._naming), self._renames)
+        logged, self._renames = self._renames, self.catalog(self._naming).renames_by_service()
+        log_renames(self._renames, logged)
 
     def renames(self, service: str) -> str | None:
         """Return a line about the renamed tools of a service; None if it has none."""
@@ -62,7 +67,16 @@ class ToolList:
     def hold_names(self, naming: Naming | None = None) -> None:
         """Note the services of the names in the list, since clients know them by now."""
         entries = self.catalog(naming or self._naming).entries
-        hold_names(self._holders, {name: tool.service for name, tool in entries.items()})
+        self._names.hold("tool", {name: tool.service for name, tool in entries.items()})
+
+    def hold_name(self, entry: CatalogEntry) -> None:
+        """Note the service of a tool that a client has called."""
+        if entry.name not in self._names.tools:
+            self._names.hold("tool", {entry.name: entry.service})
+
+    def session_argument(self, service: str) -> str:
+        """Return the name of our session argument in the tools of a service."""
+        return self.catalog("explicit").session_arguments.get(service, SESSION_ARGUMENT)
 
     async def notify_changed(self) -> None:
         """Discard the cached list and notify every client."""
@@ -91,7 +105,7 @@ class ToolList:
             naming=naming,
             header=self._header,
             address=None if has_own_uris else page_uri,
-            holders=self._holders,
+            holders=self._names.tools,
         )
 
     def offer(self, service: str) -> Offer:

@@ -10,7 +10,7 @@ from mcp.server.lowlevel import Server
 from ...sessions.json_codec import JSON
 from ..sdk.access import RequestContext
 from .error_translation import translate_errors
-from .prompts import Prompts, session_argument
+from .prompts import Prompts
 from .resources import Resources, result_of
 
 
@@ -66,7 +66,7 @@ class Completion:
         arguments = _arguments(raw_params)
         pin = resources.pin(ctx)
         if pin is None:
-            session: object = arguments.pop(session_argument(prompt), None)
+            session: object = self._prompts.take_session(service, prompt, arguments)
         else:
             session = await resources.gateway.pinned_sessions.id_of(resources.principal(ctx), pin)
         if not isinstance(session, str) or not session:

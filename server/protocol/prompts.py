@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import Any, cast
 
@@ -13,31 +12,23 @@ from mcp.shared.exceptions import MCPError
 from ...sessions.errors import SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.services import Offering
-from ...tools.catalog import session_argument_name
+from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
+from ...tools.names import describe_renames_by_service
 from ..gateway.freshness import ttl_ms
-from ..gateway.tool_names import hold_names
+from ..gateway.names import NamedPrompts, log_renames, name_prompts
 from ..gateway.uris import address_messages_in_session
 from ..sdk.access import RequestContext
 from .error_translation import translate_errors
 from .resources import Resources, refuse_cursor, result_of, unchanged
 
-logger = logging.getLogger("statehold.server")
-
 
 class Prompts:
-    """The prompt handlers of one server. A name in several services is that of the first that had it.
-
-    Names are held when every service was probed and at each change, whether a client has asked for them or not.
-    """
+    """The prompt handlers of one server. Names that several services have are given as those of tools; see HeldNames."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._gateway = resources.gateway
-        self._hidden: set[tuple[str, str]] = set()
-        self._holders: dict[str, str] = {}
-        # Clients know the names from the earlier process.
-        self._hold_names()
-        self._gateway.probes.on_done.append(self._hold_names)
+        self._gateway.probes.on_done.append(self._hold_when_done)
         self._gateway.probes.on_prompts_changed.append(self._hold_new_names)
 
     def register(self, server: Server[Any]) -> None:
@@ -50,10 +41,11 @@ class Prompts:
         await self._gateway.probes.wait_for_lists()
         is_pinned = self._resources.pin(ctx) is not None
         prompts: list[JSON] = []
-        for name, (service, prompt) in self._known().items():
+        for name, (service, prompt) in self._hold_names().items():
             arguments = list(prompt.get("arguments") or [])
             if not is_pinned:
-                arguments.insert(0, {"name": session_argument(prompt), "required": True})
+                argument = {"name": self.session_argument(service), "required": True}
+                arguments.insert(0, argument)
             description = prompt.get("description") or f"A prompt of {service}."
             prompts.append(
                 {**prompt, "name": name, "description": description, "arguments": arguments}
@@ -65,13 +57,14 @@ class Prompts:
         with translate_errors():
             service, prompt = await self.find(params.name)
             arguments = dict(params.arguments or {})
-            pin, key = resources.pin(ctx), session_argument(prompt)
+            pin = resources.pin(ctx)
             if pin is not None:
                 session = await self._gateway.pinned_sessions.id_of(resources.principal(ctx), pin)
             else:
-                session = arguments.pop(key, "")
+                session = self.take_session(service, prompt, arguments)
             if not session:
-                raise SessionNotFound(f"{key} is missing: call session_create first.")
+                argument = self.session_argument(service)
+                raise SessionNotFound(f"{argument} is missing: call session_create first.")
             request_params: JSON = {"name": prompt["name"], "arguments": arguments}
             finish = unchanged
             if resources.own_service(ctx) is None:
@@ -88,39 +81,54 @@ class Prompts:
             ServiceUnavailable: the gateway is left meanwhile.
         """
         await self._gateway.probes.wait_for_lists()
-        entry = self._known().get(name)
+        entry = self._hold_names().get(name)
         while entry is None and await self._gateway.probes.wait_next():
-            entry = self._known().get(name)
+            entry = self._hold_names().get(name)
         if entry is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name:.128}")
         return entry
 
-    def _hold_names(self) -> None:
-        self._known()
+    def session_argument(self, service: str) -> str:
+        """Return the name of the argument that holds the session, in all prompts of a service.
+
+        It is that of the tools of the service unless a prompt uses that name.
+        """
+        prompts = cast("Offering", self._gateway.services[service]).prompts
+        used_names = {
+            argument["name"] for prompt in prompts for argument in prompt.get("arguments") or ()
+        }
+        name = self._gateway.tools.session_argument(service)
+        return name if name not in used_names else session_argument_name({*used_names, name})
+
+    def take_session(self, service: str, prompt: JSON, arguments: JSON) -> Any:
+        """Return the session that the arguments for a prompt name, None for none, and remove it from them."""
+        argument = self.session_argument(service)
+        own_names = {each["name"] for each in prompt.get("arguments") or ()}
+        if argument not in arguments and SESSION_ARGUMENT not in own_names:
+            # The client has a list from before a tool of the service got an argument of this name.
+            argument = SESSION_ARGUMENT
+        return arguments.pop(argument, None)
+
+    def _hold_when_done(self) -> None:
+        if self._gateway.probes.are_names_known:
+            self._hold_names()
 
     async def _hold_new_names(self) -> None:
-        self._known()
+        self._hold_names()
 
-    def _known(self) -> dict[str, tuple[str, JSON]]:
-        """Return service and prompt by name, of the services that were probed by now."""
+    def _hold_names(self) -> NamedPrompts:
+        """Return service and prompt by name, of the services that were probed by now. Clients know the names from now on."""
         gateway = self._gateway
-        prompts: dict[str, tuple[str, JSON]] = {}
-        for service in self._resources.services_with("prompts"):
-            prefix = gateway.config.services[service].prefix
-            for prompt in cast("Offering", gateway.services[service]).prompts:
-                name = prefix + prompt["name"]
-                if name not in prompts and self._holders.get(name, service) == service:
-                    prompts[name] = service, prompt
-                elif (service, name) not in self._hidden:
-                    self._hidden.add((service, name))
-                    logger.warning("prompt %s of %s is hidden by another", name, service)
-        hold_names(self._holders, {name: entry[0] for name, entry in prompts.items()})
-        return prompts
+        services = {
+            name: gateway.config.services[name] for name in self._resources.services_with("prompts")
+        }
+        prompts = {name: cast("Offering", gateway.services[name]).prompts for name in services}
+        named, renames = name_prompts(services, prompts, gateway.names.prompts)
+        gateway.names.hold("prompt", {name: service for name, (service, _) in named.items()})
+        lines = describe_renames_by_service(renames)
+        log_renames(lines, gateway.prompt_renames)
+        gateway.prompt_renames = lines
+        return named
 
 
-def session_argument(prompt: JSON) -> str:
-    """Return the name of the argument that holds the session: one that the prompt does not use."""
-    return session_argument_name({argument["name"] for argument in prompt.get("arguments") or ()})
-
-
-__all__ = ["Prompts", "session_argument"]
+__all__ = ["Prompts"]

@@ -22,7 +22,7 @@ from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
-from ...tools.catalog import CatalogEntry, Naming
+from ...tools.catalog import FALLBACK_ARGUMENT, SESSION_ARGUMENT, CatalogEntry, Naming
 from ...tools.own.definition import OwnTool, ToolContext, missing_session
 from ..auth.principals import groups_of, principal_of
 from ..gateway.gateway import Gateway
@@ -152,7 +152,10 @@ def parked_call_state(params: Mapping[str, Any]) -> str | None:
 
 def named_session(params: Mapping[str, Any]) -> object:
     arguments: object = params.get("arguments")
-    return cast("JSON", arguments).get("session_id") if isinstance(arguments, dict) else None
+    if not isinstance(arguments, dict):
+        return None
+    fields = cast("JSON", arguments)
+    return fields.get(FALLBACK_ARGUMENT, fields.get(SESSION_ARGUMENT))
 
 
 class Requester:
@@ -275,6 +278,9 @@ class CallParser:
         if pin is not None:
             return await self._gateway.pinned_sessions.id_of(principal, pin)
         session = arguments.pop(entry.session_argument, None)
+        if session is None and entry.accepts_session_id:
+            # The client has a list from before a tool of the service got an argument of this name.
+            session = arguments.pop(SESSION_ARGUMENT, None)
         if isinstance(session, str) and session:
             return session
         if session is None and self._requester.naming(ctx) == "auto":

@@ -26,7 +26,11 @@ def _fork_server(fork_server: ForkServer) -> None:
 def settings() -> JSON:
     return {
         "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin"],
-        "services": {"quick": service("asking"), "other": service("asking", prefix="other_")},
+        "services": {
+            "quick": service("asking"),
+            "other": service("asking", prefix="other_"),
+            "own": service("asking", "--own-session", include=["own_session"]),
+        },
     }
 
 

@@ -203,7 +203,7 @@ async def test_a_call_that_takes_too_long_is_cancelled(client: Client) -> None:
 
 
 async def test_a_tool_with_a_session_id_of_its_own_gets_both(client: Client) -> None:
-    async with client.session(services=["quick"]) as s:
+    async with client.session(services=["own"]) as s:
         assert (await s.call("own_session", session_id="theirs")).text == "theirs"
         arguments = {"session_id": "theirs too"}
         assert (

@@ -59,7 +59,6 @@ class Asking(Quick):
             tool("grow", {"name": {"type": "string"}, "gone": {"type": "boolean"}}),
             tool("describe", {"name": {"type": "string"}, "description": {"type": "string"}}),
             tool("same"),
-            tool("own_session", {"session_id": {"type": "string"}}, idempotentHint=True),
             tool("shaped", {"value": {}}),
             tool("refuse"),
             tool("link"),
@@ -234,4 +233,8 @@ class Asking(Quick):
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    Asking(option(arguments, "--log"), option(arguments, "--era") or "both").run()
+    server = Asking(option(arguments, "--log"), option(arguments, "--era") or "both")
+    if "--own-session" in arguments:
+        own_arguments = {"session_id": {"type": "string"}}
+        server.tools.append(tool("own_session", own_arguments, idempotentHint=True))
+    server.run()

@@ -73,7 +73,7 @@ class ProfileFile:
         if self._path is None:
             return
         try:
-            self._replace(self._path, self._text(profile))
+            replace_file(self._path, self._text(profile))
         except (OSError, ValueError, RecursionError) as error:
             logger.warning("the tool list of %s could not be stored: %s", self._service, error)
 
@@ -91,17 +91,23 @@ class ProfileFile:
             }
         )
 
-    def _replace(self, path: Path, text: str) -> None:
-        private_folder(path.parent)
-        # mkstemp() makes a file of mode 0600.
-        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as file:
-                file.write(text)
-            Path(draft).replace(path)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a text in ASCII to a file with mode 0600, whole or not at all. Blocks.
+
+    Raises:
+        OSError: The file could not be written.
+    """
+    private_folder(path.parent)
+    # mkstemp() makes a file of mode 0600.
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
 
 
-__all__ = ["FOLDER", "ProfileFile"]
+__all__ = ["FOLDER", "ProfileFile", "replace_file"]

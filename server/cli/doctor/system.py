@@ -145,17 +145,10 @@ def _find_program_of(name: str, service: UpstreamConfig) -> Finding | None:
 
 
 def check_tool_names(config: Config) -> Iterator[Finding]:
-    """List the renamed tools, as far as services were started before with this configuration."""
-    from ....tools.upstream.identity import config_hash
-    from ....tools.upstream.profile_file import ProfileFile
-    from ...gateway.tool_names import configured_renames
+    """List the renamed tools and prompts, as far as services were started before with this configuration."""
+    from ...gateway.names import configured_renames
 
-    profiles = {
-        name: ProfileFile(config.data, name, config_hash(service)).read()
-        for name, service in config.upstreams().items()
-    }
-    tools = {name: profile.tools for name, profile in profiles.items() if profile is not None}
-    for name, line in configured_renames(config, tools).items():
+    for name, line in configured_renames(config, {}, {}).items():
         detail, _, remedy = line.rpartition("; ")
         yield Finding(f"tools of {name}", "warn", detail, remedy)
 

@@ -51,7 +51,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     folder = tmp_path_factory.mktemp("agents")
     config = folder / "statehold.toml"
     pictures = {"command": sys.executable, "args": ["-c", PICTURES]}
-    services = {"quick": service("asking"), "pictures": pictures}
+    own = service("asking", "--own-session", include=["own_session"])
+    services = {"quick": service("asking"), "pictures": pictures, "own": own}
     config.write_text(toml({"toolsets": ["core", "state"], "services": services}))
     with serving(config, folder / "data") as running:
         yield running
@@ -117,7 +118,7 @@ ASKED: JSON = {"messages": [("user", "count")]}
 async def test_an_agent_keeps_state_and_sees_no_session_id(client: Client) -> None:
     """Three calls of an agent with a scripted model continue one count in one session."""
     model = script(*[asks("inc")] * 3)
-    async with client.session(services=["quick"]) as s:
+    async with client.session(services=["quick", "own"]) as s:
         result = await agent(model, await s.langchain_tools()).ainvoke(ASKED)
         assert [message.content for message in tool_messages(result)] == ["1", "2", "3"]
         assert tool_messages(result)[2].artifact["structured_content"]["count"] == 3

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
+import mcp_types as types
 import pytest
 from mcp import Client
 from support.gateway_process import (
@@ -17,6 +19,7 @@ from support.gateway_process import (
     Running,
     service,
     serving,
+    structured,
     toml,
 )
 from support.selection import matrix
@@ -24,6 +27,7 @@ from support.selection import matrix
 from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.exit_codes import OK
+from statehold.server.gateway import probing
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
@@ -48,6 +52,9 @@ for line in sys.stdin:
     elif request["method"] == "prompts/list":
         names = open(folder + "/names").read().split()
         send(request, {"prompts": [{"name": n} for n in names]})
+    elif request["method"] == "prompts/get":
+        content = {"type": "text", "text": os.path.basename(folder)}
+        send(request, {"messages": [{"role": "user", "content": content}]})
     elif "id" in request:
         send(request, {})
 """
@@ -132,7 +139,7 @@ async def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, ch
     async with gated.connected() as client:
         assert await offered(client) == {"before"}
     gated.offer("after")
-    (file,) = (gated.data / "profiles").iterdir()
+    (file,) = (gated.data / "profiles").glob("*[0-9a-f][0-9a-f].json")
     assert file.stat().st_mode & 0o777 == 0o600
     if change == "configuration":
         gated.configure(env={"ANOTHER": "1"})
@@ -224,3 +231,135 @@ def test_the_doctor_names_renamed_tools_of_services_that_ran_before(
     (found,) = [check for check in checks if check["name"] == "tools of two"]
     assert "read_file is two_read_file" in found["detail"]
     assert "prefix in [services.two]" in found["remedy"]
+
+
+class TwoServices:
+    """A configuration with two gated upstreams of which each offers `same`, over one data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.upstreams: dict[str, GatedUpstream] = {}
+        for name in ("first", "second"):
+            (folder / name).mkdir()
+            self.upstreams[name] = GatedUpstream(folder / name)
+            self.upstreams[name].offer("same")
+        self.first, self.second = self.upstreams.values()
+        self.configure()
+
+    def configure(self, *order: str, **options: JSON) -> None:
+        services = {
+            name: self.upstreams[name].service | options.get(name, {})
+            for name in order or self.upstreams
+        }
+        self.first.config.write_text(toml({"services": services}))
+
+    async def names(self) -> dict[str, dict[str, str]]:
+        """Return the services of the names that a new process lists when all services are probed."""
+        async with self.first.connected() as client, self.first.opened() as gateway:
+            with anyio.fail_after(30):
+                await gateway.probes.ready()
+            return await listed_names(client)
+
+
+async def listed_names(client: Client) -> dict[str, dict[str, str]]:
+    tools = (await client.list_tools(meta=ASKS_SERVICE)).tools
+    prompts = (await client.list_prompts()).prompts
+    return {
+        "tools": {
+            tool.name: tool.meta["statehold/service"]
+            for tool in tools
+            if tool.meta and "statehold/service" in tool.meta
+        },
+        "prompts": {
+            each.name: str(each.description).removeprefix("A prompt of ").removesuffix(".")
+            for each in prompts
+        },
+    }
+
+
+def both(**services: str) -> dict[str, dict[str, str]]:
+    return {"tools": services, "prompts": services}
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> TwoServices:
+    return TwoServices(tmp_path)
+
+
+async def test_names_are_the_same_at_every_start_whichever_service_starts_first(
+    two: TwoServices, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first_wins, second_wins = (
+        both(same="first", second_same="second"),
+        both(same="second", first_same="first"),
+    )
+    # A first list that waits in vain for the first service gives its name to the second.
+    two.first.close()
+    monkeypatch.setattr(probing, "LIST_WAIT_SECONDS", 0.5)
+    async with (
+        two.first.opened() as gateway,
+        Client(StateholdServer(gateway, version="0"), cache=None) as client,
+    ):
+        while not (await listed_names(client))["tools"]:
+            await gateway.probes.wait_next()
+        assert await listed_names(client) == both(same="second")
+        two.first.open()
+        with anyio.fail_after(30):
+            await gateway.probes.ready()
+        assert await listed_names(client) == second_wins
+    assert await two.names() == second_wins
+    files = ["--config", str(two.first.config), "--data", str(two.first.data)]
+    check = ["services", "check", "first", *files]
+    assert await anyio.to_thread.run_sync(main, check) == OK
+    said = capsys.readouterr().out
+    assert "second had these names first: same is first_same, prompt same is first_same" in said
+    # A name that the configuration no longer allows its service is free, and another order gives all names anew.
+    two.configure(second={"prefix": "b_"})
+    assert await two.names() == both(same="first", b_same="second")
+    two.configure()
+    assert await two.names() == first_wins
+    two.configure("second", "first")
+    assert await two.names() == second_wins
+
+
+async def test_a_late_first_service_has_its_names_if_no_client_knows_them_yet(
+    two: TwoServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.first.close()
+    monkeypatch.setattr(probing, "LIST_WAIT_SECONDS", 0.0)
+    async with two.first.opened() as gateway:
+        with anyio.fail_after(30):
+            await gateway.probes.wait_next()
+        two.first.open()
+        with anyio.fail_after(30):
+            await gateway.probes.ready()
+        async with Client(StateholdServer(gateway, version="0"), cache=None) as client:
+            assert await listed_names(client) == both(same="first", second_same="second")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("damage", ["", "[]", '{"format": 2}', "{"])
+async def test_damaged_names_are_given_anew(two: TwoServices, damage: str) -> None:
+    names = await two.names()
+    (two.first.data / "profiles" / "names.json").write_text(damage)
+    assert await two.names() == names
+
+
+@pytest.mark.thorough
+async def test_another_configuration_of_the_data_folder_leaves_the_names_of_its_services(
+    two: TwoServices,
+) -> None:
+    two.first.offer("other")
+    assert await two.names() == both(other="first", same="second")
+    two.configure("first")
+    assert await two.names() == both(other="first")
+    two.first.offer("same")
+    two.configure()
+    assert await two.names() == both(same="second", first_same="first")
+
+
+async def test_a_prompt_of_a_second_service_can_be_got_under_its_own_name(two: TwoServices) -> None:
+    async with two.first.connected() as client:
+        session = structured(await client.call_tool("session_create"))["session_id"]
+        assert await listed_names(client) == both(same="first", second_same="second")
+        found = await client.get_prompt("second_same", {"session_id": session})
+        assert found.messages[0].content == types.TextContent(text="second", type="text")

@@ -60,6 +60,9 @@ def settings() -> JSON:
             "quick": service("asking", exclude=["crash", "hang", "spawn"]),
             "second": service("quick", prefix="second_", include=["inc", "get", "absent"]),
             "broken": service("bad", "invalid-schema", prefix="broken_"),
+            "own": service(
+                "asking", "--own-session", prefix="own_", include=["own_session", "get", "shaped"]
+            ),
         }
     }
 
@@ -89,7 +92,8 @@ async def test_every_tool_takes_the_session_first_as_a_required_plain_string(
         if tool.name in ("session_create", "session_list"):
             assert "session_id" not in tool.input_schema.get("properties", {})
             continue
-        argument = "statehold_session_id" if tool.name == "own_session" else "session_id"
+        # All tools of a service have the same name for it.
+        argument = "statehold_session_id" if tool.name.startswith("own_") else "session_id"
         properties: JSON = tool.input_schema["properties"]
         assert next(iter(properties)) == argument
         assert properties[argument]["type"] == "string"
@@ -97,7 +101,7 @@ async def test_every_tool_takes_the_session_first_as_a_required_plain_string(
         assert tool.input_schema["required"][0] == argument
         assert tool.input_schema["required"].count(argument) == 1
         Draft202012Validator.check_schema(tool.input_schema)
-        if tool.name == "own_session":
+        if tool.name == "own_own_session":
             assert properties["session_id"] == {"type": "string"}
 
 

@@ -53,7 +53,8 @@ def settings() -> JSON:
     restored = service("asking", prefix="kept_", include=["inc", "get"], recipe=recipe)
     restored["recipe"]["save"] = [{"tool": "get", "keep": {"count": "/count"}}]
     restored["recipe"]["restore"] = [{"tool": "inc", "arguments": {"n": "{count}"}}]
-    return {"services": {"quick": service("asking"), "kept": restored}}
+    own = service("asking", "--own-session", include=["own_session"])
+    return {"services": {"quick": service("asking"), "kept": restored, "own": own}}
 
 
 class Raw(types.Result):

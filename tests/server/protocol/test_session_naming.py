@@ -33,7 +33,8 @@ from statehold.server.protocol.server import StateholdServer
 @pytest.fixture(scope="module")
 def settings() -> JSON:
     eager = service("quick", prefix="eager_", include=["inc"], connect="eager")
-    return {"services": {"quick": service("asking"), "eager": eager}}
+    own = service("asking", "--own-session", include=["own_session"])
+    return {"services": {"quick": service("asking"), "eager": eager, "own": own}}
 
 
 @asynccontextmanager
