@@ -203,9 +203,9 @@ class Catalog:
         self.session_arguments[offer.service] = argument
         for spec, definition in definitions:
             schema, name = definition["inputSchema"], definition["name"]
-            accepts = argument != SESSION_ARGUMENT and SESSION_ARGUMENT not in argument_names(
-                schema
-            )
+            # A header for proxies repeats our argument alone.
+            has_other_name = not header and argument != SESSION_ARGUMENT
+            accepts = has_other_name and SESSION_ARGUMENT not in argument_names(schema)
             _add_session_argument(schema, argument, naming, header)
             self.entries[name] = CatalogEntry(
                 name, offer.service, spec.name, definition, argument, accepts

@@ -33,7 +33,7 @@ NamedPrompts: TypeAlias = dict[str, tuple[str, JSON]]
 """Service and prompt by the name in the list."""
 
 
-class _Content(BaseModel):
+class _StoredNames(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     format: Literal[1] = 1
@@ -116,19 +116,19 @@ class HeldNames:
         except (OSError, ValueError) as error:
             logger.warning("the names of tools could not be stored: %s", error)
 
-    def _read(self) -> _Content:
+    def _read(self) -> _StoredNames:
         if self._path is None:
-            return _Content()
+            return _StoredNames()
         try:
-            return _Content.model_validate(json.loads(self._path.read_bytes()))
+            return _StoredNames.model_validate(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
-            return _Content()
+            return _StoredNames()
         except (OSError, ValueError, ValidationError, RecursionError) as error:
             logger.info("the stored names of tools are ignored: %s", type(error).__name__)
-            return _Content()
+            return _StoredNames()
 
     def _kinds(
-        self, content: _Content
+        self, content: _StoredNames
     ) -> Iterator[tuple[Kind, dict[str, list[str]], dict[str, str]]]:
         yield "tool", content.tool, self.tools
         yield "prompt", content.prompt, self.prompts

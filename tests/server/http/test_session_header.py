@@ -26,7 +26,9 @@ from support.gateway_process import (
 def routed(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
     folder = tmp_path_factory.mktemp("routed")
     config = folder / "statehold.toml"
-    config.write_text(toml({"services": {"counter": service("counter")}}))
+    own = service("asking", "--own-session", include=["own_session"])
+    services = {"counter": service("counter", exclude=["own_session"]), "own": own}
+    config.write_text(toml({"services": services}))
     with serving(config, folder / "data", "--session-header") as running:
         yield running
 
