@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,7 +28,7 @@ from ..control.handler import ControlHandler
 from ..gateway.gateway import Gateway
 from ..http.request import read_body
 from ..sockets.request import Refused
-from .access.cookies import LOGIN
+from .access.cookies import GUEST, LOGIN
 from .access.operators import OperatorSessions
 from .access.shares import ShareHandlers
 from .actions import SessionActions
@@ -151,8 +151,8 @@ class Console:
         login: Login | None = None
         outcome, is_admitted = "error", False
         try:
-            login = await self.logins.find(request.cookies.get(LOGIN, ""))
-            call = await self._check(route, request, login)
+            login, csrfs = await self._find_login(request, session_id)
+            call = await self._check(route, request, login, csrfs)
             record = await self._audit.admit(
                 *(route.name, call.user.name, call.user.principal, session_id, address),
                 is_change=route.method != "GET",
@@ -178,6 +178,20 @@ class Console:
             if record is not None:
                 record.end(outcome)
 
+    async def _find_login(
+        self, request: Request, session_id: str | None
+    ) -> tuple[Login | None, list[str]]:
+        """Return the login of a request, and the CSRF tokens that a page of this browser may have.
+
+        That of a link counts for its session, and for everything if it is the only one.
+        """
+        login = await self.logins.find(request.cookies.get(LOGIN, ""))
+        cookie = request.cookies.get(GUEST)
+        guest = await self.logins.find(cookie) if cookie else None
+        csrfs = [each.csrf for each in (login, guest) if each is not None]
+        is_guest = guest is not None and (login is None or guest.user.session_id == session_id)
+        return (guest if is_guest else login), csrfs
+
     def _note_refusal(
         self,
         route: ApiRoute,
@@ -193,7 +207,9 @@ class Console:
         name = None if user is None else user.name
         self._audit.note_refusal(route.name, code, name, principal, session_id, address)
 
-    async def _check(self, route: ApiRoute, request: Request, login: Login | None) -> ApiCall:
+    async def _check(
+        self, route: ApiRoute, request: Request, login: Login | None, csrfs: Sequence[str]
+    ) -> ApiCall:
         """Return a request that may be answered.
 
         Raises:
@@ -206,7 +222,7 @@ class Console:
         else:
             if login is None:
                 raise login_required()
-            _check_login(route, request, login)
+            _check_login(route, request, login, csrfs)
             user = login.user
         query = _parse(route.query, dict(request.query_params))
         body = (
@@ -223,9 +239,10 @@ class Console:
             raise ApiError("csrf", "This page may not do that.", "Open the console itself.")
 
 
-def _check_login(route: ApiRoute, request: Request, login: Login) -> None:
-    token = request.headers.get("x-csrf-token", "")
-    if route.method != "GET" and not hmac.compare_digest(token.encode(), login.csrf.encode()):
+def _check_login(route: ApiRoute, request: Request, login: Login, csrfs: Sequence[str]) -> None:
+    token = request.headers.get("x-csrf-token", "").encode()
+    is_ours = any(hmac.compare_digest(token, csrf.encode()) for csrf in csrfs)
+    if route.method != "GET" and not is_ours:
         raise ApiError(
             "csrf", "The header X-CSRF-Token is missing or wrong.", "Read it from GET /api/v1/me."
         )

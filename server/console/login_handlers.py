@@ -29,7 +29,7 @@ from ..auth.scopes import READ
 from ..auth.token_file import digest_of
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff, is_guessable
-from .access.cookies import LOGIN, set_cookie
+from .access.cookies import GUEST, LOGIN, set_cookie
 from .access.users import user_of_token
 from .calls import ApiCall, Handler
 from .errors import ApiError, json_response, not_allowed
@@ -85,6 +85,8 @@ class LoginHandlers:
         assert isinstance(body, LoginBody)
         if (body.code is None) == (body.token is None):
             raise InvalidArgument("body: give either code or token.")
+        if body.look and body.code is not None:
+            return await self._look(body.code, call)
         opened, refusal = None, ("wrong code", "")
         outcome, revoked = "login_failed", None
         try:
@@ -95,14 +97,8 @@ class LoginHandlers:
             refusal = error.kind, error.detail
         if opened is None:
             self._audit.note_login("login", outcome, None, revoked, _address_of(call))
-            kind, detail = refusal[0], f"{refusal[1]} at the console".lstrip()
             guessable = body.token is None or is_guessable(body.token)
-            self._backoff.fail(_address_of(call), kind, detail, is_guessable=guessable)
-            raise ApiError(
-                "login_failed",
-                "The code or token is wrong, or the code was used or is too old.",
-                "Run `statehold console` again, or check the token.",
-            )
+            raise self._refusal(*refusal, call, is_guessable=guessable)
         cookie, login = opened
         try:
             await self._links.note_opened(login)
@@ -115,8 +111,30 @@ class LoginHandlers:
         logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
         self._audit.note_login("login", "ok", login.user.name, principal, _address_of(call))
         response = json_response(self._describe(login))
-        set_cookie(response, LOGIN, cookie, login.expires_at - self._logins.clock())
+        name = GUEST if login.user.is_guest else LOGIN
+        set_cookie(response, name, cookie, login.expires_at - self._logins.clock())
         return response
+
+    async def _look(self, code: str, call: ApiCall) -> Response:
+        """Describe the login of a code, for the question whether to open it beside a login."""
+        await self._backoff.hold(_address_of(call))
+        user = await self._logins.look(code)
+        if user is None:
+            raise self._refusal("wrong code", "", call)
+        document = {"name": user.name, "rights": user.rights, "session_id": user.session_id}
+        return json_response({**document, "is_beside": call.login is not None})
+
+    def _refusal(
+        self, kind: str, detail: str, call: ApiCall, *, is_guessable: bool = True
+    ) -> ApiError:
+        """Log a wrong code or token, which delays the next one of its network, and return the error."""
+        detail = f"{detail} at the console".lstrip()
+        self._backoff.fail(_address_of(call), kind, detail, is_guessable=is_guessable)
+        return ApiError(
+            "login_failed",
+            "The code or token is wrong, or the code was used or is too old.",
+            "Run `statehold console` again, or check the token.",
+        )
 
     async def _open(self, body: LoginBody, address: str) -> tuple[str, Login] | None:
         """Return the cookie and the login of a code or a token, None for a wrong code.
@@ -161,7 +179,12 @@ class LoginHandlers:
             await self._logins.end_all(login.user)
             logger.info("console: %s logged out everywhere", login.user.name)
         response = json_response({})
-        set_cookie(response, LOGIN, "", 0)
+        # The link that was opened beside the login ends with it.
+        guest = await self._logins.find(call.request.cookies.get(GUEST, ""))
+        if guest is not None:
+            await self._logins.end(guest)
+        for name in (LOGIN, GUEST):
+            set_cookie(response, name, "", 0)
         return response
 
     async def _me(self, call: ApiCall) -> Response:

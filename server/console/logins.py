@@ -172,6 +172,14 @@ class Logins:
         await self._store.access.add_credential(record, most=MOST)
         return code
 
+    async def look(self, code: str) -> ConsoleUser | None:
+        """Return the user of the login that a code would give, None if it is unknown, used or expired. The code stays."""
+        record = await self._store.access.credential(_digest(code))
+        if record is None or record.kind not in (CredentialKind.CODE, CredentialKind.LINK):
+            return None
+        is_open = record.used_at is None and self.clock() < record.expires_at
+        return _user_of(record) if is_open else None
+
     async def exchange(self, code: str) -> tuple[str, Login] | None:
         """Return the cookie and the login of a code, None if it is unknown, used or expired. The code ends with it."""
         cookie = secrets.token_urlsafe(COOKIE_BYTES)

@@ -28,6 +28,9 @@ class LoginBody(ApiModel):
         str | None,
         Field(max_length=8192, description="A token of `server.tokens` or `auth.issuers`"),
     ] = None
+    look: Annotated[
+        bool, Field(description="Show the login that the code would give, and do not use it")
+    ] = False
 
 
 class LogoutBody(ApiModel):

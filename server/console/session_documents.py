@@ -165,6 +165,8 @@ class ConsoleSessions:
         access = await self.access(call.user, record)
         if access != "owner" or call.user.is_guest:
             del document["shares"]
+        if call.user.is_guest:
+            access = "use" if call.user.rights == "control" else "view"
         try:
             processes = (await self._calls.call(record, "operator_processes"))["processes"]
         except (SessionError, Refused):

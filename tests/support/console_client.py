@@ -17,7 +17,7 @@ from statehold.server.cli.processes import ask_each
 from statehold.sessions.json_codec import JSON
 
 API = "/api/v1"
-COOKIE = "__Host-statehold"
+COOKIE, GUEST = "__Host-statehold", "__Host-statehold-guest"
 
 
 def console_address(data: Path, url: str = "") -> str:
@@ -36,15 +36,23 @@ class ConsoleClient:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
         self.cookie = ""
+        self.guest_cookie = ""
+        """The cookie of a link, which is beside that of a login."""
         self.csrf = ""
 
     async def log_in(self, **credentials: str) -> JSON:
         response = await self.send("POST", "/login", credentials)
         assert response.status_code == 200, response.text
         header = response.headers["set-cookie"]
-        self.cookie = header.partition(";")[0].partition("=")[2]
+        name, _, value = header.partition(";")[0].partition("=")
         content = response.json()
-        self.csrf = content["csrf"]
+        if name == GUEST:
+            self.guest_cookie = value
+        else:
+            assert name == COOKIE
+            self.cookie = value
+        if name == COOKIE or not self.cookie:
+            self.csrf = content["csrf"]
         return content
 
     async def send(
@@ -58,7 +66,9 @@ class ConsoleClient:
         )
 
     def _headers(self, has_body: bool, more: dict[str, str]) -> dict[str, str]:
-        given = {"cookie": f"{COOKIE}={self.cookie}"} if self.cookie else {}
+        cookies = {COOKIE: self.cookie, GUEST: self.guest_cookie}
+        pairs = [f"{name}={value}" for name, value in cookies.items() if value]
+        given = {"cookie": "; ".join(pairs)} if pairs else {}
         given |= {"content-type": "application/json"} if has_body else {}
         given |= {"x-csrf-token": self.csrf} if self.csrf else {}
         return given | {name.replace("_", "-"): value for name, value in more.items()}

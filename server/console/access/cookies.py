@@ -8,6 +8,8 @@ from starlette.responses import Response
 
 LOGIN: Final = "__Host-statehold"
 """The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
+GUEST: Final = "__Host-statehold-guest"
+"""The cookie of a link, beside that of a login: opening a link ends no login."""
 ATTEMPT: Final = "__Host-statehold-attempt"
 """The cookie of a browser that is at the issuer of accounts."""
 
@@ -32,4 +34,4 @@ def set_cookie(
     )
 
 
-__all__ = ["ATTEMPT", "LOGIN", "set_cookie"]
+__all__ = ["ATTEMPT", "GUEST", "LOGIN", "set_cookie"]

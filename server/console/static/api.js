@@ -38,7 +38,7 @@ async function request(method, path, body, options = {}) {
   } catch {
     // A proxy answered.
   }
-  if (response.status === 401) window.dispatchEvent(new Event("statehold-logout"));
+  if (response.status === 401 && failure.code !== "login_failed") window.dispatchEvent(new Event("statehold-logout"));
   throw new ApiError(response.status, failure);
 }
 
@@ -49,9 +49,11 @@ export const stream = (path, options) => request("GET", path, undefined, options
 
 export async function login(secret) {
   const user = await post("/login", secret);
-  csrf = user.csrf;
+  if (!user.session_id || !csrf) csrf = user.csrf;
   return user;
 }
+
+export const look = code => post("/login", { code, look: true });
 
 export const loginWays = () => get("/login");
 

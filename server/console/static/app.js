@@ -1,7 +1,7 @@
 // The frame of the page: login, addresses, the bar at the top, the jump to a session.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { login, loginWays, logout, whoAmI } from "./api.js";
+import { get, login, loginWays, logout, look, whoAmI } from "./api.js";
 import { Attention } from "./attention.js";
 import { Sessions } from "./sessions.js";
 import "./jump.js";
@@ -21,7 +21,7 @@ const FAILURES = {
 class Console extends LitElement {
   static properties = {
     user: { state: true }, route: { state: true }, problem: { state: true }, ready: { state: true },
-    connection: { state: true }, ended: { state: true }, ways: { state: true },
+    connection: { state: true }, ended: { state: true }, ways: { state: true }, offer: { state: true },
   };
 
   constructor() {
@@ -51,7 +51,7 @@ class Console extends LitElement {
     if (code) {
       // The code leaves the address before anything else can read it.
       history.replaceState(null, "", location.pathname + (words.get("at") ? `#/${words.get("at")}` : ""));
-      await this._login({ code });
+      await this._open(code);
     } else {
       try {
         await this._begin(await whoAmI());
@@ -78,6 +78,39 @@ class Console extends LitElement {
     const wanted = sessionStorage.getItem("wanted");
     sessionStorage.removeItem("wanted");
     if (wanted && !location.hash) location.hash = wanted;
+  }
+
+  // Any page can lead here with a code: it replaces no login unasked.
+  async _open(code) {
+    let problem;
+    const found = await look(code).catch(error => { problem = error; return {}; });
+    if (found.is_beside === false) return this._login({ code });
+    try {
+      await this._begin(await whoAmI());
+    } catch {
+      this.problem = problem;
+      return;
+    }
+    const id = found.session_id;
+    if (!problem && !id && this.user.is_machine_user) return;
+    const own = id && await get(`/sessions/${id}`).catch(() => null);
+    if (own?.access === "owner") location.hash = `#/s/${id}`;
+    else this.offer = { code, problem, id, name: found.name };
+  }
+
+  async _accept({ code, id }) {
+    const { user } = this;
+    this.offer = null;
+    await this._login({ code });
+    if (id && !user.session_id) this.user = user;
+  }
+
+  _renderOffer({ problem, id, name }) {
+    return html`<main class="center"><div class="card login"><h1>${problem ? "The link does not work" : "Open this link?"}</h1>
+      ${problem ? html`<p role="alert">${problem.message}</p>` : html`<p>You come as <bdi class="who">${name}</bdi></p>
+      <p class="quiet">${id ? "Its owner sees what you do there." : "Your login ends."}</p>
+      <button class="main" @click=${() => this._accept(this.offer)}>Open</button>`}
+      <button @click=${() => { this.offer = null; }}>Back</button></div></main>`;
   }
 
   async _login(secret) {
@@ -136,6 +169,7 @@ class Console extends LitElement {
   render() {
     if (!this.ready) return html`<main class="center" aria-busy="true"><p class="quiet">Connecting …</p></main>`;
     if (!this.user) return this._renderLogin();
+    if (this.offer) return this._renderOffer(this.offer);
     return html`
       <a class="skip" href="#content" @click=${this._skip}>Skip to the content</a>
       <header class="bar">

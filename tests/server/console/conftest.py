@@ -51,6 +51,11 @@ def alice_token() -> str:
 
 
 @pytest.fixture
+def ben_token() -> str:
+    return BEN
+
+
+@pytest.fixture
 async def ben(server: Running) -> AsyncGenerator[ConsoleClient]:
     async with console_client(server.url) as client:
         await client.log_in(token=BEN)

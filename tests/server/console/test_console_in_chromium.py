@@ -96,3 +96,32 @@ async def test_every_page_says_which_agents_ask(
     await agent.call_tool("session_close", {"session_id": session})
     await expect(page).not_to_have_title(re.compile(session))
     await context.close()
+
+
+async def test_a_link_asks_before_it_is_opened_beside_a_login(
+    server: Running, browser: Browser, agent: Client, alice: ConsoleClient, ben_token: str
+) -> None:
+    session = await opened_session(agent)
+    link = await alice.post(f"/sessions/{session}/links", rights="control")
+    page = await (await browser.new_context()).new_page()
+    await page.goto(f"{server.url}/console/")
+    await page.get_by_label("Token").fill(ben_token)
+    await page.get_by_role("button", name="Log in").click()
+    await page.get_by_text("ben at the console").wait_for()
+    for answer in ("Back", "Open"):
+        await page.goto("about:blank")
+        await page.goto(f"{server.url}{link['path']}")
+        await page.get_by_text("a guest of alice at the console").wait_for()
+        assert link["code"] not in page.url
+        await page.get_by_role("button", name=answer).click()
+        await page.get_by_text("ben at the console").first.wait_for()
+    await page.get_by_role("heading", name=session).wait_for()
+    assert await page.get_by_role("button", name="Pause").count() == 0
+    used = (await alice.get(f"/sessions/{session}/links"))["links"]
+    assert [each["used"] for each in used] == [True]
+    await page.goto("about:blank")
+    await page.goto(f"{server.url}{link['path']}")
+    await page.get_by_text("The link does not work").wait_for()
+    await page.get_by_role("button", name="Back").click()
+    await page.goto(f"{server.url}/console/#/")
+    await page.get_by_text("ben at the console").wait_for()

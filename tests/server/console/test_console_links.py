@@ -12,6 +12,7 @@ from support.asgi import AsgiRequest
 from support.console_client import API, COOKIE, ConsoleClient, console_client
 from support.gateway_process import Running, Way, code_of, opened_session
 from support.loop_clock import LoopClock
+from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.console.app import Console
@@ -85,6 +86,41 @@ async def test_a_link_shows_one_session_to_one_browser(
             control = (await alice.get(f"/sessions/{session}"))["control"]
             assert control["holder"] == "a guest of alice at the console"
             await guest.act(session, "give-back", epoch=epoch)
+
+
+@pytest.mark.parametrize("rights", matrix("control", "view"))
+async def test_a_link_is_opened_beside_a_login_and_for_its_session_alone(
+    alice: ConsoleClient, ben: ConsoleClient, session: str, rights: str
+) -> None:
+    link = await alice.post(f"/sessions/{session}/links", rights=rights)
+    for _ in range(2):
+        shown = await ben.post("/login", code=link["code"], look=True)
+        assert shown == {
+            "name": "a guest of alice at the console",
+            "rights": rights,
+            "session_id": session,
+            "is_beside": True,
+        }
+    assert (await ben.refused("GET", f"/sessions/{session}"))["status"] == 404
+    before = await ben.get("/me")
+    await ben.log_in(code=link["code"])
+    assert await ben.get("/me") == before
+    assert session not in [each["session_id"] for each in (await ben.get("/sessions"))["sessions"]]
+    access = "use" if rights == "control" else "view"
+    assert (await ben.get(f"/sessions/{session}"))["access"] == access
+    take = f"/sessions/{session}/actions/take"
+    if rights == "control":
+        await ben.act(session, "give-back", epoch=(await ben.post(take))["epoch"])
+    else:
+        assert (await ben.refused("POST", take, {}))["code"] == "not_allowed"
+    assert (await ben.refused("POST", f"/sessions/{session}/links", {}))["code"] == "not_allowed"
+    assert (await ben.refused("POST", take, {}, x_csrf_token="x"))["code"] == "csrf"
+    assert (await ben.refused("POST", "/login", {"code": link["code"], "look": True}))[
+        "status"
+    ] == 401
+    await ben.post("/logout")
+    assert (await ben.refused("GET", f"/sessions/{session}"))["status"] == 401
+    assert (await ben.refused("GET", "/me"))["status"] == 401
 
 
 async def test_a_revoked_link_loses_its_login_and_its_stream_at_once(
