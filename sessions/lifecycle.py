@@ -5,8 +5,9 @@ applies an event, gets the next status, and then does the work that the row desc
 
 A session is `creating` until every eager service is connected, `idle` while it is open with nothing in flight and `active`
 while at least one call is in flight. A `paused` session has given up its live connections, or keeps them only as long as
-the budget allows; its record, state and snapshots stay. `error` means that a live connection was lost and is being
-recovered; a session that cannot be recovered is paused, and its next call tries again. `closing` always ends in `closed`,
+the budget allows; its record, state and snapshots stay. `error` means that every live connection was lost
+and is being recovered; the loss of one among several is shown at its binding. A session that cannot be recovered is paused,
+and its next call tries again. `closing` always ends in `closed`,
 even when a child hangs. A closed session is kept for its retention and then purged; its id is never used again.
 
 The codes T01 to T20 are those of the documentation. Several rows may share a code: T13 leaves any open status.
@@ -70,8 +71,8 @@ class Transition:
     target: Status | None
 
 
-LIVE: Final = frozenset({Status.IDLE, Status.ACTIVE})
-"""Statuses in which a call is admitted at once."""
+LIVE: Final = frozenset({Status.IDLE, Status.ACTIVE, Status.ERROR})
+"""Statuses in which a call is admitted at once. It waits for the connection of its own service only."""
 
 OPEN: Final = frozenset({Status.CREATING, Status.IDLE, Status.ACTIVE, Status.PAUSED, Status.ERROR})
 """Statuses of a session that is neither closing nor closed."""

@@ -32,7 +32,7 @@ from .principals.watch import PolicyWatch
 from .records import Principal, SessionFilter
 from .resumption import Orphans
 from .transitions.access import Access
-from .transitions.admission import Admission, busy
+from .transitions.admission import Admission, busy, calls_of
 from .transitions.close import Closing
 from .transitions.control import Controls
 from .transitions.create import Creation, CreationOptions
@@ -289,7 +289,7 @@ class Registry:
     async def ready(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> LiveSession:
-        """Return a session that is idle or active; resume it or wait for its recovery if necessary.
+        """Return a session that takes calls: idle, active, or in error. A paused one is resumed.
 
         Raises:
             SessionPaused: it is paused and resuming is not automatic.
@@ -311,16 +311,26 @@ class Registry:
         return session
 
     async def resume(self, principal: Principal, ref: str) -> LiveSession:
-        """Resume a session (T09) and reopen its connections; the notice of each binding says what was restored."""
+        """Resume a session (T09) and reopen its connections; the notice of each binding says what was restored.
+
+        Raises:
+            ServiceUnavailable: none of its connections could be opened. Otherwise its bindings have the errors.
+        """
         session = await self._directory.find(principal, ref)
         if session.status is Status.PAUSED:
             await self.pausing.resume(session, cause="requested")
         session = await self.ready(principal, session.id)
-        for binding in list(session.bindings.values()):
-            if binding.record.generation and binding.live is None:
-                await self.connector.connect(session, binding)
-        self.core.budget.mark_idle(session.id)
+        missing = [b for b in session.bindings.values() if b.record.generation and b.live is None]
+        self.admission.count_in(session)
+        await self._connect_all(session, missing)
         return session
+
+    async def _connect_all(self, session: LiveSession, bindings: Collection[Binding]) -> None:
+        """Open connections of a session that was counted in, so that it is not paused meanwhile, and count it out."""
+        try:
+            await self.connector.connect_all(session, bindings)
+        finally:
+            self.admission.release(session)
 
     async def close(
         self, principal: Principal, ref: str, *, force: bool = False, reason: str = "requested"
@@ -351,24 +361,27 @@ class Registry:
     ) -> LiveSession:
         """Replace the live connections of a session by fresh ones (T15 when it was in error).
 
+        Calls that wait for these connections use the fresh ones; calls of other services go on.
+
         Raises:
-            SessionBusy: calls are in flight. Those that wait for an answer of their caller are ended.
+            SessionBusy: calls run over them. Those that wait for an answer of their caller are ended.
+            ServiceUnavailable: none of them could be opened. Otherwise their bindings have the errors.
         """
         async with self.access.hold(principal, ref, drives=True) as session:
             await end_questions(session)
             if session.status is Status.PAUSED:
                 await self.pausing.resume_held(session, cause="restart")
-            if session.in_flight:
-                raise busy(session)
             bindings = [
                 self._creation.require_binding(session, name)
                 for name in services or session.bindings
             ]
             restarted = [b for b in bindings if services or b.record.generation or b.live]
-            await self.connector.restart(session, restarted)
-            if session.status is Status.ERROR:
-                await self._recovery.finish(session, cause="restart")
-            self.core.budget.mark_idle(session.id)
+            names = {binding.service.name for binding in restarted}
+            if calls_of(session, names, sent=True):
+                raise busy(session)
+            restarted = await self.connector.close_for_restart(session, restarted)
+            self.admission.count_in(session)
+        await self._connect_all(session, restarted)
         return session
 
     async def bind(self, principal: Principal, ref: str, service: str) -> LiveSession:
@@ -395,7 +408,7 @@ class Registry:
         async with self.access.hold(principal, ref, drives=True) as session:
             binding = session.bindings.get(service)
             if binding is not None:
-                if session.in_flight:
+                if calls_of(session, [service]):
                     raise busy(session)
                 services = [name for name in session.record.services if name != service]
                 await session.save(unbind=[service], services=services)

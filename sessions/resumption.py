@@ -24,7 +24,8 @@ from .journal.entries import cap_json, excerpt, status_of
 from .json_codec import loads
 from .live.bindings import is_orphan, is_resumable
 from .live.connection import LiveConnection
-from .live.connector import Connector, unreported_notice
+from .live.connector import Connector
+from .live.replacement import unreported_notice
 from .live.session import Binding, LiveSession
 from .records import BindingStatus, HistoryFilter, JournalKind, JournalRecord, ReceiptRecord
 from .services import Resumption, ToolResult
@@ -71,10 +72,9 @@ class Orphans:
         """
         orphans = [binding for binding in session.bindings.values() if is_orphan(binding)]
         for binding in orphans:
-            if is_resumable(binding):
-                await self._connector.resume(session, binding)
-            else:
+            if not is_resumable(binding):
                 self._connector.note_gone(binding, RESTARTED)
+        await self._connector.resume_all(session, filter(is_orphan, orphans))
         # A service that is not configured any more has no binding.
         if orphans or not session.bindings.keys() >= set(session.record.services):
             await self._interrupted_calls.settle(session)

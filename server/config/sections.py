@@ -220,8 +220,8 @@ class RecoverySettings(Section):
 
     attempts: Annotated[Count, Field(le=1000)] = Field(
         default=3,
-        description="Attempts to open a lost connection again. After them the session is paused, and the next call tries "
-        "again: at once, then at most every 5 seconds for one service. 0: only `session_restart` does.",
+        description="Attempts to open a lost connection again. After them a session without any other is paused, and the "
+        "next call tries again: at once, then at most every 5 seconds for one service. 0: only `session_restart` does.",
     )
     backoff: list[Seconds] = Field(
         default=[0.2, 1.0, 5.0],

@@ -40,7 +40,7 @@ async def take_screenshot(
     session = await registry.find(principal, session_id)
     async with _resumed_session(registry, session):
         session = await registry.ready(principal, session.id)
-        live = await registry.connector.connect(session, _find_browser(session))
+        live = await registry.connector.connect_for_call(session, _find_browser(session))
         # With this lock the session is not paused meanwhile; calls go on.
         async with session.changing:
             if session.ownership_ended.is_set() or not live.usable:

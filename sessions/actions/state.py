@@ -11,7 +11,7 @@ from anyio import to_thread
 from ..core import Core
 from ..errors import SessionBusy, StateConflict
 from ..journal.entries import CallEntry, excerpt
-from ..lifecycle import LIVE, OPEN, Event, Status
+from ..lifecycle import LIVE, OPEN, TABLE, Event, Status
 from ..live.bindings import has_orphans
 from ..live.directory import Directory
 from ..live.quota import Quota
@@ -141,7 +141,7 @@ class States:
         for _ in range(TRIES):
             session = await self._directory.find(principal, ref)
             stays_paused = not self._core.policy.auto_resume or has_orphans(session)
-            if session.status in (Status.CREATING, Status.ERROR) or (
+            if session.status is Status.CREATING or (
                 session.status is Status.PAUSED and stays_paused
             ):
                 async with self._access.hold(principal, ref) as session:
@@ -242,7 +242,7 @@ async def _propose(
         if quota is not None and proposed is not current:
             growth = size_of(proposed.value) - size_of(current.value)
             quota.admit(session.record.owner, growth)
-        if session.status in LIVE:
+        if (session.status, Event.STATE_UPDATED) in TABLE:
             session.apply(Event.STATE_UPDATED)
         return proposed, session.propose_state(proposed)
 

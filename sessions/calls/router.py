@@ -179,7 +179,8 @@ class Router:
         if live is None or not live.usable:
             activity = f"Opening {request.service}"
             with end_with_session(session):
-                live = await call.waiting.run(activity, partial(self._connect, call))
+                connect = partial(self._registry.connector.connect_for_call, session, binding)
+                live = await call.waiting.run(activity, connect)
         seconds = binding.service.call_seconds
         try:
             origin = live.questions, session, request.tool
@@ -230,10 +231,6 @@ class Router:
         live.calls += 1
         binding.losses = 0
         return result
-
-    async def _connect(self, call: Call) -> LiveConnection:
-        await self._registry.access.wait_until_recovered(call.session)
-        return await self._registry.connector.connect(call.session, call.binding)
 
     def return_notice(self, delivery: Delivery | None) -> None:
         """Make the notice of an answer that was not delivered due again. A second call does nothing."""
@@ -302,7 +299,7 @@ class Router:
                 if isinstance(binding.service, Answering):
                     view = session.view(binding.record.generation)
                     return await binding.service.answer(view, method, params), session
-                live = await registry.connector.connect(session, binding)
+                live = await registry.connector.connect_for_call(session, binding)
                 connection = live.connection
                 if not isinstance(connection, RequestSender):
                     raise NotAllowed(f"{binding.service.name} has neither resources nor prompts.")

@@ -23,6 +23,7 @@ class Binding:
         "notice",
         "opening",
         "record",
+        "recovery",
         "save_error",
         "save_failures",
         "saving",
@@ -44,6 +45,9 @@ class Binding:
         """Number of tasks about to open a connection; they may hold a place of the budget already."""
         self.snapshot_seq = 0
         """Number of the newest snapshot. The next number is higher, even if the clock went back."""
+        self.recovery: anyio.Event | None = None
+        """Set when the automatic recovery of its lost connection ends; None before a loss, and once a connection is open.
+        Without automatic recovery it is never set."""
         self.losses = 0
         """Connections lost in a row without an answered call."""
         self.notice: str | None = None
@@ -65,6 +69,17 @@ class Binding:
         """When the last call ended that left something unsaved."""
         self.unstored_snapshot: SnapshotRecord | None = None
         """The last snapshot, if the store refused it."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether a call may be sent over its connection now."""
+        return self.live is not None and self.live.usable
+
+    def end_recovery(self) -> None:
+        """Let those that wait for its recovery go on."""
+        if self.recovery is not None:
+            self.recovery.set()
+            self.recovery = None
 
     def update(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)

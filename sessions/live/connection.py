@@ -144,6 +144,11 @@ class LiveConnection:
         )
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether it was told to close, or its loss was noticed."""
+        return self._stop.is_set()
+
+    @property
     def connection(self) -> Connection:
         if self._connection is None:
             raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet")

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import anyio
 
-from ..attribution import LAST_WORDS, NOTE, attribute, attribute_text
 from ..core import Core
 from ..errors import (
     ConnectionLost,
@@ -19,16 +18,20 @@ from ..errors import (
     SessionBusy,
     SessionClosed,
     SessionError,
+    SessionFailed,
+    SessionPaused,
+    StoreUnavailable,
 )
 from ..lifecycle import Event, Status
 from ..one_line import one_line
-from ..records import BindingRecord, BindingStatus
-from ..services import Drivable, RestoreReport, SelfChanging, Snapshot
+from ..records import BindingStatus
+from ..services import Drivable, SelfChanging, Snapshot
 from .binding import Binding
 from .bindings import is_orphan, lost_reason
 from .connection import LiveConnection
-from .contention import CONTENDED, Contention
+from .contention import Contention
 from .outages import Outages
+from .replacement import PAUSE_REASONS, copy_notice, replacement_notice, unreported_notice
 from .session import LiveSession
 from .snapshots import UNSTORED, Snapshots, save_quietly
 
@@ -44,9 +47,9 @@ UNSAVED: Final = "what was done after it was last saved"
 class Connector:
     """The connections of all sessions of this node. It lives as long as the registry, which owns the task group.
 
-    Concurrent requests for the connection of one session and service open it once. `recover` is called when the loss of a
-    connection has put its session in error, with the binding of the connection, and with the sessions that end each other's
-    connections of that service. It starts the recovery and returns at once.
+    Concurrent requests for the connection of one session and service open it once. `recover` is called when a session has
+    lost a connection, with the binding of the connection, and with the sessions that end each other's connections of that
+    service. It starts the recovery of the binding and returns at once.
     """
 
     def __init__(
@@ -83,12 +86,62 @@ class Connector:
             return await self.connect(session, binding, spacing=spacing)
         try:
             await self._wait_until_open(session, binding, live)
-        except ConnectionLost:
-            if live.resume_token is None:
+        except SessionError as error:
+            is_gone = isinstance(error, ConnectionLost) and live.resume_token is not None
+            if not is_gone and not live.is_stopped:
                 raise
-            # The connection of an earlier process is gone. A new one replaces it.
+            # The connection of an earlier process is gone, or a restart closed this one. A new one replaces it.
             return await self.connect(session, binding, spacing=spacing)
         return live
+
+    async def connect_for_call(self, session: LiveSession, binding: Binding) -> LiveConnection:
+        """Return the live connection of a binding for a call, which waits for the recovery of this connection alone.
+
+        A lost connection is opened at once. If that fails, the automatic recovery is waited for.
+
+        Raises:
+            ServiceUnavailable: it could not be opened, neither now nor by the automatic recovery.
+            SessionFailed: it was lost, and only session_restart opens it again.
+            SessionLimit: no place for another live session became free in time.
+        """
+        recovery, backoff = binding.recovery, self._core.policy.recovery_backoff
+        if recovery is not None and not backoff:
+            reason = binding.record.last_error or "it ended"
+            raise SessionFailed(
+                f"The connection to {binding.service.name} was lost: {reason}.",
+                session_id=session.id,
+            )
+        try:
+            return await self.connect(session, binding)
+        except (ServiceUnavailable, ConnectionLost):
+            if recovery is None:
+                raise
+            with anyio.move_on_after(sum(backoff) + binding.service.connect_seconds):
+                await recovery.wait()
+            if binding.live is None or not binding.usable:
+                raise
+            return binding.live
+
+    async def connect_all(self, session: LiveSession, bindings: Collection[Binding]) -> None:
+        """Open the connections of several bindings at once, each in its own time.
+
+        Raises:
+            SessionError: none of them could be opened; the first error. Otherwise the record of its binding has an error.
+        """
+        errors: list[SessionError | StoreUnavailable] = []
+        opened: list[LiveConnection] = []
+
+        async def connect(binding: Binding) -> None:
+            try:
+                opened.append(await self.connect(session, binding))
+            except (SessionError, StoreUnavailable) as error:
+                errors.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                tasks.start_soon(connect, binding)
+        if errors and not opened:
+            raise errors[0]
 
     async def _wait_until_open(
         self, session: LiveSession, binding: Binding, live: LiveConnection
@@ -96,7 +149,10 @@ class Connector:
         try:
             await live.wait_until_open()
         except SessionError as error:
-            self._open_failed(session, binding, live, error)
+            if not live.is_stopped:
+                self._open_failed(session, binding, live, error)
+            elif binding.live is live:
+                binding.live = None
             raise
         self._note_opened(session, binding, live)
 
@@ -112,6 +168,8 @@ class Connector:
             # Again: another session may have begun a try meanwhile.
             await self._admit(session, binding, spacing)
             _refuse_ended(session)
+            if spacing is not None and session.status is Status.PAUSED:
+                raise SessionPaused("The session was paused.", session_id=session.id)
             self._core.node.require_lease()
         except BaseException:
             binding.opening -= 1
@@ -164,21 +222,33 @@ class Connector:
 
         return note
 
-    async def resume(self, session: LiveSession, binding: Binding) -> None:
-        """Resume the connection of a binding that outlived its process, under `session.changing`.
+    async def resume_all(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
+        """Resume connections that outlived their process, each in its own time, under `session.changing`.
 
-        If it is gone, it becomes lost. If its other end does not answer, it stays as it is: connect() tries again.
+        One that is gone becomes lost. One whose other end does not answer stays as it is: connect() tries again.
 
         Raises:
             SessionLimit: no place for another live session became free in time.
         """
-        try:
-            live = await self._start(session, binding)
-        except ServiceUnavailable as error:
-            binding.update(last_error=error.message)
-            return
-        with suppress(SessionError):
-            await self._wait_until_open(session, binding, live)
+        refusals: list[SessionError | StoreUnavailable] = []
+
+        async def resume(binding: Binding) -> None:
+            try:
+                live = await self._start(session, binding)
+            except ServiceUnavailable as error:
+                binding.update(last_error=error.message)
+                return
+            except (SessionError, StoreUnavailable) as error:
+                refusals.append(error)
+                return
+            with suppress(SessionError):
+                await self._wait_until_open(session, binding, live)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                tasks.start_soon(resume, binding)
+        if refusals:
+            raise refusals[0]
 
     def orphan_connection(
         self, session: LiveSession, binding: Binding, snapshot: Snapshot | None
@@ -245,6 +315,7 @@ class Connector:
         self._follow_changes(session, binding, live)
         if session.has_human_driver and isinstance(live.connection, Drivable):
             self._core.tasks.spawn(live.connection.begin_human_control)
+        self._end_error(session, binding)
         resumption = live.resumption
         was_lost = record.status is BindingStatus.LOST
         binding.update(
@@ -254,12 +325,23 @@ class Connector:
             config_hash=binding.service.config_hash,
             # A lost one gets such a reason when its session is about to be paused.
             last_error=None
-            if record.last_error in _PAUSE_REASONS and not was_lost
+            if record.last_error in PAUSE_REASONS and not was_lost
             else record.last_error,
             since=self._core.clock.now(),
         )
         if session.record.reason is not None:
             session.record.reason = lost_reason(session)
+
+    def _end_error(self, session: LiveSession, binding: Binding) -> None:
+        """Note that a connection is open: its recovery ends, and its session is not in error any more (T15)."""
+        binding.end_recovery()
+        if session.status is not Status.ERROR:
+            return
+        session.apply(Event.RECOVERED, cause=f"{binding.service.name} is open again")
+        if session.in_flight:
+            session.apply(Event.CALL_ADMITTED)
+        else:
+            self._core.budget.mark_idle(session.id)
 
     def _open_failed(
         self, session: LiveSession, binding: Binding, live: LiveConnection, error: SessionError
@@ -300,6 +382,7 @@ class Connector:
         binding.live = binding.last_live = live
         if binding.record.status is not BindingStatus.OPEN:
             binding.update(status=BindingStatus.OPEN, generation=1, told_generation=1)
+        self._end_error(session, binding)
         return live
 
     def _has_shared(self, name: str) -> bool:
@@ -325,27 +408,41 @@ class Connector:
             binding.service.name, _key_of(session, binding), session.record.owner, reason
         )
         contenders = self._contention.note_loss(session.id, live)
-        if session.status in (Status.IDLE, Status.ACTIVE, Status.PAUSED) and not session.pausing:
+        if session.status is Status.CREATING or session.pausing:
+            return
+        if session.status is not Status.ERROR and not any(
+            other.usable for other in session.bindings.values()
+        ):
             session.apply(Event.CONNECTION_LOST, cause=f"{binding.service.name}: {reason}"[:1000])
             self._core.budget.mark_busy(session.id)
-            self._recover(session, binding, contenders)
+        binding.recovery = anyio.Event()
+        self._recover(session, binding, contenders)
 
-    async def restart(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
-        """Replace live connections by new ones, restored from a snapshot taken now, under `session.changing`."""
-        for binding in bindings:
-            if binding.service.scope == "shared":
-                # A shared connection belongs to all sessions; one of them may not restart it.
-                continue
+    async def close_for_restart(
+        self, session: LiveSession, bindings: Iterable[Binding]
+    ) -> list[Binding]:
+        """Save connections and begin to close them, under `session.changing`. Return the bindings to open again.
+
+        They are opened without that lock: no other call waits for them.
+        """
+        # A shared connection belongs to all sessions; one of them may not restart it.
+        own = [binding for binding in bindings if binding.service.scope == "session"]
+
+        async def save(binding: Binding) -> None:
+            # The connection may hang, and that may be why it is replaced.
+            with anyio.move_on_after(RESTART_SECONDS):
+                await self._snapshots.save(session, binding)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in own:
+                if binding.live is not None:
+                    tasks.start_soon(save, binding)
+        for binding in own:
             if binding.live is not None:
-                # The connection may hang, and that may be why it is replaced.
-                with anyio.move_on_after(RESTART_SECONDS):
-                    await self._snapshots.save(session, binding)
-            live, binding.live = binding.live, None
-            if live is not None:
-                await live.aclose()
+                binding.live.close_nowait()
             if binding.record.generation:
                 binding.update(status=BindingStatus.LOST, last_error="restarted on request")
-            await self.connect(session, binding)
+        return own
 
     def save_notices_soon(self, session: LiveSession, bindings: Sequence[Binding]) -> None:
         """Make durable in the background that notices of a session and of its bindings were taken, or put back."""
@@ -390,58 +487,4 @@ def _refuse_ended(session: LiveSession) -> None:
         raise SessionClosed("The session is being closed.", session_id=session.id)
 
 
-OPENED_IN_WINDOW: Final = "the operator opened it in a window"
-"""The `last_error` of a binding whose connection `statehold sessions open` replaced."""
-STOPPED: Final = "Statehold was stopped"
-"""The `last_error` of a binding whose connection was closed because the process ended."""
-_PAUSE_REASONS: Final = frozenset({OPENED_IN_WINDOW, STOPPED, CONTENDED})
-"""Reasons of pauses that are no errors: they end when the connection is open again."""
-
-
-def replacement_notice(
-    before: BindingRecord, generation: int, report: RestoreReport, earlier: str = ""
-) -> str:
-    """Return the notice for the first result over a replaced connection.
-
-    `earlier` names what was lost with previous connections and was not reported to a caller.
-    """
-    reason = "it was paused"
-    if before.status is BindingStatus.PAUSED and before.last_error in _PAUSE_REASONS:
-        reason = before.last_error
-    elif before.status.missing:
-        # The last words of the server must not be read as ours.
-        reason = (before.last_error or "").partition(LAST_WORDS)[0].strip() or "it was lost"
-        reason = attribute_text(reason.splitlines()[0][:200].rstrip("."), before.service)
-    notice = (
-        f"{NOTE}: the connection to {before.service} was replaced "
-        f"(generation {max(before.told_generation, 1)} to {generation}; {reason})."
-    )
-    more = f" Lost before that: {earlier}." if earlier else ""
-    return notice + _describe_restored(before.service, report) + more
-
-
-def unreported_notice(record: BindingRecord, losses: str) -> str:
-    """Return the notice for a connection that an earlier process replaced, and ended before it reported that.
-
-    `losses` names what is known to be lost.
-    """
-    reason = "the server was restarted before it reported this"
-    before = record.model_copy(update={"status": BindingStatus.LOST, "last_error": reason})
-    report = RestoreReport(lost=losses or "what the earlier connection held")
-    return replacement_notice(before, record.generation, report)
-
-
-def copy_notice(service: str, report: RestoreReport) -> str:
-    """Return the notice for the first result over a connection that began as a copy of another session's."""
-    notice = f"{NOTE}: the connection to {service} began as a copy of another session's."
-    return notice + _describe_restored(service, report)
-
-
-def _describe_restored(service: str, report: RestoreReport) -> str:
-    # A report may name sites and files.
-    restored, lost = attribute([report.restored, report.lost], service)
-    restored = f" Restored: {restored}." if restored else ""
-    return f"{restored} Lost: {lost or 'nothing that is known'}."
-
-
-__all__ = ["STOPPED", "Connector", "copy_notice", "replacement_notice"]
+__all__ = ["Connector"]

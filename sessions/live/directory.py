@@ -115,7 +115,7 @@ class Directory:
             self._core.budget.release(session.id)
             self._core.deadlines.forget(session.id)
         self._core.deadlines.schedule(STORED, session.record.due_at)
-        session.steady.set()
+        session.creation_ended.set()
         session.ownership_ended.set()
 
     def schedule(self, session: LiveSession) -> None:

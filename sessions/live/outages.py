@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+import anyio
+
 from ..clock import Clock
+from ..concurrency import RaceLost, race
 from ..errors import ServiceUnavailable, SessionError
-from ..views import timestamp
 from .connection import LiveConnection
 
 RETRY_SECONDS: Final = 5.0
-"""Shortest time between two tries that calls make to open a service, in all sessions together."""
+"""Seconds between two tries that calls make to open a service, in all sessions together."""
 STRIKES: Final = 2
 """Times that others open a service while one session fails, after which that session alone is at fault."""
 KNOWN: Final = 10_000
@@ -31,7 +35,7 @@ class _Failure:
     tries: int = 0
     tried_at: float = _NEVER
     retry_at: float = _NEVER
-    """Before that, no call of the session tries again."""
+    """Until then, calls of the session wait."""
 
 
 @dataclass(slots=True)
@@ -44,11 +48,13 @@ class _Service:
     """Sessions that failed in this turn and are not at fault themselves."""
     tried_at: float = _NEVER
     retry_at: float = _NEVER
-    """Before that, no call of any session tries again while the service is away."""
+    """Until then, calls of all sessions wait while the service is away."""
     error: SessionError | None = None
     owner: str = ""
     trial: LiveConnection | None = None
     """The connection that was started last."""
+    opened: anyio.Event = field(default_factory=anyio.Event)
+    """Set and replaced when a session has opened it."""
 
     @property
     def is_away(self) -> bool:
@@ -77,14 +83,17 @@ class _Service:
         self.failing, self.tried_at, self.retry_at, self.error = 0, _NEVER, _NEVER, None
         for failure in self.failures.values():
             failure.retry_at = _NEVER
+        self.opened.set()
+        self.opened = anyio.Event()
 
 
 class Outages:
     """The services of one node that cannot be opened. It lives as long as the connector.
 
     While a service is away, one session at a time tries to open it. A call tries at once after a loss, and then not more
-    often than every RETRY_SECONDS for all sessions together. Once one session has opened the service, all may. A session
-    that fails alone, which may be its own fault, has `attempts` tries and one more before it has to wait in the same way.
+    often than every RETRY_SECONDS for all sessions together: a call waits for its time, and shares the outcome of a try that
+    runs then. Once one session has opened the service, all may. A session that fails alone, which may be its own fault, has
+    `attempts` tries by calls and one more before its calls wait in the same way.
 
     A session is named by a key, and `owner` is the key of its principal.
     """
@@ -106,7 +115,7 @@ class Outages:
         service, now = self._services.setdefault(name, _Service()), self._clock.now()
         failure = service.failure_of(key, owner, error)
         failure.tried_at = now
-        failure.tries += 1
+        failure.tries += by_call
         if by_call and failure.tries > self._attempts:
             failure.retry_at = now + RETRY_SECONDS
         if failure.strikes < STRIKES:
@@ -127,22 +136,28 @@ class Outages:
     async def admit(self, name: str, key: str, owner: str, *, spacing: float | None = None) -> None:
         """Return when a session may try to open a service. While it is away, a try that runs is waited for.
 
-        `spacing`: for an automatic recovery, the seconds since the last try; None for a call.
+        `spacing`: for an automatic recovery, the seconds since the last try; None for a call, which waits for its time.
 
         Raises:
-            ServiceUnavailable: the service was away a moment ago. It names the cause and the time of the next try.
+            ServiceUnavailable: a try that was waited for has failed, or it is not yet time for an automatic recovery.
         """
+        has_waited = False
         while (service := self._services.get(name)) is not None:
             now, own = self._clock.now(), service.failures.get(key)
             due_at = _NEVER if own is None else _due_at(own, spacing)
             if service.is_away:
                 due_at = max(due_at, _due_at(service, spacing))
             if due_at > now:
-                raise _refusal(name, service, own, owner, due_at, now)
+                if spacing is not None or has_waited:
+                    raise _refusal(name, service, own, owner)
+                with suppress(RaceLost):
+                    await race(service.opened.wait, partial(self._clock.sleep_until, due_at))
+                continue
             trial = service.trial
             if not service.is_away or trial is None or trial.phase != "opening":
                 return
             await trial.wait_until_ended()
+            has_waited = True
 
 
 def _has_tried(failure: _Failure | None) -> bool:
@@ -153,19 +168,13 @@ def _due_at(failures: _Failure | _Service, spacing: float | None) -> float:
     return failures.retry_at if spacing is None else failures.tried_at + spacing
 
 
-def _refusal(
-    name: str, service: _Service, own: _Failure | None, owner: str, due_at: float, now: float
-) -> ServiceUnavailable:
+def _refusal(name: str, service: _Service, own: _Failure | None, owner: str) -> ServiceUnavailable:
     error = own.error if own is not None else ServiceUnavailable(f"{name} could not be opened.")
     # A server may say things in the session of another caller that are not for this one.
     if service.error is not None and service.owner == owner and not _has_tried(own):
         error = service.error
     cause = error.message if name in error.message else f"{name}: {error.message}"
-    return ServiceUnavailable(
-        f"{cause} The next try is at {timestamp(due_at)}.",
-        recovery=error.recovery,
-        retry_after=round(due_at - now, 3),
-    )
+    return ServiceUnavailable(cause, recovery=error.recovery)
 
 
 __all__ = ["RETRY_SECONDS", "Outages"]

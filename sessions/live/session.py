@@ -84,7 +84,7 @@ class LiveSession:
     """A session this node owns. It lives from create or claim until it is closed, or paused without a live connection.
 
     Everything but save() is synchronous, so a caller that does not await sees one consistent session. Changes that take
-    time (pause, resume, recovery, close, bind) hold `changing`; a call that finds the session idle or active does not.
+    time (pause, resume, close, bind) hold `changing`; a call and the recovery of a connection do not.
 
     `on_deadline` is called after each transition that may bring the session's next deadline nearer. `on_fenced` is called
     once, when a write was refused because another node owns the session. `closes_idle`: it is closed after its idle time,
@@ -117,10 +117,9 @@ class LiveSession:
         self.used_saved_at = record.used_at
         self.changing = anyio.Lock()
         self._quiet: anyio.Event | None = None
-        self.steady = anyio.Event()
-        """Set while the session is neither being created nor in error."""
+        self.creation_ended = anyio.Event()
         if self.status is not Status.CREATING:
-            self.steady.set()
+            self.creation_ended.set()
         self.ownership_ended = anyio.Event()
         """Set when this node no longer holds the session."""
         self.fenced = False
@@ -295,10 +294,7 @@ class LiveSession:
         self.record.status_at = now
         if row.target is Status.IDLE:
             self.idle_since = now
-        if row.target is Status.ERROR:
-            self.steady = anyio.Event()
-        else:
-            self.steady.set()
+        self.creation_ended.set()
         if row.target is not Status.ACTIVE:
             self._on_deadline(self)
         return row

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from ..core import Core
-from ..errors import SessionBusy, SessionFailed, SessionPaused, ShuttingDown
+from ..errors import SessionBusy, SessionPaused, ShuttingDown
 from ..lifecycle import LIVE, Status
 from ..live.directory import Directory
 from ..live.session import LiveSession
@@ -39,7 +39,7 @@ class Access:
     async def ready(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> LiveSession:
-        """Return a session that is idle or active; see Registry.ready."""
+        """Return a session that takes a call; see Registry.ready."""
         for _ in range(8):
             await self.leave_when_draining(principal, ref, namespace)
             session = await self._directory.find(principal, ref, namespace)
@@ -52,7 +52,6 @@ class Access:
                     await self._pausing.give_back(session)
                     raise SessionPaused("The session is paused.", session_id=session.id)
                 await self._pausing.resume(session, cause="call")
-            await self.wait_until_recovered(session)
             # The node may have begun to drain meanwhile: then the session is about to be given up.
             may_begin = session.status in LIVE and not self.draining
             if may_begin and not session.ownership_ended.is_set():
@@ -78,25 +77,6 @@ class Access:
             await session.ownership_ended.wait()
             return
         raise ShuttingDown
-
-    async def wait_until_recovered(self, session: LiveSession) -> None:
-        """Wait, within a bound, until a session is not in error.
-
-        Raises:
-            SessionFailed: it is not recovered by itself, or not in time.
-        """
-        if session.status is not Status.ERROR:
-            return
-        backoff = self._core.policy.recovery_backoff
-        if not backoff:
-            raise SessionFailed("The session is in error.", session_id=session.id)
-        longest = sum(backoff) + max(
-            (b.service.connect_seconds for b in session.bindings.values()), default=0.0
-        )
-        with anyio.move_on_after(longest):
-            await session.steady.wait()
-            return
-        raise SessionFailed("The session was not recovered in time.", session_id=session.id)
 
     @asynccontextmanager
     async def hold(

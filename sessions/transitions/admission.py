@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..core import Core
 from ..errors import HumanInControl, SessionBusy, SessionError
 from ..lifecycle import LIVE, OPEN, Event, Status
@@ -77,6 +79,17 @@ class Admission:
             self._core.tasks.spawn(_save_used, session, now)
 
 
+def calls_of(session: LiveSession, services: Collection[str], *, sent: bool = False) -> int:
+    """Return how many calls in flight may use the connections of some services: all but those known to use others.
+
+    `sent`: calls that are known to wait for a connection, or for the calls before them, do not count.
+    """
+    running = session.activity.running
+    return session.in_flight - sum(
+        call.service not in services or (sent and not call.was_sent) for call in running
+    )
+
+
 async def _save_used(session: LiveSession, now: float) -> None:
     if not session.ownership_ended.is_set():
         await session.save(used_at=now)
@@ -113,4 +126,4 @@ def busy(session: LiveSession) -> SessionError:
     return SessionBusy(f"The session {condition}.", session_id=session.id)
 
 
-__all__ = ["Admission", "busy"]
+__all__ = ["Admission", "busy", "calls_of"]

@@ -228,7 +228,7 @@ def _end_of_work(session: LiveSession) -> anyio.Event | None:
         return session.quiet
     if session.ownership_ended.is_set():
         return None
-    return session.steady if session.status is Status.CREATING else None
+    return session.creation_ended if session.status is Status.CREATING else None
 
 
 def cancel_calls(session: LiveSession) -> None:

@@ -1,4 +1,4 @@
-"""Recovery of sessions that lost a connection (T15, T16)."""
+"""Recovery of lost connections, and the pause of sessions that have none left (T15, T16)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import anyio
 
 from ..core import Core
 from ..errors import SessionError, StoreUnavailable
-from ..lifecycle import Event, Status
+from ..lifecycle import LIVE, Event, Status
 from ..live.binding import Binding
-from ..live.bindings import lost_reason, missing_bindings
+from ..live.bindings import lost_reason
 from ..live.connector import Connector
 from ..live.due_summaries import DueSummaries
 from ..live.session import LiveSession
@@ -24,7 +24,7 @@ logger = logging.getLogger("statehold.sessions")
 
 
 class Recovery:
-    """Recovers the sessions of one registry, or gives the recovery up; it lives as long as the registry."""
+    """Recovers the lost connections of one registry, each by itself; it lives as long as the registry."""
 
     def __init__(
         self,
@@ -43,30 +43,37 @@ class Recovery:
     async def recover(
         self, session: LiveSession, binding: Binding, contenders: Collection[str]
     ) -> None:
-        """Bring a session out of error by itself, within the attempts it has.
+        """Open the lost connection of a binding again, within the attempts it has.
 
         Sessions that end each other's connections are paused instead.
         """
+        recovery, backoff = binding.recovery, self._core.policy.recovery_backoff
+
+        def is_due() -> bool:
+            # A call may have opened it, a restart replaced it, and another loss begun another recovery.
+            is_bound = session.bindings.get(binding.service.name) is binding
+            return binding.recovery is recovery and is_bound and session.status in LIVE
+
         if contenders:
             await self._end_contention(binding.service.name, contenders)
-            if session.status is not Status.ERROR:
-                return
-        lost_at = self._core.clock.now()
-        await save_quietly(session, [b.record for b in session.bindings.values()])
-        backoff = self._core.policy.recovery_backoff
+        attempt_from = self._core.clock.now()
+        await save_quietly(session, [binding.record])
         if not backoff:
             return
-        attempt_from = lost_at
-        for wait in backoff:
-            await self._core.clock.sleep_until(attempt_from + wait)
-            if session.status is not Status.ERROR:
+        try:
+            for wait in backoff:
+                await self._core.clock.sleep_until(attempt_from + wait)
+                if not is_due():
+                    return
+                if binding.losses > len(backoff) or await self._attempt(session, binding, wait):
+                    break
+                attempt_from = self._core.clock.now()
+            if not is_due():
                 return
-            if any(b.losses > len(backoff) for b in session.bindings.values()):
-                break
-            if await self._attempt(session, wait):
-                return
-            attempt_from = self._core.clock.now()
-        await self._give_up(session)
+        finally:
+            if binding.recovery is recovery:
+                binding.end_recovery()
+        await self._give_up(session, binding)
 
     async def _end_contention(self, service: str, contenders: Collection[str]) -> None:
         logger.warning(
@@ -78,62 +85,47 @@ class Recovery:
         )
         await self._pausing.pause_contenders(contenders, service)
 
-    async def _attempt(self, session: LiveSession, spacing: float) -> bool:
-        """Try to open the missing connections. Return whether the recovery is over.
+    async def _attempt(self, session: LiveSession, binding: Binding, spacing: float) -> bool:
+        """Try to open the connection, and return whether it is open.
 
         Nothing is locked meanwhile: opening may take long, and the session may be renamed, restarted or closed.
         """
-        for binding in missing_bindings(session):
-            if session.status is not Status.ERROR:
-                return True
-            try:
-                await self._connector.connect(session, binding, spacing=spacing)
-            except (SessionError, StoreUnavailable) as error:
-                logger.warning("session %s not recovered yet: %s", session.id, one_line(str(error)))
-                return False
-            except Exception:
-                logger.exception("session %s not recovered yet", session.id)
-                return False
-        async with session.changing:
-            if session.status is not Status.ERROR:
-                return True
-            if missing_bindings(session):
-                return False
-            await self.finish(session, cause="automatic")
+        name = binding.service.name
+        try:
+            await self._connector.connect(session, binding, spacing=spacing)
+        except (SessionError, StoreUnavailable) as error:
+            logger.warning(
+                "session %s: %s not open yet: %s", session.id, name, one_line(str(error))
+            )
+            return False
+        except Exception:
+            logger.exception("session %s: %s not open yet", session.id, name)
+            return False
         return True
 
-    async def finish(self, session: LiveSession, *, cause: str) -> None:
-        """Take a session out of error (T15), under `session.changing`."""
-        session.apply(Event.RECOVERED, cause=cause)
-        if session.in_flight:
-            session.apply(Event.CALL_ADMITTED)
-        else:
-            self._core.budget.mark_idle(session.id)
-        records = [b.record for b in session.bindings.values()]
-        await save_quietly(session, records, reason=session.record.reason)
+    async def _give_up(self, session: LiveSession, binding: Binding) -> None:
+        """Leave a connection that could not be opened again to the next call. The service may have the session closed.
 
-    async def _give_up(self, session: LiveSession) -> None:
-        """Pause a session whose connections could not be opened again: its next call tries again.
-
-        While calls run in it, over its other connections, it goes on instead. It is closed if a service wants that.
+        A session without any open connection is paused, as soon as no call of it tries to open one.
         """
+        if binding.service.on_lost == "close":
+            await self._closing.close(session, Event.CLOSE_REQUESTED, reason="error")
+            return
+        session.record.reason = reason = lost_reason(session)
+        await save_quietly(session, [binding.record], reason=reason)
+        while session.status is Status.ERROR and session.in_flight:
+            await session.quiet.wait()
         async with session.changing:
-            if session.status is not Status.ERROR:
+            is_over = not any(each.recovery for each in session.bindings.values())
+            if session.status is not Status.ERROR or session.in_flight or not is_over:
                 return
-            if all(b.service.on_lost == "pause" for b in missing_bindings(session)):
-                session.record.reason = reason = lost_reason(session)
-                if session.in_flight:
-                    await self.finish(session, cause=f"calls run in it, but {reason}")
-                    return
-                try:
-                    with anyio.CancelScope(shield=True):
-                        session.apply(Event.RECOVERY_FAILED, cause=reason)
-                        await self._pausing.pause_applied(session, release=False, cause="")
-                        self._due_summaries.note_paused(session)
-                except StoreUnavailable as error:
-                    logger.error("session %s was not paused: %s", session.id, error)
-                return
-        await self._closing.close(session, Event.CLOSE_REQUESTED, reason="error")
+            try:
+                with anyio.CancelScope(shield=True):
+                    session.apply(Event.RECOVERY_FAILED, cause=reason)
+                    await self._pausing.pause_applied(session, release=False, cause="")
+                    self._due_summaries.note_paused(session)
+            except StoreUnavailable as error:
+                logger.error("session %s was not paused: %s", session.id, error)
 
 
 __all__ = ["Recovery"]

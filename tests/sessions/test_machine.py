@@ -130,6 +130,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(session=sessions)
     def call(self, session: str) -> None:
+        self.pass_backoff()
         model = self.models[session]
         outcome = self.run(self.attempt(session, "inc"))
         if model.status == "closed":
@@ -189,10 +190,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def come_back(self) -> None:
+        self.pass_backoff()
         self.is_away = False
         self.counter.refuse = 0
-        # A call may have tried just before.
-        self.elapse(RETRY_SECONDS)
+
+    def pass_backoff(self) -> None:
+        """Move the clock past the time for which calls wait while the upstream is away."""
+        if self.is_away:
+            self.elapse(RETRY_SECONDS)
 
     @rule(session=sessions)
     def hold(self, session: str) -> None:
@@ -228,6 +233,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(session=sessions)
     def resume(self, session: str) -> None:
+        self.pass_backoff()
         model = self.models[session]
         outcome = self.run(self.change("resume", session))
         if model.status == "closed":

@@ -18,8 +18,8 @@ from ....sessions.errors import (
 )
 from ....sessions.journal.entries import control_entry
 from ....sessions.lifecycle import Event, Status
-from ....sessions.live.connector import OPENED_IN_WINDOW
 from ....sessions.live.control_lease import ended_lease, human_lease, renewed_lease
+from ....sessions.live.replacement import OPENED_IN_WINDOW
 from ....sessions.live.session import LiveSession
 from ....sessions.live.snapshots import decode_snapshot, encode_snapshot
 from ....sessions.node import Node

@@ -15,10 +15,15 @@ from support.selection import matrix
 
 from statehold.sessions.calls.notices import take_notices
 from statehold.sessions.calls.request import CallAnswer, Request
-from statehold.sessions.errors import InvalidArgument, ServiceUnavailable, StoreUnavailable
+from statehold.sessions.errors import (
+    InvalidArgument,
+    ServiceUnavailable,
+    SessionBusy,
+    StoreUnavailable,
+)
 from statehold.sessions.live import connector
 from statehold.sessions.live import snapshots as kept
-from statehold.sessions.live.connector import replacement_notice
+from statehold.sessions.live.replacement import replacement_notice
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import RestoreReport, Snapshot, ToolResult, ToolSpec
@@ -335,22 +340,21 @@ async def test_a_restart_on_request_does_not_wait_for_what_is_stuck(
         assert await engine.count(session.id) == 2
 
 
-async def test_a_loss_that_a_restart_reported_is_not_reported_after_a_pause_that_waited_for_it(
+async def test_a_loss_that_a_restart_reported_is_not_reported_after_a_pause(
     build: Build,
 ):
     async with build(saving()) as engine:
         session, _ = await unsaved(engine)
 
-        async def restart() -> None:
-            restarted = await engine.registry.restart(LOCAL, session.id)
-            delivery = take_notices(restarted, *restarted.bindings.values())
-            assert delivery is not None
-            assert "(generation 1 to 2;" in delivery.text
-
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(restart)
+            tasks.start_soon(engine.registry.restart, LOCAL, session.id)
             await engine.until(session.changing.locked)
-            await engine.registry.pause(LOCAL, session.id)
+            with pytest.raises(SessionBusy):
+                await engine.registry.pause(LOCAL, session.id)
+        delivery = take_notices(session, *session.bindings.values())
+        assert delivery is not None
+        assert "(generation 1 to 2;" in delivery.text
+        await engine.registry.pause(LOCAL, session.id)
         notice = await noticed(engine, session)
         assert "(generation 2 to 3;" in notice
         assert "Lost before that" not in notice

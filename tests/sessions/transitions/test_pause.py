@@ -11,7 +11,7 @@ from support.engine import Build, Engine
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event
-from statehold.sessions.live.connector import OPENED_IN_WINDOW, replacement_notice
+from statehold.sessions.live.replacement import OPENED_IN_WINDOW, replacement_notice
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import RestoreReport, Snapshot
