@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from typing import Final, Protocol, TypeAlias
 
 import anyio
@@ -17,6 +17,9 @@ RATIO: Final = 3
 """Where principals share a total, one of them may take this many times what it leaves free: 75 of 100."""
 RESERVE: Final = 10
 """Where principals share a total, one in this many units is kept for those that have none."""
+
+REFILL_LOOK: Final = 4
+"""Holders, the longest idle first, that are considered at once for refilling the reserve."""
 
 _Queue: TypeAlias = OrderedDict[object, tuple[str, anyio.Event]]
 
@@ -51,12 +54,20 @@ class Share:
         free = self.total - total_used
         return free > self.total // RESERVE and own + 1 <= RATIO * (free - 1)
 
+    def lacks_reserve(self, total_used: int) -> bool:
+        """Whether a part of the reserve is used."""
+        return self.shared and total_used > self.total - self.total // RESERVE
+
 
 class Evictor(Protocol):
     """Has holders of a budget give way. `foreign`: the place is for another owner."""
 
     def may_evict(self, holder: str, foreign: bool) -> bool:
         """Whether a holder can give way now."""
+        ...
+
+    def may_refill(self, holder: str) -> bool:
+        """Whether a holder can give its place back to the reserve, although no owner waits for it."""
         ...
 
     def evict(self, holder: str, foreign: bool) -> None:
@@ -74,7 +85,7 @@ class Budget:
     Holders that are marked idle may be asked to give way, by the evictor that attach() sets. If the requester has less than
     a fair share, the holders of owners that have more are asked first; then the requester's own, then those of others.
     Among them the longest paused is asked first, then the longest idle. Busy holders are never asked, and without an
-    evictor none is.
+    evictor none is. A used reserve is refilled by holders of owners that have more than a fair share.
 
     `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or
     the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
@@ -197,9 +208,11 @@ class Budget:
             self._idle.move_to_end(holder)
 
     def ask_holders(self) -> None:
-        """If somebody waits, ask holders to give way, since more of them may do so by now."""
+        """Ask holders to give way, since more of them may do so by now: for owners that wait, else for the reserve."""
         if self._waiting:
             self._evict()
+        elif self._capacity.lacks_reserve(len(self._owners) - len(self._evicting)):
+            self._refill()
 
     def mark_busy(self, holder: str) -> None:
         """Keep `holder` from being asked to give way."""
@@ -215,6 +228,11 @@ class Budget:
             self._mark(holder)
         else:
             self._evict()
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether an owner waits for a place."""
+        return bool(self._waiting)
 
     def is_over_share(self, holder: str) -> bool:
         """Whether the owner of `holder` has more than a fair share of the places."""
@@ -254,12 +272,16 @@ class Budget:
             if owner == freed_by:
                 freed_by = ""
             queue = self._waiting[owner]
-            _, (holder, admitted) = queue.popitem(last=False)
+            holder, _ = next(iter(queue.values()))
+            # A session that opens several connections at once waits several times for one place.
+            same = [ticket for ticket, (waiting, _) in queue.items() if waiting == holder]
+            admissions = [queue.pop(ticket)[1] for ticket in same]
             self._waiting.move_to_end(owner)
             if not queue:
                 del self._waiting[owner]
             self._take(holder, owner)
-            admitted.set()
+            for admitted in admissions:
+                admitted.set()
 
     def _evict(self) -> None:
         evictor = self._evictor
@@ -276,6 +298,16 @@ class Budget:
                     self._evicting[victim] = owner
                     missing -= 1
                     evictor.evict(victim, foreign)
+
+    def _refill(self) -> None:
+        """Ask a holder of an owner that has more than a fair share to give way, so that the next new owner need not wait."""
+        for victim in islice(self._idle, REFILL_LOOK):
+            evictor = self._evictor
+            if evictor is not None and self.is_over_share(victim) and evictor.may_refill(victim):
+                del self._idle[victim]
+                self._evicting[victim] = ""
+                evictor.evict(victim, True)
+                return
 
     def _candidates(self, owner: str) -> list[str]:
         """Return the idle holders in the order in which they are asked to give way to an owner."""

@@ -11,15 +11,19 @@ from ..live.session import LiveSession
 from .pause import Pausing
 
 NOTICE_SECONDS: Final = 60.0
-"""Seconds without a call after which a session that cannot be saved may lose its place to another principal, if its own has
-more than a fair share."""
+"""Seconds without a call after which a session may lose its place, if its principal has more than a fair share.
+
+While another principal waits, a part of its longest wait is enough: a wait that ends before the notice would be a refusal.
+"""
+WAIT_PART: Final = 3
+"""The longest wait for a place is this many notices long."""
 
 
 class Eviction:
     """Frees live places of one registry when its budget asks; it lives as long as the registry.
 
     `foreign` means that the place is for another principal: then a session is paused only if it can be saved, or if it has
-    been idle for NOTICE_SECONDS and its principal has more than a fair share. The next call of it is told the loss.
+    been idle for a notice and its principal has more than a fair share. The next call of it is told the loss.
     """
 
     def __init__(self, core: Core, directory: Directory, pausing: Pausing) -> None:
@@ -40,10 +44,24 @@ class Eviction:
             return False
         return session.saveable or not foreign or self._must_give_way(session)
 
+    def may_refill(self, holder: str) -> bool:
+        """Whether a session can be saved and has been idle for NOTICE_SECONDS, so that its place may go to the reserve."""
+        session = self._directory.get(holder)
+        if session is None:
+            return True
+        return (
+            session.busy is None and session.saveable and self._is_noticed(session, NOTICE_SECONDS)
+        )
+
     def _must_give_way(self, session: LiveSession) -> bool:
-        if not self._core.budget.is_over_share(session.id):
+        budget = self._core.budget
+        if not budget.is_waited_for or not budget.is_over_share(session.id):
             return False
-        noticed_at = session.idle_since + NOTICE_SECONDS
+        longest = self._core.policy.queue_seconds / WAIT_PART
+        return self._is_noticed(session, min(NOTICE_SECONDS, longest))
+
+    def _is_noticed(self, session: LiveSession, seconds: float) -> bool:
+        noticed_at = session.idle_since + seconds
         if self._core.clock.now() >= noticed_at:
             return True
         # Expiry lets the budget ask again then.

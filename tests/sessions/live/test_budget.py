@@ -26,6 +26,9 @@ class Rooms:
         )
         self.budget.attach(self)
 
+    def may_refill(self, holder: str) -> bool:
+        return False
+
     def may_evict(self, holder: str, foreign: bool) -> bool:
         return not foreign or holder not in self.unsaveable
 

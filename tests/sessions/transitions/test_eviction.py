@@ -12,6 +12,7 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Principal
+from statehold.sessions.services import PausePolicy
 from statehold.sessions.transitions.eviction import NOTICE_SECONDS
 
 ANN = Principal(subject="ann")
@@ -123,3 +124,46 @@ async def test_a_newcomer_gets_a_place_when_a_session_has_been_idle_long_enough_
         assert counts == [1]
         states = [await engine.status(session.id, ANN) for session in of_ann]
         assert sorted(states) == ["idle", "idle", "paused"]
+
+
+async def test_a_newcomer_waits_no_longer_than_its_queue_for_places_that_idle_sessions_fill(
+    build: Build,
+):
+    """The notice of sessions that cannot be saved is shorter than the wait while another principal waits."""
+    policy = Policy(live_sessions=4, queue_seconds=30.0, shared=True)
+    async with build(policy=policy) as engine:
+        of_ann = [await engine.create(ANN) for _ in range(3)]
+        for session in of_ann:
+            await engine.count(session.id, principal=ANN)
+        of_bob, of_carol = await engine.create(BOB), await engine.create(CAROL)
+        await engine.count(of_bob.id, principal=BOB)
+        engine.clock.advance(NOTICE_SECONDS * 2)
+        await engine.until(lambda: True)
+        # Without a wait no session loses anything.
+        assert {await engine.status(session.id, ANN) for session in of_ann} == {"idle"}
+        await engine.count(of_ann[0].id, principal=ANN)
+        engine.clock.advance(policy.queue_seconds / 2)
+        with anyio.fail_after(5):
+            assert await engine.count(of_carol.id, principal=CAROL) == 1
+
+
+@pytest.mark.parametrize("pause", ["snapshot", "keep"])
+async def test_idle_sessions_that_can_be_saved_refill_the_reserve(build: Build, pause: PausePolicy):
+    policy = Policy(live_sessions=10, shared=True)
+    async with build(Counting(pause=pause), policy=policy) as engine:
+        of_ann = [await engine.create(ANN) for _ in range(6)]
+        for session in of_ann:
+            await engine.count(session.id, principal=ANN)
+        budget = engine.registry.core.budget
+        for number in range(4):
+            newcomer = Principal(subject=f"newcomer {number}")
+            of_newcomer = await engine.create(newcomer)
+            await engine.count(of_newcomer.id, principal=newcomer)
+        assert budget.statistics().used == 10
+        engine.clock.advance(NOTICE_SECONDS)
+        if pause == "snapshot":
+            await engine.until(lambda: budget.statistics().used == 9)
+            assert await engine.status(of_ann[0].id, ANN) == "paused"
+        else:
+            await engine.registry.info(ANN, of_ann[0].id)
+            assert budget.statistics().used == 10
