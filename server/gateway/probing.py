@@ -23,6 +23,8 @@ logger = logging.getLogger("statehold.server")
 RETRY_SECONDS = 30.0
 """Seconds until a failed probe of a service is repeated."""
 ORPHANS_SECONDS = 2.0
+CALL_RETRY_SECONDS = 5.0
+"""Shortest time between two repetitions of failed probes because of calls."""
 LIST_WAIT_SECONDS = 10.0
 """Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
 
@@ -61,6 +63,8 @@ class Probes:
         self._wait_deadline = math.inf
         self._is_listed = False
         """Whether a client was given a list."""
+        self._repeating = anyio.Lock()
+        self._repeated_at = -math.inf
 
     @property
     def are_services_known(self) -> bool:
@@ -105,9 +109,7 @@ class Probes:
         while self._problems:
             await anyio.sleep(RETRY_SECONDS)
             for name in tuple(self._problems):
-                tools = await self._probe(name, self._services[name])
-                if tools is not None:
-                    await self.update_tools(name, tools)
+                await self._probe_again(name)
 
     def end(self) -> None:
         """End all waits, since the gateway is left."""
@@ -232,7 +234,8 @@ class Probes:
 
         Waits until a service has the tool or all services were probed; meanwhile `waiting` reports the starting services to
         the caller. If a service that was not probed yet precedes the found one in the configuration, and may have a tool of
-        the same name, the wait for it is as long as that of a list.
+        the same name, the wait for it is as long as that of a list. Failed probes of services that may have the tool are
+        repeated: their cause may be mended.
 
         Raises:
             ServiceUnavailable: the gateway is left before the tool was found.
@@ -242,6 +245,9 @@ class Probes:
             if entry is None:
                 self._refuse_when_ended()
                 await self._updates.settle()
+                entry = self._tools.entry(name, naming)
+            if entry is None and self._unavailable_services_of(name):
+                await self._repeat_failed(name)
                 entry = self._tools.entry(name, naming)
         else:
             starting = partial(self._starting, name, naming)
@@ -292,10 +298,32 @@ class Probes:
 
     def missing_tool_reason(self, name: str) -> str | None:
         """Return why a tool outside the list may still exist: services that may have it could not be probed."""
+        likely = self._unavailable_services_of(name)
+        return " ".join(f"{each} is unavailable: {self._problems[each]}" for each in likely) or None
+
+    def _unavailable_services_of(self, name: str) -> list[str]:
         candidates = [each for each in self._problems if self._tools.offer(each).may_have(name)]
         # A prefix names the service; without one, any of them may have the tool.
-        likely = [each for each in candidates if self._tools.prefix(each)] or candidates
-        return " ".join(f"{each} is unavailable: {self._problems[each]}" for each in likely) or None
+        return [each for each in candidates if self._tools.prefix(each)] or candidates
+
+    async def _repeat_failed(self, name: str) -> None:
+        """Probe the unavailable services that may have a tool again; a call waits until CALL_RETRY_SECONDS are over."""
+        asked_at = anyio.current_time()
+        async with self._repeating:
+            if self._repeated_at >= asked_at:
+                # Another call has done it meanwhile.
+                return
+            await anyio.sleep_until(self._repeated_at + CALL_RETRY_SECONDS)
+            with anyio.move_on_after(LIST_WAIT_SECONDS):
+                async with anyio.create_task_group() as tasks:
+                    for service in self._unavailable_services_of(name):
+                        tasks.start_soon(self._probe_again, service)
+            self._repeated_at = anyio.current_time()
+
+    async def _probe_again(self, name: str) -> None:
+        tools = await self._probe(name, self._services[name])
+        if tools is not None:
+            await self.update_tools(name, tools)
 
     def _is_unprobed(self, name: str) -> bool:
         """Whether the first probe of a service still runs, and no earlier process stored its tools."""
