@@ -7,6 +7,7 @@ recorded result.
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 from collections.abc import Mapping
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 META: Final = "io.modelcontextprotocol/"
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
+START_SECONDS: Final = 10.0
+"""Seconds that a new client waits for a server that may be starting."""
 
 Repeat: TypeAlias = Literal["always", "operation", "never"]
 """Whether a request that may have been sent is sent again: always (it is harmless), with its operation id, or never."""
@@ -82,6 +85,8 @@ class RepeatableRequest:
     progress_callback: ProgressCallback | None = None
     retry: bool = True
     """Whether to wait for a server that cannot be reached."""
+    longest_wait: float = math.inf
+    """The longest such wait in seconds, within that of the policy."""
 
     @property
     def name(self) -> str:
@@ -126,11 +131,13 @@ class RetryingRequests:
     async def check_server(self) -> None:
         """Check that the server is a Statehold: another server would run a repeated call twice.
 
+        A server that does not answer yet is waited for, START_SECONDS at most.
+
         Raises:
             ServerUnreachable: no server answers, or it is no Statehold.
         """
         try:
-            answer = await self.request("server/discover", {}, retry=False)
+            answer = await self.request("server/discover", {}, longest_wait=START_SECONDS)
         except RequestRefused as refusal:
             raise ServerUnreachable(f"This is no Statehold: {refusal.message}.") from None
         self.note_instance(answer)
@@ -146,14 +153,16 @@ class RetryingRequests:
         """Note the name of the process that answered."""
         self.instance = object_of(result.get("_meta")).get(INSTANCE_META, self.instance)
 
-    async def request(self, method: str, params: JSON, *, retry: bool = True) -> JSON:
+    async def request(self, method: str, params: JSON, *, longest_wait: float = math.inf) -> JSON:
         """Send a request that only reads.
 
         Raises:
             ServerUnreachable: no answer came within the time limit of retries.
             RequestRefused: it was answered with a JSON-RPC error.
         """
-        return await self._send_until_answered(RepeatableRequest(method, params, retry=retry))
+        return await self._send_until_answered(
+            RepeatableRequest(method, params, longest_wait=longest_wait)
+        )
 
     async def call(
         self,
@@ -199,7 +208,8 @@ class RetryingRequests:
     async def _send_again(self, request: RepeatableRequest, failure: TransportBroken) -> JSON:
         may_have_run = failure.sent
         retry = request.retry and self.transport.breaks
-        deadline = anyio.current_time() + (self._policy.seconds if retry else 0)
+        seconds = min(self._policy.seconds, request.longest_wait) if retry else 0
+        deadline = anyio.current_time() + seconds
         attempt = 0
         while True:
             if may_have_run and request.repeat == "never":

@@ -185,6 +185,16 @@ async def test_no_call_runs_twice_on_several_processes_behind_one_address(
             assert sum(map(len, sessions)) == 3
 
 
+async def test_a_server_that_is_still_starting_is_waited_for(port: int) -> None:
+    relay = Relay(port)
+    async with relay.run() as url:
+        relay.lose = 3
+        with anyio.fail_after(20):
+            async with connect(url) as client:
+                await client.list_sessions()
+        assert relay.lose == 0
+
+
 async def test_a_server_that_stays_away_is_given_up(port: int) -> None:
     relay = Relay(port)
     async with relay.run() as url, connect(url, retry_seconds=0.3) as client:

@@ -18,6 +18,7 @@ from statehold.client.errors import (
     ServiceUnavailable,
 )
 from statehold.client.integrations.mcpstore import MCPStore
+from statehold.client.protocol import retry
 
 
 @pytest.mark.thorough
@@ -80,7 +81,7 @@ def test_sessions_are_known_again_where_there_is_a_folder(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_a_server_has_its_own_services(server: Running) -> None:
+def test_a_server_has_its_own_services(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The services belong to the whole server, and the sessions to one space each."""
     with MCPStore.setup_store(url=server.url) as store:
         context, agent = store.for_store(), store.for_agent("team_1")
@@ -98,6 +99,7 @@ def test_a_server_has_its_own_services(server: Running) -> None:
             assert [each.id for each in context.list_sessions()] == [a.id]
             # That server gives the tools of its other service a prefix of its own.
             assert a.use_tool("other_inc").text == "1"
+    monkeypatch.setattr(retry, "START_SECONDS", 0.0)
     with pytest.raises(ServerUnreachable):
         MCPStore.setup_store(url="http://127.0.0.1:9")
 
