@@ -158,6 +158,11 @@ class CallContext(Protocol):
         """The operation id of the call if its receipt is stored, else None."""
         ...
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether the caller is the owner of the session, and may hear what another call of it may have caused."""
+        ...
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
 
     async def log(self, params: JSON) -> None:

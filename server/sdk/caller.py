@@ -230,6 +230,11 @@ class Caller:
     """The session layer knows whether the journal keeps them."""
 
     @property
+    def is_owner(self) -> bool:
+        request = self._ctx.request
+        return request is None or OWNER_SCOPE not in request.scope
+
+    @property
     def reachable(self) -> bool:
         # A 2026-07-28 client can always be asked: by the result that ends its request.
         return not self._closed and (self.modern or self._ctx.session.can_send_request)

@@ -201,6 +201,10 @@ class DeadlineContext:
     def reachable(self) -> bool:
         return self._ctx.reachable
 
+    @property
+    def is_owner(self) -> bool:
+        return self._ctx.is_owner
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         waiting = self._waiting
         if waiting is not None:

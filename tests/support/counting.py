@@ -37,6 +37,7 @@ class Nobody:
     result_tokens: int | None = None
     wants_facts = False
     operation_id: str | None = None
+    is_owner = True
     reachable = True
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...

@@ -1,14 +1,16 @@
 """The requests in flight on one connection: their progress and log messages, and the call that a question belongs to.
 
-A question of a legacy upstream does not name its call. So calls of tools that have asked before take turns, and a question
-is only passed on when it can belong to a single call. A call with an open question delays no other call, and a call whose
-client has disconnected does not prevent questions to other callers.
+Over Streamable HTTP the stream of a request carries what it caused. Elsewhere a question or a log message of a legacy
+upstream does not name its call. So calls of tools that have asked before take turns, and a question is only passed on when
+it can belong to a single call. A call with an open question delays no other call, and a call whose client has disconnected
+does not prevent questions to other callers. A log message that could belong to several calls reaches the owner's.
 """
 
 from __future__ import annotations
 
 import contextvars
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -120,12 +122,16 @@ class ActiveCalls:
     Calls of a tool that has asked before take turns, so that a question can be assigned to one of them. A call releases its
     turn while its question is open and retakes it before the answer is passed on. It waits ATTRIBUTION_SECONDS at most for
     a turn. Calls of other tools never wait. On a `shared` connection, a question is only passed on if one call is in flight.
+    A question that names its call needs no turn.
+
+    `asking_tools` are the tools that have asked before, on any connection to the upstream.
     """
 
-    def __init__(self, *, shared: bool = False) -> None:
+    def __init__(self, asking_tools: set[str], *, shared: bool = False) -> None:
         self._is_shared = shared
         self._active: dict[int, UpstreamCall] = {}
-        self._asking_tools: set[str] = set()
+        self._asking_tools = asking_tools
+        self._last_refusal = -math.inf
         self._holder: UpstreamCall | None = None
         self._waiting: deque[tuple[UpstreamCall, anyio.Event]] = deque()
         self._asking = 0
@@ -137,12 +143,20 @@ class ActiveCalls:
     def get(self, number: object) -> UpstreamCall | None:
         return self._active.get(number) if isinstance(number, int) else None
 
-    def only(self) -> UpstreamCall | None:
-        """Return the call in flight if there is exactly one; a message without a request id belongs to it."""
-        return next(iter(self._active.values())) if len(self._active) == 1 else None
+    def log(self, params: JSON, number: int | None, *, names_calls: bool) -> None:
+        """Pass a log message on. `number` is the request that caused it, if the upstream told. `names_calls`: it tells.
 
-    def latest(self) -> UpstreamCall | None:
-        return next(reversed(self._active.values()), None)
+        Without a number it belongs to the only call in flight, or it may belong to any of them: then all calls of the
+        session's owner get it, and on a `shared` connection none.
+        """
+        calls = list(self._active.values())
+        if number is not None:
+            calls = [call for call in calls if call.number == number]
+        elif len(calls) > 1 or names_calls:
+            is_ambiguous = self._is_shared and len(calls) > 1
+            calls = [] if is_ambiguous else [call for call in calls if call.ctx.is_owner]
+        for call in calls:
+            call.log(params)
 
     async def enter(self, call: UpstreamCall) -> None:
         """Add a call; if its tool has asked before, wait for its turn. Call leave() afterwards, also after cancellation."""
@@ -157,15 +171,32 @@ class ActiveCalls:
         self._pass_turn(call)
         self._wake()
 
-    def release_turn(self, call: UpstreamCall) -> None:
-        """Let other calls have the turn while the caller answers a question."""
-        self._pass_turn(call)
-        self._wake()
+    async def ask(self, method: str, params: JSON, number: int | None) -> JSON:
+        """Put a question to the caller of the call that it belongs to, and return the answer.
 
-    async def retake_turn(self, call: UpstreamCall) -> None:
-        """Take the turn again before the answer is passed on."""
-        if call.number in self._active:
-            await self._take_turn(call)
+        `number` is the request that caused it, if the upstream told.
+
+        Raises:
+            NotAllowed: No call may have asked it, or more than one, or its caller does not answer.
+        """
+        call = await self._find_asker() if number is None else self._active.get(number)
+        if call is None:
+            raise NotAllowed("Statehold refused a question, because the call that asked has ended.")
+        with anyio.CancelScope() as scope:
+            call.questions.add(scope)
+            if number is None:
+                # Other calls have the turn while the caller answers.
+                self._pass_turn(call)
+            self._wake()
+            try:
+                try:
+                    return await call.ctx.ask(method, params)
+                finally:
+                    if number is None and call.number in self._active:
+                        await self._take_turn(call)
+            finally:
+                call.questions.discard(scope)
+        raise NotAllowed("The call ended before its question was answered.")
 
     async def _take_turn(self, call: UpstreamCall) -> None:
         if self._holder is None or self._holder is call:
@@ -193,7 +224,7 @@ class ActiveCalls:
             self._change.set()
             self._change = anyio.Event()
 
-    async def find_asker(self) -> UpstreamCall:
+    async def _find_asker(self) -> UpstreamCall:
         """Return the call that a question belongs to. Waits until only one call is possible.
 
         Raises:
@@ -203,15 +234,16 @@ class ActiveCalls:
         self._asking += 1
         self._wake()
         try:
-            with anyio.move_on_after(ATTRIBUTION_SECONDS):
-                while self._find_candidate() is None and self._may_clear_up():
-                    with anyio.move_on_after(CHECK_SECONDS):
-                        await self._change.wait()
+            while self._find_candidate() is None and self._may_clear_up(began):
+                with anyio.move_on_after(CHECK_SECONDS):
+                    await self._change.wait()
         finally:
             self._asking -= 1
         call = self._find_candidate()
         if call is None:
-            raise NotAllowed(self._refusal(anyio.current_time() - began))
+            self._last_refusal = anyio.current_time()
+            self._wake()
+            raise NotAllowed(self._refusal(self._last_refusal - began))
         self._asking_tools.add(call.tool)
         return call
 
@@ -223,14 +255,15 @@ class ActiveCalls:
             "in flight may have asked it; try again when the others have ended."
         )
 
-    def _may_clear_up(self) -> bool:
-        """Whether waiting may leave only one possible call."""
+    def _may_clear_up(self, began: float) -> bool:
+        """Whether waiting may leave only one possible call, for a question that has waited since `began`."""
         candidates = self._candidates()
-        if self._is_shared and any(call.questions for call in candidates):
+        if not candidates or (self._is_shared and any(call.questions for call in candidates)):
             # A call with an open question stays in flight until a person answers.
             return False
-        # If every call waits for a question none will end; refusing one lets the others continue.
-        return len(candidates) > max(1, self._asking)
+        # The last of several questions waits for the end of the calls whose questions were refused.
+        latest = began if self._asking > 1 else max(began, self._last_refusal)
+        return anyio.current_time() < latest + ATTRIBUTION_SECONDS
 
     def _candidates(self) -> list[UpstreamCall]:
         """Return the calls that a question may belong to.

@@ -20,7 +20,6 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHO
 from ...sessions.attribution import LAST_WORDS
 from ...sessions.errors import (
     ConnectionLost,
-    NotAllowed,
     OutcomeUnknown,
     ServiceUnavailable,
     SessionError,
@@ -79,7 +78,9 @@ class UpstreamConnection:
         param_headers: HeaderBuilder | None = None,
         on_changed: ChangeCallback | None = None,
         saver: Saver | None = None,
+        asking_tools: set[str] | None = None,
     ) -> None:
+        """`asking_tools` are the tools that have asked on other connections to the upstream."""
         self.service = service
         self.restore_report = RestoreReport()
         self.lost = anyio.Event()
@@ -95,8 +96,7 @@ class UpstreamConnection:
         self._followed_uris: dict[str, set[str]] = {}
         self._follower = ""
         self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
-        self._is_shared = shared
-        self._calls = ActiveCalls(shared=shared)
+        self._calls = ActiveCalls(set() if asking_tools is None else asking_tools, shared=shared)
         self._log_level: str | None = None
         self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
@@ -430,7 +430,7 @@ class UpstreamConnection:
         if self._on_changed is not None:
             self._on_changed(self, method, {})
 
-    async def on_request(self, method: str, params: JSON) -> JSON:
+    async def on_request(self, method: str, params: JSON, number: int | None) -> JSON:
         """Pass a question of the upstream on to the caller of the call that it belongs to, and return the answer."""
         if method == "ping":
             return {}
@@ -442,18 +442,7 @@ class UpstreamConnection:
         strip_our_meta(params)
         attribute_question(self.service, method, params)
         try:
-            call = await self._calls.find_asker()
-            with anyio.CancelScope() as scope:
-                call.questions.add(scope)
-                self._calls.release_turn(call)
-                try:
-                    try:
-                        return await call.ctx.ask(method, params)
-                    finally:
-                        await self._calls.retake_turn(call)
-                finally:
-                    call.questions.discard(scope)
-            raise NotAllowed("The call ended before its question was answered.")
+            return await self._calls.ask(method, params, number)
         except SessionError as error:
             raise MCPError(INVALID_REQUEST, error.message) from error
         except MCPError:
@@ -468,17 +457,14 @@ class UpstreamConnection:
         self.reason = reason
         self.lost.set()
 
-    def on_notify(self, method: str, params: JSON) -> None:
+    def on_notify(self, method: str, params: JSON, number: int | None) -> None:
         strip_our_meta(params)
         attribute_report(self.service, params)
         if method == "notifications/progress":
             if (call := self._calls.get(params.get("progressToken"))) is not None:
                 call.progress(params)
         elif method == "notifications/message":
-            # Callers of a shared connection must not see each other's messages.
-            call = self._calls.only() or (None if self._is_shared else self._calls.latest())
-            if call is not None:
-                call.log(params)
+            self._calls.log(params, number, names_calls=self.rpc.http)
         elif method == ACKNOWLEDGED:
             filters: JSON = params.get("notifications") or {}
             for uri in filters.get("resourceSubscriptions") or ():

@@ -22,6 +22,7 @@ class InternalContext:
     wants_facts = False
     reachable = False
     operation_id: str | None = None
+    is_owner = False
 
     @property
     def capabilities(self) -> JSON:

@@ -136,6 +136,7 @@ class UpstreamService:
         """A cache of the tools by name; None after a change."""
         self._live_prompts = LiveItems[JSON]()
         self._turn = anyio.Lock()
+        self._asking_tools = set[str]()
 
     def __repr__(self) -> str:
         return f"<UpstreamService {self.name!r} {self.transport}>"
@@ -482,6 +483,7 @@ class UpstreamService:
             param_headers=self._param_headers,
             on_changed=self._handle_change,
             saver=saver,
+            asking_tools=self._asking_tools,
         )
 
     def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:

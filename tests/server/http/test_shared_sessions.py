@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client, MCPError
 from support.gateway_process import (
@@ -140,6 +142,44 @@ async def test_a_question_of_a_shared_session_reaches_the_one_who_calls(
     session = await opened_session(alice)
     await share(alice, session, "use")
     assert not (await ben.call_tool("ask", {"session_id": session})).is_error
+
+
+async def test_a_log_message_that_may_be_of_several_calls_reaches_the_owners_clients_only(
+    http: Way,
+) -> None:
+    """A server on stdio does not say which call it logs for."""
+    legacy, heard = replace(http, era="legacy"), dict[str, list[str]](ben=[], alice=[], hanging=[])
+
+    def hears(name: str, token: str) -> JSON:
+        async def log(params: Any) -> None:
+            heard[name].append(params.data)
+
+        return {**options(token), "logging_callback": log}
+
+    async with (
+        legacy.connect(**hears("alice", ALICE)) as alice,
+        legacy.connect(**hears("hanging", ALICE)) as hanging,
+        legacy.connect(**hears("ben", BEN)) as ben,
+    ):
+        session = await opened_session(alice)
+        await share(alice, session, "use")
+        target = {"session_id": session}
+
+        async def is_active() -> bool:
+            return structured(await alice.call_tool("session_info", target))["status"] == "active"
+
+        async def log_until_heard() -> bool:
+            await alice.call_tool("log", {**target, "text": "of alice"})
+            return bool(heard["hanging"])
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ben.call_tool, "hang", target)
+            await until(is_active)
+            tasks.start_soon(hanging.call_tool, "hang", target)
+            await until(log_until_heard)
+            tasks.cancel_scope.cancel()
+        assert set(heard["alice"]) == set(heard["hanging"]) == {"of alice"}
+        assert heard["ben"] == []
 
 
 async def test_shares_are_listed_for_both_sides_and_end(alice: Client, ben: Client) -> None:

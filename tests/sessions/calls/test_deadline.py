@@ -165,6 +165,7 @@ async def test_a_question_that_is_given_up_starts_the_clock_again(loop_clock: Lo
         "request_state",
         "can_return_input_required",
         "reachable",
+        "is_owner",
     ],
 )
 async def test_everything_else_is_the_callers(name: str) -> None:

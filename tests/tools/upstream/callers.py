@@ -33,6 +33,7 @@ class Caller:
         self.result_tokens: int | None = None
         self.wants_facts: bool = options.get("facts", False)
         self.operation_id: str | None = None
+        self.is_owner: bool = options.get("owner", True)
         self.reachable: bool = True
         self.answer: Callable[[str, dict[str, Any]], Any] | None = options.get("answer")
         self.progress_reports: list[tuple[float, float | None, str | None]] = []

@@ -360,32 +360,6 @@ async def test_a_call_that_is_asked_or_hangs_holds_up_no_other(serving: Serving)
         await connection.aclose()
 
 
-async def test_a_question_is_never_put_to_the_wrong_caller(serving: Serving) -> None:
-    connection = await serving("asking", "--era", "legacy").open(view(), None)
-    answers: list[str] = []
-
-    def caller(name: str) -> Caller:
-        async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-            answers.append(name)
-            return {"action": "accept", "content": {"answer": name}}
-
-        return Caller(answer=answer)
-
-    async def call(name: str) -> None:
-        answer = text_of(await connection.call("ask", {}, caller(name)))
-        # One of several that asked at once is refused, which frees the others; none gets a foreign answer.
-        assert name in answer or "in flight" in answer
-
-    try:
-        with anyio.fail_after(20):
-            async with anyio.create_task_group() as tasks:
-                for name in ("anna", "ben", "cleo"):
-                    tasks.start_soon(call, name)
-        assert answers
-    finally:
-        await connection.aclose()
-
-
 async def test_changes_of_lists_are_reported_to_the_service(serving: Serving) -> None:
     service = serving("asking")
     changes: list[str] = []

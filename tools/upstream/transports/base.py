@@ -106,12 +106,15 @@ OpenTransport: TypeAlias = AbstractAsyncContextManager[UpstreamTransport]
 class Handler(Protocol):
     """Receives the requests and notifications of the upstream."""
 
-    async def on_request(self, method: str, params: JSON) -> JSON:
-        """Answer a request of the upstream. Raises MCPError to refuse it."""
+    async def on_request(self, method: str, params: JSON, number: int | None) -> JSON:
+        """Answer a request of the upstream. Raises MCPError to refuse it.
+
+        `number` is the id of our request that caused it; None where the transport does not tell.
+        """
         ...
 
-    def on_notify(self, method: str, params: JSON) -> None:
-        """Handle a notification, in the order of arrival. Must not block."""
+    def on_notify(self, method: str, params: JSON, number: int | None) -> None:
+        """Handle a notification, in the order of arrival. Must not block. For `number`, see on_request()."""
         ...
 
     def on_lost(self, reason: str) -> None:

@@ -19,21 +19,19 @@ from anyio.abc import TaskGroup
 from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, JSONRPCRequest
+from mcp_types import CONNECTION_CLOSED
 
 from ....sessions.concurrency import unwrap_group
 from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import escape_controls
-from ...processes.framing import decode
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..negotiation import Era, Peer, negotiate
 from ..redaction import Secrets
-from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
+from .base import Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
-from .pipe_requests import EndWatchingStream, PipeRequests, is_tracing, withdraw
+from .pipe_requests import CAUSE, EndWatchingStream, PipeRequests, is_tracing
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -86,6 +84,7 @@ class JsonRpcConnection:
         self._transport: UpstreamTransport | None = None
         self._dispatcher: JSONRPCDispatcher | None = None
         self._pipe_requests: PipeRequests | None = None
+        self._read_stream: EndWatchingStream | None = None
         self._tasks: TaskGroup | None = None
         self._task: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
@@ -230,6 +229,7 @@ class JsonRpcConnection:
     ) -> None:
         self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
         read_stream = EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
+        self._read_stream = read_stream
         dispatcher = JSONRPCDispatcher[TransportContext](read_stream, transport.write_stream)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
@@ -265,25 +265,10 @@ class JsonRpcConnection:
         """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
         if self._pipe_requests is not None and transport.resumption is not None:
             traffic = transport.resumption.earlier_traffic()
-            await self._settle_traffic(transport, traffic, self._pipe_requests)
+            self._knows_all_calls = traffic.has_all_calls
+            self.interrupted = await self._pipe_requests.settle(traffic)
         self._peer = peer
         self._handshake_done.set()
-
-    async def _settle_traffic(
-        self, transport: UpstreamTransport, traffic: EarlierTraffic, pipe_requests: PipeRequests
-    ) -> None:
-        self._knows_all_calls = traffic.has_all_calls
-        for number, operation_id in traffic.calls.items():
-            self.interrupted[operation_id] = pipe_requests.expect(number)
-        for line in traffic.lines:
-            message = decode(line)
-            if message is None:
-                continue
-            if isinstance(message, JSONRPCRequest):
-                if message.id not in traffic.answered:
-                    await transport.write_stream.send(SessionMessage(withdraw(message)))
-            else:
-                pipe_requests.take(SessionMessage(message))
 
     async def _send_handshake(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
         assert self._dispatcher is not None
@@ -382,7 +367,11 @@ class JsonRpcConnection:
             options: CallOptions = {"request_id": number}
             if headers:
                 options["headers"] = headers
-            return await self._dispatcher.send_raw_request(method, params, options)
+            token = CAUSE.set(number)
+            try:
+                return await self._dispatcher.send_raw_request(method, params, options)
+            finally:
+                CAUSE.reset(token)
         except MCPError as error:
             raise await self._explain(error, number) from error
 
@@ -474,10 +463,11 @@ class JsonRpcConnection:
         method: str,
         params: Mapping[str, Any] | None,
     ) -> JSON:
-        return await self._handler.on_request(method, dict(params or {}))
+        return await self._handler.on_request(method, dict(params or {}), CAUSE.get())
 
     def _on_notify(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        self._handler.on_notify(method, dict(params or {}))
+        number = None if self._read_stream is None else self._read_stream.last_cause
+        self._handler.on_notify(method, dict(params or {}), number)
         return True
 
 

@@ -9,6 +9,7 @@ stream in the order of arrival, so that notifications keep their place before th
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -32,13 +33,17 @@ from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.propagate import inject
 
 from ....sessions.json_codec import JSON
-from ...processes.framing import MessageStream
+from ...processes.framing import MessageStream, decode
 from ..sdk import ReadStream, WriteStream
+from .base import EarlierTraffic
 
 _BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _IS_NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 CANCEL_SECONDS: Final = 5.0
 """Seconds that sending a cancellation may take, as in the SDK."""
+
+CAUSE: Final = contextvars.ContextVar[int | None]("cause", default=None)
+"""The id of a request, in the context of everything that its HTTP response brings."""
 
 
 class PipeRequests:
@@ -75,6 +80,20 @@ class PipeRequests:
             self._waiting.pop(number, None)
             if answer.done():
                 _note_retrieved(answer)
+
+    async def settle(self, traffic: EarlierTraffic) -> dict[str, asyncio.Future[JSON]]:
+        """Return the answers to the calls of an earlier process, by operation id, and withdraw its open questions."""
+        answers = {
+            operation_id: self.expect(number) for number, operation_id in traffic.calls.items()
+        }
+        for line in traffic.lines:
+            message = decode(line)
+            if isinstance(message, JSONRPCRequest):
+                if message.id not in traffic.answered:
+                    await self._write.send(SessionMessage(withdraw(message)))
+            elif message is not None:
+                self.take(SessionMessage(message))
+        return answers
 
     def expect(self, number: int) -> asyncio.Future[JSON]:
         """Return the answer to a request that an earlier process sent. It fails when the connection ends."""
@@ -121,7 +140,8 @@ class PipeRequests:
 class EndWatchingStream(MessageStream):
     """A read stream that calls `on_end` when it ends, before the dispatcher fails the waiting requests.
 
-    It hands the answers to requests of PipeRequests over to them, in the order of arrival.
+    It hands the answers to requests of PipeRequests over to them, in the order of arrival. `last_context` is the context in
+    which the last message was sent, for transports of the SDK that know it.
     """
 
     def __init__(
@@ -143,6 +163,16 @@ class EndWatchingStream(MessageStream):
             self._on_end()
             raise
         return item
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        return getattr(self._inner, "last_context", None)
+
+    @property
+    def last_cause(self) -> int | None:
+        """The id of the request whose HTTP response brought the last message; None if its transport does not tell."""
+        context = self.last_context
+        return None if context is None else context.get(CAUSE)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -195,4 +225,4 @@ def with_trace_context(params: JSON) -> JSON:
     return {**params, "_meta": {**meta, **carrier}}
 
 
-__all__ = ["EndWatchingStream", "PipeRequests", "is_tracing", "with_trace_context", "withdraw"]
+__all__ = ["CAUSE", "EndWatchingStream", "PipeRequests", "is_tracing", "with_trace_context"]
