@@ -158,7 +158,7 @@ async def test_a_session_is_paused_although_a_call_waits_for_its_recovery(build:
     async with build() as engine:
         session = await engine.create()
         await engine.count(session.id)
-        engine.counter.refuse = 4
+        engine.counter.refuse = 1000
         engine.counter.live[0].die("killed")
         await engine.until(lambda: session.status == "error")
         codes: list[str] = []
@@ -173,7 +173,9 @@ async def test_a_session_is_paused_although_a_call_waits_for_its_recovery(build:
             tasks.start_soon(call)
             await engine.pass_time(lambda: codes)
         assert codes == ["service_unavailable"]
+        await engine.until(lambda: session.status == "paused")
         assert "T16" in await transitions(engine, session.id)
+        engine.counter.refuse = 0
         assert await engine.count(session.id) == 1
 
 
