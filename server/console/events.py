@@ -45,8 +45,11 @@ class EventHandlers:
 
     async def _open(self, call: ApiCall) -> Response:
         login = call.require_login()
-        changes = FollowedSessions(self._gateway, self._sessions, self._calls, login.user)
-        return EventStream(changes, login, login.expires_at - self._logins.clock())
+        user, owner = login.user, login.user.owner or ""
+        if user.session_id is not None:
+            owner = (await self._sessions.find(user, user.session_id)).owner
+        changes = FollowedSessions(self._gateway, self._sessions, self._calls, user)
+        return EventStream(changes, self._logins, login, owner)
 
 
 class FollowedSessions:
@@ -104,8 +107,8 @@ class FollowedSessions:
 class EventStream(LoginStream):
     """The response that sends the changes."""
 
-    def __init__(self, changes: FollowedSessions, login: Login, seconds: float) -> None:
-        super().__init__("text/event-stream", login, seconds)
+    def __init__(self, changes: FollowedSessions, logins: Logins, login: Login, owner: str) -> None:
+        super().__init__("text/event-stream", logins, login, owner)
         self._changes = changes
 
     async def send_parts(self, send: SendPart) -> None:

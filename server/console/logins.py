@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Final, Literal, cast
 
 import anyio
 
-from ...sessions.errors import StoreUnavailable
+from ...sessions.errors import SessionLimit, StoreUnavailable
 from ...sessions.live.control_lease import user_of
 from ...sessions.records import (
     CredentialKind,
@@ -43,6 +44,8 @@ CODE_BYTES: Final = 16
 COOKIE_BYTES: Final = 32
 MOST: Final = 100
 """Logins of one principal, codes of the user of this machine, and links to one session. Beyond them its oldest ends."""
+STREAMS: Final = 100
+"""Open streams of one person in this process, over all its logins, and of all guests of one owner together."""
 CHECK_SECONDS: Final = 0.5
 """Seconds between two looks at the store for the logins in use, and so the time until an open stream ends."""
 FRESH_SECONDS: Final = 1.0
@@ -126,15 +129,6 @@ class Login:
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set when it ends before its time."""
 
-    @contextmanager
-    def stream(self) -> Generator[None]:
-        """Count a stream that is open during the block."""
-        self.streams += 1
-        try:
-            yield
-        finally:
-            self.streams -= 1
-
 
 class Logins:
     """The codes, logins and links of a store, as one process uses them.
@@ -161,7 +155,33 @@ class Logins:
         self._machine_user = machine_user
         self._known: dict[str, Login] = {}
         """The logins that were in use lately, by their digests."""
+        self._streams = Counter[str]()
+        """The open streams of each person, and of the guests of each owner."""
         self._is_watching = False
+
+    @contextmanager
+    def stream(self, login: Login, owner: str) -> Generator[None]:
+        """Count a stream of a login while the block runs. `owner` is the key of the owner of a guest's session.
+
+        Raises:
+            SessionLimit: the person, or the guests of the owner, have STREAMS.
+        """
+        payer = f"guests of {owner}" if login.user.is_guest else login.user.key
+        if self._streams[payer] >= STREAMS:
+            raise SessionLimit(
+                f"{STREAMS} pictures and lists of this person, or of the guests of its host, are open.",
+                retry_after=5.0,
+                recovery="Close some of the pages that show them.",
+            )
+        self._streams[payer] += 1
+        login.streams += 1
+        try:
+            yield
+        finally:
+            login.streams -= 1
+            self._streams[payer] -= 1
+            if not self._streams[payer]:
+                del self._streams[payer]
 
     async def mint_code(self) -> str:
         """Return a new one-time code for the user of this machine."""

@@ -66,10 +66,9 @@ class ScreenHandlers:
         assert isinstance(query, FramesQuery)
         login = call.require_login()
         record = await self._sessions.find_for(call)
-        seconds = login.expires_at - self._logins.clock()
         is_own = call.user.owner in (None, record.owner)
         check = None if is_own else partial(self._is_shared, call)
-        return FrameStream(self._pages, record, query, login, seconds, check)
+        return FrameStream(self._pages, record, query, self._logins, login, check)
 
     async def _is_shared(self, call: ApiCall) -> bool:
         """Whether a session of another is shared with the user of a request. Without the store, it goes on."""
@@ -176,23 +175,23 @@ class FrameStream(LoginStream):
         pages: WatchedPages,
         record: SessionRecord,
         query: FramesQuery,
+        logins: Logins,
         login: Login,
-        seconds: float,
         check: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """`check` tells whether its user may still have it; without one, it may."""
-        super().__init__("application/octet-stream", login, seconds)
+        super().__init__("application/octet-stream", logins, login, record.owner)
         self._check = check
         self._pages = pages
         self._record = record
         self._query = query
         self._messages: AsyncIterator[bytes] | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with self._pages.watch(self._record, self._query) as watched:
                 self._record, self._messages = watched
-                await super().__call__(scope, receive, send)
+                await super().answer(scope, receive, send)
         except (SessionError, Refused, StoreUnavailable) as error:
             await error_response(error)(scope, receive, send)
 

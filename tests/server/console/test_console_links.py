@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -17,7 +19,7 @@ from support.waiting import until
 
 from statehold.server.console.app import Console
 from statehold.server.console.events import COMMENT_SECONDS
-from statehold.server.console.logins import MOST, ConsoleUser
+from statehold.server.console.logins import MOST, STREAMS, ConsoleUser
 from statehold.server.gateway.gateway import Gateway
 
 BEN = "ben-token-0123456789abc"
@@ -169,6 +171,45 @@ async def test_a_thousand_logins_and_links_of_one_person_end_none_of_another(
         ben.csrf, ben.cookie = first
         assert (await ben.refused("GET", "/me"))["status"] == 401
         assert (await guest.log_in(code=unused["code"]))["session_id"] == session
+
+
+@pytest.mark.parametrize("watcher", matrix("person", "guest", "guests"))
+async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
+    server: Running, alice: ConsoleClient, ben: ConsoleClient, session: str, watcher: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        # More connections than one client of httpx2 has.
+        watchers = [
+            await stack.enter_async_context(console_client(server.url))
+            for _ in range(STREAMS // 50)
+        ]
+        code = ""
+        for number, each in enumerate(watchers):
+            if watcher == "person":
+                await each.log_in(token=BEN)
+            elif number == 0 or watcher == "guests":
+                code = (await alice.post(f"/sessions/{session}/links"))["code"]
+                await each.log_in(code=code)
+            else:
+                each.cookie, each.csrf = watchers[0].cookie, watchers[0].csrf
+        for number in range(STREAMS):
+            await stack.enter_async_context(watchers[number % len(watchers)].events())
+        refused = await watchers[0].refused("GET", "/events")
+        assert (refused["status"], refused["code"]) == (429, "session_limit")
+        if watcher == "person":
+            # Another login of the same person is no other person.
+            assert (await ben.refused("GET", "/events"))["code"] == "session_limit"
+        async with alice.events():
+            assert await alice.get("/me")
+
+    await until(partial(_can_follow, ben))
+
+
+async def _can_follow(person: ConsoleClient) -> bool:
+    with suppress(AssertionError):
+        async with person.events():
+            return True
+    return False
 
 
 async def link_entries(person: ConsoleClient, session: str) -> list[tuple[str, str]]:
