@@ -49,7 +49,10 @@ def token_of(principal: Principal, role: Role = DEFAULT_ROLE) -> AccessToken:
 def membership_of(token: AccessToken) -> Membership:
     """Return the groups and the role that an issuer names in a token."""
     claims = token.claims or {}
-    return Membership(tuple(claims.get("groups") or ()), str(claims.get("role") or DEFAULT_ROLE))
+    groups = groups_of(token)
+    expires_at = token.expires_at or 0
+    ends: dict[str, float] = dict.fromkeys(groups, expires_at) if expires_at else {}
+    return Membership(groups, str(claims.get("role") or DEFAULT_ROLE), ends)
 
 
 __all__ = ["groups_of", "membership_of", "principal_of", "role_of", "token_of"]

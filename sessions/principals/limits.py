@@ -117,9 +117,11 @@ class PrincipalLimits:
         """Return the policy of the store for a subject."""
         return self._stored.get(target)
 
-    def learn(self, owner: str, membership: Membership) -> bool:
-        """Note the groups and the role of a principal. Return whether they are others than before."""
-        if self.membership(owner) == membership:
+    def learn(self, owner: str, membership: Membership, now: float = 0.0) -> bool:
+        """Note the groups and the role of a token of a principal. Return whether its membership is another than before."""
+        former = self.membership(owner)
+        membership = membership.after(former, now)
+        if former == membership:
             return False
         self._memberships[owner] = membership
         self._effective.pop(owner, None)
@@ -136,7 +138,9 @@ class PrincipalLimits:
             if target.kind is PolicySubject.PRINCIPAL:
                 owner = Principal(issuer=target.issuer, subject=target.name).key
                 if owner not in unwritten:
-                    self._memberships[owner] = Membership(tuple(record.groups), record.role)
+                    self._memberships[owner] = Membership(
+                        tuple(record.groups), record.role, record.ends
+                    )
         self._effective.clear()
         self.is_active = bool(self._configured or self._stored)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Final
@@ -139,10 +139,19 @@ class PolicyRule:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The groups and the role of a principal, as its issuer named them in the token that was verified last."""
+    """The groups of a principal in its tokens that have not expired, and the role in the one that was verified last."""
 
     groups: Sequence[str] = ()
     role: str = DEFAULT_ROLE
+    ends: Mapping[str, float] = field(default_factory=dict[str, float])
+    """When the last token expires that names a group, in seconds since 1970. Without it, the last token alone counts."""
+
+    def after(self, former: Membership, now: float) -> Membership:
+        """Return the membership of a principal whose other tokens named the groups of `former`."""
+        ends = {group: end for group, end in former.ends.items() if end > now}
+        for group, end in self.ends.items():
+            ends[group] = max(end, ends.get(group, end))
+        return Membership(tuple(dict.fromkeys((*ends, *self.groups))), self.role, ends)
 
 
 NO_MEMBERSHIP: Final = Membership()
@@ -159,6 +168,7 @@ class PrincipalRecord(BaseModel):
     target: PolicyTarget
     limits: PolicyLimits = Field(default_factory=PolicyLimits)
     groups: list[str] = Field(default_factory=list[str])
+    ends: dict[str, float] = Field(default_factory=dict[str, float])
     role: str = DEFAULT_ROLE
     version: int
     changed_at: float

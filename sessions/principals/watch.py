@@ -71,7 +71,8 @@ class PolicyWatch:
     def note_caller(self, principal: Principal, membership: Membership) -> None:
         """Use the groups and the role of a caller whose token was verified, and tell other processes of new ones."""
         key = principal.key
-        if self._core.limits.learn(key, membership) and key not in self._unwritten:
+        is_new = self._core.limits.learn(key, membership, self._core.clock.now())
+        if is_new and key not in self._unwritten:
             self._unwritten.add(key)
             self._core.tasks.spawn(self._write, principal)
 

@@ -61,7 +61,13 @@ def put_membership(
 ) -> None:
     version = _next_version(connection)
     row = _find(connection, target)
-    values = {"member_of": json.dumps(list(membership.groups)), "role": membership.role}
+    if row is not None:
+        # Another process may know other tokens.
+        record = _record(row)
+        former = Membership(tuple(record.groups), record.role, record.ends)
+        membership = membership.after(former, now)
+    groups = [[group, membership.ends.get(group, 0.0)] for group in membership.groups]
+    values = {"member_of": json.dumps(groups), "role": membership.role}
     _put(connection, target, row, {**values, "version": version, "changed_at": now})
 
 
@@ -97,6 +103,11 @@ def _record(row: Mapping[str, Any]) -> PrincipalRecord:
     target = {key: row[key] for key in ("kind", "issuer", "name")}
     stored: dict[str, Any] = json.loads(row["policy"])
     # A later version of the program may have limits that this one does not know.
+    # Rows of an earlier version have names alone.
+    groups: dict[str, float] = dict(
+        (well_formed(each), 0.0) if isinstance(each, str) else (well_formed(each[0]), each[1])
+        for each in json.loads(row["member_of"])
+    )
     unknown = stored.keys() - PolicyLimits.model_fields.keys()
     if unknown:
         logger.warning("limits of %s that are not known here: %s", row["name"], sorted(unknown))
@@ -104,7 +115,8 @@ def _record(row: Mapping[str, Any]) -> PrincipalRecord:
         {
             "target": target,
             "limits": {key: value for key, value in stored.items() if key not in unknown},
-            "groups": [well_formed(group) for group in json.loads(row["member_of"])],
+            "groups": list(groups),
+            "ends": {group: end for group, end in groups.items() if end},
             "role": row["role"],
             "version": row["version"],
             "changed_at": row["changed_at"],

@@ -248,6 +248,46 @@ async def test_a_process_takes_over_what_another_stores(build: Build) -> None:
         assert engine.registry.core.limits.of(ADA.key).idle == 5
 
 
+def token(*groups: str, end: float) -> Membership:
+    return Membership(groups, ends=dict.fromkeys(groups, end))
+
+
+def test_a_second_token_frees_nobody_from_the_groups_of_the_first() -> None:
+    limits = PrincipalLimits(
+        policy((target("group", "interns"), {"sessions": 5}), (EVERYBODY, {"sessions": 50}))
+    )
+    assert limits.learn(ADA.key, token("interns", end=100.0), 0.0)
+    for second in (token(end=500.0), Membership(), token("staff", end=300.0)):
+        limits.learn(ADA.key, second, 50.0)
+        assert limits.of(ADA.key).sessions == 5
+    assert not limits.learn(ADA.key, token("interns", end=100.0), 60.0)
+    assert limits.learn(ADA.key, token("interns", end=200.0), 99.0)
+    limits.learn(ADA.key, token(end=500.0), 199.0)
+    assert limits.of(ADA.key).sessions == 5
+    limits.learn(ADA.key, token(end=500.0), 200.0)
+    assert limits.of(ADA.key).sessions == 50
+    assert limits.membership(ADA.key) == token("staff", end=300.0)
+
+
+async def test_tokens_that_other_processes_verified_count_together(build: Build) -> None:
+    interns = policy((target("group", "interns"), {"sessions": 5}))
+    async with build(policy=interns) as engine:
+        now = engine.clock.now()
+        of_other = token("staff", end=now + 100)
+        put = engine.store.access.put_membership
+        await put(OF_ADA, token("interns", end=now + 100), now)
+        # It has not read the row of the first, and another one wrote none of its groups.
+        await put(OF_ADA, of_other, now)
+        await put(OF_ADA, Membership(("old",)), now + 1)
+        limits = PrincipalLimits(interns)
+        limits.update(await engine.store.access.changed_principals(0))
+        assert limits.of(ADA.key).sessions == 5
+        assert set(limits.membership(ADA.key).groups) == {"interns", "staff", "old"}
+        await put(OF_ADA, of_other, now + 100)
+        limits.update(await engine.store.access.changed_principals(0))
+        assert limits.membership(ADA.key).groups == ("staff",)
+
+
 async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> None:
     async with build(policy=policy((target("group", "crew"), {"sessions": 1}))) as engine:
         engine.registry.policies.note_caller(ADA, Membership(("crew",), "operator"))
