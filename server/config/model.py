@@ -36,6 +36,7 @@ from .sections import (
     KeeperSettings,
     LimitSettings,
     LogSettings,
+    NotifySettings,
     RecoverySettings,
     ServerSettings,
     StoreSettings,
@@ -147,6 +148,7 @@ class Config(Section):
     )
     history: JournalSettings = Field(default_factory=JournalSettings)
     summary: SummarySettings = Field(default_factory=SummarySettings)
+    notify: NotifySettings = Field(default_factory=NotifySettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     cluster: ClusterSettings = Field(default_factory=ClusterSettings)
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)

@@ -192,6 +192,29 @@ class SummarySettings(Section):
         return SummaryTriggers(self.every_messages, self.on_pause, self.on_close)
 
 
+class NotifySettings(Section):
+    """Notifications when an agent asks for a person, for people who have no console open. Each request is told once."""
+
+    command: list[str] = Field(
+        default_factory=list[str],
+        description='Command that reads `{"event": "human_requested", "session_id": ..., "name": ..., "reason": ..., '
+        '"address": ...}` from stdin. It runs without a shell, with the environment of Statehold.',
+    )
+    url: SecretStr | None = Field(
+        default=None, description="Address that gets the same JSON with POST: `https://...`."
+    )
+    seconds: Annotated[SomeSeconds, Field(le=60)] = Field(
+        default=10.0, description="Time that the command or the request may take."
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(("https://", "http://")):
+            raise PydanticCustomError("statehold", "should start with https:// or http://")
+        return url
+
+
 class StoreSettings(Section):
     """The store of the sessions: by default a file in the data folder."""
 

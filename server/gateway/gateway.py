@@ -34,6 +34,7 @@ from .added_services import AddedServices
 from .list_changes import ListWatcher, ResourceChangeCallback
 from .list_updates import ListUpdates
 from .names import HeldNames
+from .notifications import send_notification
 from .opening import GatewayOpening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
@@ -106,6 +107,7 @@ class Gateway:
             services=self.describe_services,
             console=self.console_address,
             shares=config.needs_token,
+            notify=self._notify if config.notify.command or config.notify.url else None,
         )
         self.names = HeldNames(config)
         """The names of tools and prompts that clients know."""
@@ -122,6 +124,9 @@ class Gateway:
         self._watcher = ListWatcher(
             updates, self.probes, self.notify_resource_changed, self.registry.spawn
         )
+
+    def _notify(self, notification: JSON) -> None:
+        self.registry.spawn(send_notification, self.config.notify, notification)
 
     def _build_service(self, name: str, settings: ServiceConfig) -> AnyService:
         return service_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -63,9 +63,15 @@ class HumanRequest:
 class ControlTools:
     """The tools about control of a session, for one registry."""
 
-    def __init__(self, registry: Registry, console: ConsoleAddress) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        console: ConsoleAddress,
+        notify: Callable[[JSON], None] | None = None,
+    ) -> None:
         self._registry = registry
         self._console = console
+        self._notify = notify
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools if `toolsets` includes this toolset, else none."""
@@ -96,6 +102,16 @@ class ControlTools:
             principal, session.id, arguments.reason, wait_seconds=wait_seconds
         )
         is_new = was_idle and session.record.control.driver is SessionDriver.REQUESTED
+        if is_new and self._notify is not None:
+            self._notify(
+                {
+                    "event": "human_requested",
+                    "session_id": session.id,
+                    "name": session.record.name,
+                    "reason": session.record.control.reason,
+                    "address": self._ways_in(session)["address"],
+                }
+            )
         if is_new and wait_seconds:
             answer = await self._offer(context, session)
             if answer in _REFUSALS:

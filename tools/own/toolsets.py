@@ -27,17 +27,18 @@ def build_own_tools(
     services: Callable[[], list[JSON]] = list[JSON],
     console: ConsoleAddress | None = None,
     shares: bool = False,
+    notify: Callable[[JSON], None] | None = None,
 ) -> dict[str, OwnTool]:
     """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services.
 
     `console`: the address of the console; without one, results name commands only. `shares`: callers are told apart,
-    and may share sessions.
+    and may share sessions. `notify` tells people outside of the console that an agent asks for a person.
     """
     chosen = set(toolsets)
     console = console or ConsoleAddress()
     groups = (
         SessionTools(registry, services, shares=shares),
-        ControlTools(registry, console),
+        ControlTools(registry, console, notify),
         *((SharingTools(registry),) if shares else ()),
         StateTools(registry),
         HistoryTools(registry),
