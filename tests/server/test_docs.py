@@ -83,7 +83,7 @@ def test_every_setting_has_a_type_and_a_text() -> None:
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "auth", "log", "services", "summary"}
+    sections |= {"http", "auth", "log", "services", "summary", "notify"}
     inner = (".restore.", "policies.rate.", "policies.tool_rates.", "policies.match.")
     names = (name for name in setting_names() if not any(part in name for part in inner))
     known = set(names) - sections
