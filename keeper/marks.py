@@ -37,13 +37,19 @@ def _has_mark(pid: int, is_ours: Callable[[str], bool]) -> bool:
     )
 
 
-def kill_marked(marks: Iterable[str]) -> list[int]:
-    """Kill every process that carries one of these marks and return their pids. Blocks like find_marked()."""
+def kill_marked(
+    marks: Iterable[str], select: Callable[[list[int]], Iterable[int]] = list
+) -> list[int]:
+    """Kill the processes that carry one of these marks and return their pids. Blocks like find_marked().
+
+    `select` returns those of the found processes that are to be killed; by default all.
+    """
     mark_set = frozenset(marks)
     killed_pids: list[int] = []
     # Repeated because one of them may start another meanwhile.
     for _ in range(3):
-        pids = [pid for pid in find_marked(mark_set.__contains__) if _kill_if_marked(pid, mark_set)]
+        found = select(find_marked(mark_set.__contains__))
+        pids = [pid for pid in found if _kill_if_marked(pid, mark_set)]
         if not pids:
             break
         killed_pids += pids

@@ -312,9 +312,12 @@ class ChildProcess:
 
     async def _stop(self) -> None:
         had_children = self.returncode is None and procfs.has_children(self.pid)
+        marks, keeps_daemons = [self._mark], False
         self.read_stream.discard()
         if not await self._process.release():
             return
+        if self._ledger is not None:
+            marks, keeps_daemons = self._ledger.begin_end(self.pid)
         self.write_stream.close()
         limits = self._limits
         if self._is_running():
@@ -332,8 +335,14 @@ class ChildProcess:
         if self._is_running():
             procfs.signal_group(self.pid, signal.SIGKILL)
             await self._wait(self._has_ended, limits.kill_grace)
-        if procfs.LINUX and not left_nothing:
-            await anyio.to_thread.run_sync(procfs.kill_marked, [self._mark])
+        if procfs.LINUX and (not left_nothing or len(marks) > 1):
+            select = self._select_private if keeps_daemons else list
+            await anyio.to_thread.run_sync(procfs.kill_marked, marks, select)
+
+    def _select_private(self, pids: list[int]) -> set[int]:
+        """Return the processes that end with this child: all but daemons that other children of its service may use."""
+        private = None if self._ledger is None else self._ledger.private_folder
+        return set(pids) - procfs.find_daemons(pids, self.pid, private)
 
     async def _log_remaining(self) -> None:
         """Log the processes that the child left running when it exited by itself. _stop() kills them afterwards."""

@@ -91,6 +91,10 @@ class Ledger:
         self._instance = f"{_safe(node)}:{secrets.token_hex(8)}-"
         self._numbers = itertools.count(1)
         self._children: dict[int, ChildRecord] = {}
+        self._ending: set[int] = set()
+        """The children that are being ended."""
+        self._survived: dict[str, list[ChildRecord]] = {}
+        """The ended children of each service whose daemons may run on for others of its children."""
         self.remaining: deque[RemainingProcesses] = deque(maxlen=REMAINING_KEPT)
         """The most recent processes that children left running."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
@@ -104,6 +108,11 @@ class Ledger:
     @property
     def children(self) -> tuple[ChildRecord, ...]:
         return tuple(self._children.values())
+
+    @property
+    def private_folder(self) -> Path | None:
+        """The data folder, in which nothing is shared; None if no files are kept."""
+        return None if self._root is None else self._root.parent
 
     @property
     def watchdog_pid(self) -> int | None:
@@ -141,12 +150,41 @@ class Ledger:
         if self._folder is not None:
             _write_record(self._folder, child)
 
+    def begin_end(self, pid: int) -> tuple[list[str], bool]:
+        """Note that a child is being ended. Return the marks whose processes end with it, and whether shared daemons stay.
+
+        They stay while another child of the service runs, which may use them, and end with the last one.
+        """
+        child = self._children.get(pid)
+        if child is None:
+            return [], False
+        self._ending.add(pid)
+        is_last = not any(
+            other.service == child.service and other.pid not in self._ending
+            for other in self._children.values()
+        )
+        survived = self._survived.setdefault(child.service, [])
+        if not is_last:
+            survived.append(child)
+            return [child.mark], True
+        del self._survived[child.service]
+        for other in survived:
+            self._forget_file(other.pid)
+        return [child.mark, *(other.mark for other in survived)], False
+
     def remove(self, pid: int) -> None:
         """Remove the record of a child whose process group has ended."""
-        if self._children.pop(pid, None) is None:
+        child = self._children.pop(pid, None)
+        self._ending.discard(pid)
+        if child is None:
             return
         if self._watchdog is not None:
             self._watchdog.remove(pid)
+        if child not in self._survived.get(child.service, ()):
+            # The next start ends the daemons of the others after a crash.
+            self._forget_file(pid)
+
+    def _forget_file(self, pid: int) -> None:
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 (self._folder / f"{pid}.json").unlink()
@@ -185,8 +223,13 @@ class Ledger:
             await self.keeper.aclose()
         if self._watchdog is not None:
             await self._watchdog.aclose()
-        for pid in list(self._children):
-            self._children.pop(pid)
+        survived = [child for children in self._survived.values() for child in children]
+        self._survived.clear()
+        if survived:
+            marks = [child.mark for child in survived]
+            await anyio.to_thread.run_sync(procfs.kill_marked, marks)
+        for pid in [*self._children, *(child.pid for child in survived)]:
+            self._children.pop(pid, None)
             if self._folder is not None:
                 _unlink(self._folder / f"{pid}.json")
         if self._folder is not None:

@@ -10,7 +10,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,8 @@ LINUX: Final = sys.platform == "linux"
 PROC: Final = Path("/proc")
 _LISTENING: Final = "0A"
 """The state of a listening socket in /proc/net/tcp."""
+_ACCEPTS_CONNECTIONS: Final = 0x10000
+"""The flag of a listening socket in /proc/net/unix."""
 
 
 def start_time(pid: int) -> str | None:
@@ -169,11 +171,7 @@ def listening_ports(pid: int) -> list[int]:
     """Return the TCP ports on which a process listens; Linux only, else empty."""
     if not LINUX:
         return []
-    sockets: set[str] = set()
-    with contextlib.suppress(OSError):
-        for number in os.listdir(PROC / str(pid) / "fd"):
-            with contextlib.suppress(OSError):
-                sockets.add(os.readlink(PROC / str(pid) / "fd" / number))
+    sockets = _descriptors(pid)
     ports: set[int] = set()
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
@@ -182,6 +180,62 @@ def listening_ports(pid: int) -> list[int]:
                 if fields[3] == _LISTENING and f"socket:[{fields[9]}]" in sockets:
                     ports.add(int(fields[1].rpartition(":")[2], 16))
     return sorted(ports)
+
+
+def _descriptors(pid: int) -> set[str]:
+    targets: set[str] = set()
+    with contextlib.suppress(OSError):
+        for number in os.listdir(PROC / str(pid) / "fd"):
+            with contextlib.suppress(OSError):
+                targets.add(os.readlink(PROC / str(pid) / "fd" / number))
+    return targets
+
+
+def _listening_paths(pid: int) -> list[str]:
+    """Return the paths of the Unix sockets on which a process listens."""
+    sockets, paths = _descriptors(pid), list[str]()
+    with contextlib.suppress(OSError):
+        for line in (PROC / str(pid) / "net" / "unix").read_text(errors="replace").splitlines()[1:]:
+            fields = line.split(maxsplit=7)
+            listens = len(fields) == 8 and int(fields[3], 16) & _ACCEPTS_CONNECTIONS
+            if listens and f"socket:[{fields[6]}]" in sockets:
+                paths.append(fields[7])
+    return paths
+
+
+def find_daemons(pids: Iterable[int], leader: int, private: Path | None) -> set[int]:
+    """Return the daemons that other programs can use among some descendants of `leader`, with their own descendants.
+
+    A daemon left the session of its starter, has no pipe as its stdin, stdout or stderr, and listens on a port or on a Unix
+    socket outside the folder `private`.
+    """
+    stats = {pid: fields for pid in pids if (fields := _stat(pid)) is not None}
+    parents = {pid: int(fields[1]) for pid, fields in stats.items()}
+    daemons = {
+        pid
+        for pid, fields in stats.items()
+        if int(fields[3]) != leader and not _has_piped_output(pid) and _is_reachable(pid, private)
+    }
+    while more := {pid for pid, parent in parents.items() if parent in daemons} - daemons:
+        daemons |= more
+    return daemons
+
+
+def _has_piped_output(pid: int) -> bool:
+    for number in ("0", "1", "2"):
+        with contextlib.suppress(OSError):
+            if os.readlink(PROC / str(pid) / "fd" / number).startswith(("pipe:", "socket:")):
+                return True
+    return False
+
+
+def _is_reachable(pid: int, private: Path | None) -> bool:
+    outside = [
+        path
+        for path in _listening_paths(pid)
+        if private is None or not Path(path).is_relative_to(private)
+    ]
+    return bool(outside or listening_ports(pid))
 
 
 async def wait_for_exit(pid: int) -> bool:
@@ -295,6 +349,7 @@ __all__ = [
     "children",
     "command_line",
     "open_descriptors",
+    "find_daemons",
     "find_marked",
     "group_members",
     "has_children",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -90,9 +91,17 @@ def _read_footprint(marks: frozenset[str]) -> Footprint:
     folders = (procfs.working_folder(pid) for pid in pids)
     return Footprint(
         frozenset(folder for folder in folders if folder is not None),
-        frozenset(file for pid in pids for file in procfs.written_files(pid)),
+        frozenset(file for pid in pids for file in procfs.written_files(pid) if not _is_lock(file)),
         frozenset(port for pid in pids for port in procfs.listening_ports(pid)),
     )
+
+
+def _is_lock(file: str) -> bool:
+    """Whether a file only orders the work of programs, such as that of uv's cache."""
+    try:
+        return file.endswith(".lock") and Path(file).stat().st_size == 0
+    except OSError:
+        return False
 
 
 __all__ = ["Footprint", "describe_sharing"]
