@@ -173,7 +173,8 @@ class BrowserConnection:
         if self._screencast is None:
             from .screencast.screencast import Screencast
 
-            self._screencast = Screencast(self.session.tabs, spawn=self.session.spawn)
+            session = self.session
+            self._screencast = Screencast(session.tabs, session.watch, spawn=session.spawn)
         return self._screencast
 
     def _end_screencast(self) -> None:

@@ -16,7 +16,7 @@ from pydantic_core import Url
 from ....sessions.json_codec import JSON
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Page
+    from playwright.async_api import CDPSession
 
 NAME: Final = "statehold"
 ATTEMPTS: Final = 3
@@ -68,13 +68,12 @@ class World:
         self._after: list[str] = []
 
     @staticmethod
-    async def of(page: Page) -> World:
-        """Open the interface to a page.
+    async def of(session: CDPSession) -> World:
+        """Open the interface to a page by a DevTools session of it.
 
         Raises:
             playwright's Error: The page is gone.
         """
-        session = await page.context.new_cdp_session(page)
         target = (await send_command(session, "Target.getTargetInfo"))["targetInfo"]
         await send_command(session, "Page.enable")
         script = {"source": AT_START, "worldName": NAME, "runImmediately": True}

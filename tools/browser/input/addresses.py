@@ -61,7 +61,7 @@ async def move_in_history(session: BrowserSession, tab: Tab, event: HistoryInput
         if event.action == "stop":
             await world.stop()
         elif event.action == "reload":
-            await _send(tab, "Page.reload", {})
+            await _send(session, tab, "Page.reload", {})
         else:
             entries, index = await world.history()
             wanted = index - 1 if event.action == "back" else index + 1
@@ -69,7 +69,7 @@ async def move_in_history(session: BrowserSession, tab: Tab, event: HistoryInput
                 raise BrowserToolFailed(f"There is no page to go {event.action} to.")
             entry = entries[wanted]
             if "id" in entry:
-                await _send(tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]})
+                await _send(session, tab, "Page.navigateToHistoryEntry", {"entryId": entry["id"]})
             elif event.action == "forward":
                 await open_address(session, tab, entry["url"])
             else:
@@ -80,12 +80,12 @@ async def move_in_history(session: BrowserSession, tab: Tab, event: HistoryInput
         raise BrowserToolFailed("The browser does not answer.")
 
 
-async def _send(tab: Tab, method: str, params: JSON) -> None:
-    devtools = await tab.page.context.new_cdp_session(tab.page)
+async def _send(session: BrowserSession, tab: Tab, method: str, params: JSON) -> None:
+    devtools = await session.watch.devtools(tab.page)
     try:
         await send_command(devtools, method, params)
     finally:
-        await devtools.detach()
+        await session.watch.detach(tab.page, devtools)
 
 
 async def change_tabs(session: BrowserSession, event: TabInput) -> None:

@@ -61,7 +61,7 @@ class PageDevices:
             playwright's Error: The page is gone.
         """
         page = self.tab.page
-        self._devtools = devtools = await page.context.new_cdp_session(page)
+        self._devtools = devtools = await self._session.watch.devtools(page)
         devtools.on("Input.dragIntercepted", self._on_drag)
         await self._send("Input.setInterceptDrags", {"enabled": True})
         with anyio.move_on_after(CLOSE_SECONDS):
@@ -81,7 +81,7 @@ class PageDevices:
                 await self._release()
         # The browser does its drags by itself when the session is gone.
         with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
-            await devtools.detach()
+            await self._session.watch.detach(self.tab.page, devtools)
         self._devtools = None
 
     async def _release(self) -> None:

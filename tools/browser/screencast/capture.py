@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
     from ..session.tab import Tab
+    from ..snapshot.watch import ContextWatch
 
 QUALITY: Final = 60
 FRAME_SECONDS: Final = 0.1
@@ -46,12 +47,14 @@ class PageCapture:
     def __init__(
         self,
         tab: Tab,
+        watch: ContextWatch,
         *,
         next_number: Callable[[], int],
         note_change: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self.tab = tab
+        self._watch = watch
         self.frame: ScreenFrame | None = None
         self.current_at: float | None = None
         self.beats = 0
@@ -122,7 +125,7 @@ class PageCapture:
             page.on(event, self._on_page_event)  # pyright: ignore[reportArgumentType, reportCallIssue]
         self.is_started = True
         with suppress(Error):
-            session = self._session = await page.context.new_cdp_session(page)
+            session = self._session = await self._watch.devtools(page)
             session.on("Page.screencastFrame", self._on_frame)
             session.on("Page.screencastVisibilityChanged", self._on_visibility)
             await self._send("Page.enable")
@@ -144,7 +147,7 @@ class PageCapture:
         with suppress(Exception), anyio.move_on_after(ANSWER_SECONDS, shield=True):
             await send_command(session, "Page.stopScreencast")
         with suppress(Exception), anyio.move_on_after(ANSWER_SECONDS, shield=True):
-            await session.detach()
+            await self._watch.detach(self.tab.page, session)
 
     async def _begin(self) -> None:
         options: JSON = {"format": "jpeg", "quality": QUALITY}

@@ -16,6 +16,7 @@ from .frames import PageCondition, ScreenUpdate
 if TYPE_CHECKING:
     from ..session.tab import Tab
     from ..session.tabs import Tabs
+    from ..snapshot.watch import ContextWatch
 
 
 class Screencast:
@@ -24,8 +25,16 @@ class Screencast:
     It lives as long as the session. Viewers share the newest frame of a page; it keeps no other frames.
     """
 
-    def __init__(self, tabs: Tabs, *, spawn: Spawn, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        tabs: Tabs,
+        watch: ContextWatch,
+        *,
+        spawn: Spawn,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._tabs = tabs
+        self._watch = watch
         self._spawn = spawn
         self._clock = clock
         self._captures: dict[Tab, PageCapture] = {}
@@ -66,6 +75,7 @@ class Screencast:
         if capture is None:
             capture = self._captures[tab] = PageCapture(
                 tab,
+                self._watch,
                 next_number=lambda: next(self._numbers),
                 note_change=self._note_change,
                 clock=self._clock,

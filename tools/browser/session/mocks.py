@@ -18,6 +18,8 @@ from .pause_hold import PauseHold
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route
 
+    from ..snapshot.watch import ContextWatch
+
 LARGEST: Final = 100
 """The most routes of a session; every request is matched against each of them."""
 MOCKED_ROUTE: Final = "a mocked route"
@@ -160,10 +162,9 @@ async def _fall_back(route: Route) -> None:
 class Offline:
     """The offline state of a context. Like mocked requests it ends with the context."""
 
-    def __init__(
-        self, context: BrowserContext, holds: set[str], *, spawn: Callable[..., None]
-    ) -> None:
-        self._context = context
+    def __init__(self, watch: ContextWatch, holds: set[str], *, spawn: Callable[..., None]) -> None:
+        self._context = watch.context
+        self._watch = watch
         self.on = False
         self.pause_hold = PauseHold(OFFLINE, holds, spawn=spawn, expire=self._expire)
 
@@ -181,7 +182,11 @@ class Offline:
         if offline and not was_on:
             # While there is a route, the browser does not serve pages from its cache.
             await self._context.route(EVERYTHING, _fall_back)
+        self._watch.is_offline = offline
         await self._context.set_offline(offline)
+        async with anyio.create_task_group() as tasks:
+            for page in self._context.pages:
+                tasks.start_soon(self._watch.share_emulation, page)
         if was_on and not offline:
             await self._context.unroute(EVERYTHING, _fall_back)
         if not offline:

@@ -98,7 +98,7 @@ class BrowserSession:
         self._final_activities: list[str] | None = None
         """The result of on() at the time the context was closed."""
         self.mocks = Mocks(context, self.holds, spawn=spawn)
-        self.offline = Offline(context, self.holds, spawn=spawn)
+        self.offline = Offline(watch, self.holds, spawn=spawn)
         self.trace = Trace(
             context,
             files,

@@ -186,6 +186,7 @@ async def _set_appearance(saved_tab: SavedTab, page: Page, origins: OriginStorag
     if saved_tab.media:
         await page.emulate_media(**cast("Any", saved_tab.media))
         origins.watch.media[page] = dict(saved_tab.media)
+        await origins.watch.share_emulation(page)
 
 
 async def _restore_storage(

@@ -13,17 +13,19 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from ....sessions.json_codec import JSON
 from ..devtools.blank_pages import BlankPages
-from ..devtools.world import World, origin_of
+from ..devtools.world import World, origin_of, send_command
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Frame, Page, Request, Response
+    from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response
 
 VISITED_ORIGINS: Final = 20
 """The number of visited origins that are remembered for each page."""
 SENT_REQUESTS: Final = 500
 """The number of requests to its own site that are remembered for each page."""
 EARLY_REQUESTS: Final = 20
+EMULATION_SECONDS: Final = 1.0
 
 
 class ContextWatch:
@@ -38,6 +40,9 @@ class ContextWatch:
         """By page, the origins it has shown since it was opened or restored, the latest last."""
         self.media: WeakKeyDictionary[Page, dict[str, str]] = WeakKeyDictionary()
         """The media features that pages emulate, by the names that Playwright's emulate_media gives them."""
+        self.is_offline = False
+        self._devtools: WeakKeyDictionary[Page, list[CDPSession]] = WeakKeyDictionary()
+        """By page, the DevTools sessions beside Playwright's."""
         self.on_cleared: list[Callable[[str], None]] = []
         """Called with each origin whose site has the browser clear its storage."""
         self._world_locks: WeakKeyDictionary[Page, anyio.Lock] = WeakKeyDictionary()
@@ -62,8 +67,46 @@ class ContextWatch:
             # Two concurrent calls would each open a DevTools session, and one of them would be lost.
             async with self._world_locks.setdefault(page, anyio.Lock()):
                 if page not in self._worlds:
-                    self._worlds[page] = await World.of(page)
+                    self._worlds[page] = await World.of(await self.devtools(page))
         return self._worlds[page]
+
+    async def devtools(self, page: Page) -> CDPSession:
+        """Open a DevTools session of a page, which emulates what Playwright's own emulates.
+
+        A new renderer takes the medium and the network state of each of its sessions in turn, and would so lose those that
+        only one of them has.
+
+        Raises:
+            playwright's Error: The page is gone.
+        """
+        session = await page.context.new_cdp_session(page)
+        self._devtools.setdefault(page, []).append(session)
+        if self.is_offline or "media" in self.media.get(page, {}):
+            await self.share_emulation(page)
+        return session
+
+    async def detach(self, page: Page, session: CDPSession) -> None:
+        """Detach such a session, which ends the emulation for a moment.
+
+        Raises:
+            playwright's Error: The page is gone.
+        """
+        self._devtools.get(page, [session]).remove(session)
+        await session.detach()
+        if self.is_offline or "media" in self.media.get(page, {}):
+            await self.share_emulation(page)
+
+    async def share_emulation(self, page: Page) -> None:
+        """Give the DevTools sessions of a page its emulated medium and network state. A blocked page gets them later."""
+        throughput = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        commands: dict[str, JSON] = {
+            "Network.overrideNetworkState": {"offline": self.is_offline, **throughput},
+            "Emulation.setEmulatedMedia": {"media": self.media.get(page, {}).get("media", "")},
+        }
+        with anyio.move_on_after(EMULATION_SECONDS), suppress(Exception):
+            for session in list(self._devtools.get(page, ())):
+                for method, params in commands.items():
+                    await send_command(session, method, params)
 
     def shows_form_answer(self, page: Page) -> bool:
         """Return whether a page shows the answer to a form, so that its address alone does not load it again."""

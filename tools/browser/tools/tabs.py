@@ -136,6 +136,8 @@ async def emulate_media(call: BrowserCall, arguments: EmulateMedia) -> None:
     await call.act(lambda: tab.page.emulate_media(**options), snapshot=False, edits=False)
     features = call.session.watch.media.get(tab.page, {}) | options
     call.session.watch.media[tab.page] = {k: v for k, v in features.items() if v != "null"}
+    if "media" in options:
+        await call.session.watch.share_emulation(tab.page)
     code = ", ".join(f"{name}={value!r}" for name, value in options.items())
     call.answer.code(f"await page.emulate_media({code})")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,8 @@ import anyio.lowlevel
 import pytest
 from playwright.async_api import BrowserContext
 from support.browsing import Browse, new_view, opened, section
+from support.selection import matrix
+from support.taking_over import Person
 from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
@@ -36,6 +39,38 @@ async def test_an_offline_page_gets_nothing_from_the_cache(browse: Browse, lab: 
     assert await browse.value(script) == "failed"
     await browse.text("network_state_set", state="online")
     assert await browse.value(script) == "// kept"
+
+
+@pytest.mark.parametrize("also", matrix("nobody", "viewer", "person", "left"))
+async def test_a_page_stays_offline_and_printed_in_each_renderer(
+    browse: Browse, lab: str, also: str
+) -> None:
+    other = lab.replace("127.0.0.1", "localhost")
+    await browse.text("navigate", url=f"{lab}/counter")
+    await browse.text(
+        "route", pattern="**/*", body="<title>mocked</title>", contentType="text/html"
+    )
+    await browse.text("emulate_media", media="print")
+    await browse.text("network_state_set", state="offline")
+    state = "() => [navigator.onLine, matchMedia('print').matches, document.title]"
+    async with AsyncExitStack() as stack:
+        if also in ("viewer", "left"):
+            viewer = await stack.enter_async_context(browse.connection.screencast.watch())
+            await anext(viewer)
+        if also == "left":
+            await stack.aclose()
+        if also == "person":
+            await browse.connection.begin_human_control()
+            await Person(browse.connection).click(5, 5)
+        for address in (f"{other}/form", f"{lab}/form", f"{other}/counter"):
+            await browse.page.goto(address)
+            assert await browse.value(state) == [False, True, "mocked"]
+    if also == "person":
+        await browse.connection.end_human_control()
+    await browse.text("network_state_set", state="online")
+    await browse.text("emulate_media", media=None)
+    await browse.text("navigate", url=f"{lab}/hover")
+    assert await browse.value(state) == [True, False, "mocked"]
 
 
 @pytest.mark.thorough
