@@ -214,6 +214,9 @@ class BrowserCall:
         )
         if early_snapshot is not None:
             settled_addresses.note(tab.page.url, is_unchanged=is_unchanged)
+        if tab.copied_texts is not None and self.session.clipboard is not None:
+            self.session.clipboard.copy(tab.copied_texts)
+        tab.copied_texts = None
         settled_at = anyio.current_time()
         if not tab.modal.is_set():
             seconds = self.config.settle_seconds

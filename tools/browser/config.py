@@ -126,7 +126,10 @@ class BrowserConfig(BaseModel):
     )
     permissions: Names = Field(
         default_factory=list[str],
-        description="The permissions of pages, such as `geolocation`. All others are denied.",
+        description=(
+            "The permissions of pages, such as `geolocation`, besides those that Chrome grants without a question. "
+            "All others are denied."
+        ),
     )
     ignore_https_errors: bool = Field(default=False, description="Accept broken certificates.")
     init_script: Names = Field(

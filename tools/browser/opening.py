@@ -60,6 +60,16 @@ LOGS: Final = 10
 SCREEN: Final = (1920, 1080)
 """The screen that pages see, unless the viewport is larger."""
 
+GRANTED: Final = (
+    "accelerometer",
+    "background-sync",
+    "gyroscope",
+    "magnetometer",
+    "payment-handler",
+    "screen-wake-lock",
+)
+"""The permissions that Chrome grants without a question; a page's copies go to the clipboard of its session."""
+
 NOT_SAVED: Final = (
     "the refs and the order of tabs (nothing is saved or restored of a person's own browser; the session uses the "
     "tabs that are open there now)"
@@ -338,8 +348,7 @@ class BrowserOpening:
             "locale": config.locale,
             "timezone_id": config.timezone,
             "device_scale_factor": config.device_scale_factor,
-            # Passed even if empty: a full Chromium grants some by default, such as writing to the clipboard.
-            "permissions": list(config.permissions),
+            "permissions": [*GRANTED, *config.permissions],
             "ignore_https_errors": config.ignore_https_errors or None,
             "http_credentials": self._http_credentials() or None,
         }

@@ -6,7 +6,7 @@
   const SLICE = 250;         // ms after which rest() answers in any case, so that a stuck page is noticed
   const QUIET = 8;           // ms without changes: of a page that did nothing
   const AFTERMATH = 30;      // and after something that was waited for
-  const FRAME = 16, LATE = 500, MANY = 1000;
+  const FRAME = 16, LATE = 500, MANY = 1000, COPIED = 10_000_000;
   const INPUTS = ["mouseover", "mousedown", "keydown", "input", "change", "click", "dragenter", "drop"];
   const LIVE = "output, [role=alert], [role=status], [role=log], [aria-live]:not([aria-live=off])";
   const CONTROLS = "a, button, input, label, select, summary, textarea, [role=button], [role=link]";
@@ -114,6 +114,42 @@
     };
     for (const name of INPUTS)
       view.addEventListener(name, start, { capture: true, passive: true, signal: state.signal });
+    // Not start(): the page's own listeners may have run before, and begun what is to be waited for.
+    if (state.frame)
+      view.addEventListener("message", () => {
+        state.started = state.active = state.moved = true;
+        state.same = false;
+      }, { capture: true, signal: state.signal });
+    const grant = (kind, name, method) => {
+      const owner = view[kind]?.prototype, native = owner?.[name];
+      if (!native) return;
+      const proxy = new Proxy(native, { apply: (target, self, parameters) => state === action
+        ? method(() => Reflect.apply(target, self, parameters), ...parameters) : Reflect.apply(target, self, parameters) });
+      owner[name] = proxy;
+      state.undo.push(() => { if (owner[name] === proxy) owner[name] = native; });
+    };
+    // Sessions share the clipboard of their browser, so pages may not write to it: a copy by a person's gesture, which Chrome
+    // grants, goes to the clipboard of the session.
+    const copy = read => (run, given) => {
+      const isGranted = view.navigator.userActivation.isActive
+        && view.document.featurePolicy?.allowsFeature("clipboard-write") !== false;
+      return run().catch(async error => {
+        if (!isGranted || error.name !== "NotAllowedError") throw error;
+        const texts = await read(given);
+        if (Object.values(texts).join("").length > COPIED) throw error;
+        state.copied = texts;
+      });
+    };
+    grant("Clipboard", "writeText", copy(text => ({ "text/plain": String(text) })));
+    grant("Clipboard", "write", copy(async items => {
+      const texts = {};
+      for (const item of items)
+        for (const type of item.types)
+          if (type.startsWith("text/")) texts[type] = await (await item.getType(type)).text();
+      return texts;
+    }));
+    grant("Permissions", "query", (run, given) => given?.name === "clipboard-write"
+      ? view.navigator.permissions.query({ name: "background-sync" }) : run());
     // The request of a link with `download` is none of the page: nothing tells of it until its server has answered.
     const downloads = link => link?.hasAttribute?.("download") && [view.origin, "null"].includes(link.origin);
     view.addEventListener("click", event => {
@@ -140,13 +176,13 @@
     }
   };
 
-  const begin = hooked => {
+  const begin = (hooked, frame = false) => {
     end();
     const controller = new AbortController();
     const state = action = {
-      hooked, signal: controller.signal, views: new Map(), undo: [() => controller.abort()],
+      hooked, frame, signal: controller.signal, views: new Map(), undo: [() => controller.abort()],
       pending: new Set(), firsts: new Map(), background: new Set(), messages: new Map(),
-      loads: false, downloads: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
+      loads: false, downloads: false, copied: null, moved: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
     };
     state.observer = new MutationObserver(records => {
       state.changed = now();
@@ -216,17 +252,18 @@
 
   // Resolves when the page rests, or after a while, to [whether it rests or `left` ms are over, whether it never changed,
   // its title, whether it is still busy, messages that it no longer shows, whether it is without the hook, whether it began
-  // a download].
-  const rest = ({ hooked, again, active, most, left }) => new Promise(resolve => {
+  // a download, the texts that it copied]. A `frame` without input or message rests at once.
+  const rest = ({ hooked, again, active, most, left, frame = false }) => new Promise(resolve => {
     const begun = action?.hooked === hooked;
-    if (!begun) begin(hooked);
+    if (!begun) begin(hooked, frame);
     const state = action, start = now();
     state.loads ||= !begun;
-    state.started = true;
+    state.started ||= !frame;
     state.active ||= active && hooked;
     if (!again) {
       // Not in later slices: a change between two of them counts, too.
-      state.same = true;
+      state.same = !state.moved;
+      state.moved = false;
       observeAll(state, most);
       state.changed = state.busy = start;
     }
@@ -241,10 +278,12 @@
       // A page that did nothing is let go at once, without another message.
       const ended = over && (!hooked || (same && !state.active));
       if (ended && action === state) end();
-      resolve([over, same, document.title, busy, gone, ended, Boolean(state.downloads)]);
+      resolve([over, same, document.title, busy, gone, ended, Boolean(state.downloads), state.copied]);
     };
     const look = () => {
-      const time = now(), until = hooked ? pendingUntil(state, time) : 0;
+      const time = now();
+      if (!state.started) return time - start < QUIET ? wait(QUIET) : answer(true);
+      const until = hooked ? pendingUntil(state, time) : 0;
       if (until) state.busy = time;
       if (time - start >= left) return answer(true, true);
       const quiet = state.active || (state.loads && !state.same) ? AFTERMATH : QUIET;

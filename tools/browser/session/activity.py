@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
 
-from ..devtools.world import World
+import anyio
+
+from ..devtools.world import World, origin_of
 
 if TYPE_CHECKING:
-    from playwright.async_api import Error
+    from playwright.async_api import Error, Frame, JSHandle, Page
 
 SOURCE: Final = (Path(__file__).parent / "activity.js").read_text("utf-8")
+ANSWER_SECONDS: Final = 0.5
+FRAMES: Final = 8
+"""The most frames of other sites that are waited for."""
+ELEMENTS: Final = 2000
 _STALE: Final = ("Could not find object", "Cannot find context")
 """Parts of the errors about an object of a document that is gone. The function was not called."""
 
@@ -33,6 +41,8 @@ class Rest(NamedTuple):
     """Whether the page is already without the hook."""
     downloads: bool
     """Whether a link with `download` was clicked, by which no request of the page begins."""
+    copied: dict[str, str] | None
+    """The texts that the page copied by a gesture, by their type."""
 
 
 class Activity:
@@ -100,6 +110,78 @@ class Activity:
         return await world.call_on(self._script, _method(call))
 
 
+class FrameActivity:
+    """The access to the same script in the frames of other sites in a page, which run in processes of their own.
+
+    Only a frame that got input or a message since begin() is waited for. One that does not answer is left out from then on.
+    Lives as long as the page.
+    """
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._scripts: WeakKeyDictionary[Frame, JSHandle] = WeakKeyDictionary()
+        self._silent: WeakSet[Frame] = WeakSet()
+        self._watched: list[Frame] = []
+        """The frames with the hook."""
+
+    async def begin(self) -> None:
+        """Begin to count, within ANSWER_SECONDS."""
+        frames = [frame for frame in self._page.frames[1:] if _is_foreign(frame)]
+        self._watched = [frame for frame in frames if frame not in self._silent][:FRAMES]
+        answers = await self._ask("begin(true, true)")
+        self._silent.update(set(self._watched) - answers.keys())
+        self._watched = [*answers]
+
+    async def rest(self, seconds: float) -> list[Rest]:
+        """Wait until the frames rest, but not longer than `seconds`. One that got a message counts as changed."""
+        again, end = False, anyio.current_time() + seconds
+        frames, all_rests = self._watched, list[Rest]()
+        try:
+            while self._watched:
+                left = max(0.0, end - anyio.current_time())
+                options = {"hooked": True, "again": again, "active": False, "most": ELEMENTS}
+                options_json = json.dumps({**options, "frame": True, "left": left * 1000})
+                rests = {f: Rest(*r) for f, r in (await self._ask(f"rest({options_json})")).items()}
+                all_rests += rests.values()
+                again = True
+                self._watched = [frame for frame, rest in rests.items() if not rest.is_over]
+        finally:
+            self._watched = frames
+        return all_rests
+
+    async def end(self) -> None:
+        """Give the frames their own functions back."""
+        await self._ask("end()")
+        self._watched = []
+
+    async def _ask(self, call: str) -> dict[Frame, Any]:
+        """Call a method of the script in the watched frames; return the results of those that answered."""
+        from playwright.async_api import Error
+
+        answers: dict[Frame, Any] = {}
+
+        async def ask(frame: Frame) -> None:
+            with anyio.move_on_after(ANSWER_SECONDS), suppress(Error):
+                script = self._scripts.get(frame)
+                with suppress(Error):
+                    if script is not None:
+                        answers[frame] = await script.evaluate(f"script => script.{call}")
+                        return
+                # A new document.
+                self._scripts[frame] = script = await frame.evaluate_handle(SOURCE)
+                answers[frame] = await script.evaluate(f"script => script.{call}")
+
+        async with anyio.create_task_group() as tasks:
+            for frame in self._watched:
+                tasks.start_soon(ask, frame)
+        return answers
+
+
+def _is_foreign(frame: Frame) -> bool:
+    origin, parent = origin_of(frame.url), frame.parent_frame
+    return origin is not None and parent is not None and origin != origin_of(parent.url)
+
+
 def _method(call: str) -> str:
     return f"function() {{ return this.{call}; }}"
 
@@ -108,4 +190,4 @@ def _is_stale(error: Error) -> bool:
     return any(part in error.message for part in _STALE)
 
 
-__all__ = ["SOURCE", "Activity", "Rest"]
+__all__ = ["SOURCE", "Activity", "FrameActivity", "Rest"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -66,10 +66,16 @@ class Clipboard:
         self._turns = turns
         self._token = object()
         self._texts: dict[str, str] = {}
+        self._is_kept = False
+        """Whether the texts are newer than the clipboard of the process."""
 
     def note_action(self) -> None:
         """Note an action of the session, after which one of its pages may have copied a text."""
         self._turns.note(self._token)
+
+    def copy(self, texts: Mapping[str, str]) -> None:
+        """Take texts, by their type, that a page copied without the clipboard of the process."""
+        self._texts, self._is_kept = dict(texts), True
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
@@ -85,7 +91,9 @@ class Clipboard:
             is_only_actor = self._turns.is_only_actor(self._token)
             # Forget now rather than after the turn: actions of other sessions during the turn count for the next one.
             self._turns.forget()
-            await page.evaluate(_SWAP, [self._texts, is_only_actor])
+            keeps_content = is_only_actor and not self._is_kept
+            self._is_kept = False
+            await page.evaluate(_SWAP, [self._texts, keeps_content])
             try:
                 # A key press that opens a dialog does not return until the dialog is answered.
                 with anyio.move_on_after(HOLD_SECONDS):

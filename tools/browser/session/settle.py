@@ -70,10 +70,14 @@ class _Waiting:
         self.is_unchanged = self.is_unchanged and rest.is_unchanged
         self.is_busy = rest.is_busy
         self.has_ended = rest.has_ended
-        self.tab.traffic.expects_download |= rest.downloads
-        self.gone_messages += rest.gone_messages
+        self.note_effects(rest)
         if self.early_snapshot is not None:
             self.early_snapshot.title = rest.title
+
+    def note_effects(self, rest: Rest) -> None:
+        self.tab.traffic.expects_download |= rest.downloads
+        self.tab.copied_texts = rest.copied or self.tab.copied_texts
+        self.gone_messages += rest.gone_messages
 
     @property
     def loads(self) -> bool:
@@ -91,8 +95,10 @@ async def watch_activity(tab: Tab, *, watch: ContextWatch) -> None:
     from playwright.async_api import Error
 
     if not tab.modal.is_set():
-        with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
-            await tab.activity.begin(await watch.world(tab.page))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tab.frame_activity.begin)
+            with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+                await tab.activity.begin(await watch.world(tab.page))
 
 
 async def unwatch_activity(tab: Tab, *, watch: ContextWatch) -> None:
@@ -100,8 +106,10 @@ async def unwatch_activity(tab: Tab, *, watch: ContextWatch) -> None:
     from playwright.async_api import Error
 
     if not _is_over(tab):
-        with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
-            await tab.activity.end(await watch.world(tab.page))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(tab.frame_activity.end)
+            with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+                await tab.activity.end(await watch.world(tab.page))
 
 
 async def settle(
@@ -131,8 +139,11 @@ async def settle(
         await _settle(waiting, quiet=quiet)
     _tell_events(waiting)
     tab.traffic.end_action()
-    if mode == "balanced" and not waiting.has_ended:
-        await unwatch_activity(tab, watch=watch)
+    if mode == "balanced":
+        if not waiting.has_ended:
+            await unwatch_activity(tab, watch=watch)
+        elif not _is_over(tab):
+            await tab.frame_activity.end()
     return waiting.is_unchanged and not _is_over(tab)
 
 
@@ -188,6 +199,9 @@ async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
                     seconds=max(LEAST_SECONDS, end - anyio.current_time()),
                 )
                 waiting.note(rest)
+                if rest.is_over and await _wait_for_frames(waiting, tasks, end):
+                    # The frames may have answered the page.
+                    rest, waiting.is_unchanged = None, False
             waiting.remaining = end - anyio.current_time()
         except (Error, WorldError, TypeError, ValueError):
             # The early snapshot may show a document that is gone; wait for the new one to rest.
@@ -196,6 +210,18 @@ async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
             options = f"{{hooked: false, again: false, active: false, most: {LARGE}, left: 1000}}"
             with suppress(Error):
                 await tab.page.evaluate(f"() => ({SOURCE}).rest({options})")
+
+
+async def _wait_for_frames(waiting: _Waiting, tasks: TaskGroup, end: float) -> bool:
+    """Wait until the frames of other sites rest. Return whether one changed, and there is time left until `end`."""
+    seconds = end - anyio.current_time()
+    if waiting.mode != "balanced" or seconds <= 0:
+        return False
+    tasks.cancel_scope.deadline = end + ANSWER_SECONDS
+    rests = await waiting.tab.frame_activity.rest(seconds)
+    for rest in rests:
+        waiting.note_effects(rest)
+    return not all(rest.is_unchanged for rest in rests) and anyio.current_time() < end
 
 
 def _tell_events(waiting: _Waiting) -> None:

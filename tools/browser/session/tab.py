@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from ..devtools.world import World
-from .activity import Activity
+from .activity import Activity, FrameActivity
 from .traffic import Traffic
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ class Tab:
         self.requests: deque[Request] = deque(maxlen=KEPT)
         self.traffic = Traffic()
         self.activity = Activity()
+        self.frame_activity = FrameActivity(page)
+        self.copied_texts: dict[str, str] | None = None
+        """The texts that the page copied in the last action, by their type."""
         self._document_request: Request | None = None
         """The request for the page that is shown; its body may still be arriving."""
         self.dialog: Dialog | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.browsing import Browse, opened, running
+from support.selection import matrix
 
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.clipboard import uses_clipboard
@@ -61,6 +62,81 @@ async def test_a_session_does_not_paste_the_clipboard_of_another(
         await copy(bob, "of bob")
         assert await pasted(ann) == "the secret of ann"
         assert await pasted(bob) == "of bob"
+
+
+WAYS = {
+    "text": "navigator.clipboard.writeText('of a button')",
+    "items": """navigator.clipboard.write([new ClipboardItem(
+        { 'text/plain': new Blob(['of a button'], { type: 'text/plain' }) })])""",
+    "after a fetch": "fetch('/api/data').then(() => navigator.clipboard.writeText('of a button'))",
+    "if permitted": """navigator.permissions.query({ name: 'clipboard-write' }).then(
+        ({ state }) => state === 'granted' ? navigator.clipboard.writeText('of a button') : Promise.reject(state))""",
+}
+
+
+async def add_button(browse: Browse, script: str) -> None:
+    await browse.value(f"""() => {{
+      const button = document.body.appendChild(document.createElement('button'));
+      button.textContent = 'Copy';
+      const show = text => button.textContent = text;
+      button.onclick = () => {script}.then(() => show('Copied!'), error => show(error.name ?? error));
+    }}""")
+
+
+@pytest.mark.parametrize("way", matrix(*WAYS))
+async def test_a_copy_button_copies_to_the_clipboard_of_its_session(
+    service: BrowserService, lab: str, way: str
+) -> None:
+    async with both(service, lab) as (ann, bob):
+        await add_button(ann, WAYS[way])
+        assert "Copied!" in await ann.text("click", target="text=Copy")
+        await bob.text("click", target="#word")
+        assert await pasted(bob) == ""
+        assert await pasted(ann) == "of a button"
+        await copy(bob, "of bob")
+        assert await pasted(ann) == "of a button"
+        await copy(ann, "newer")
+        assert await pasted(ann) == "newer"
+        assert await pasted(bob) == "of bob"
+
+
+@pytest.mark.thorough
+async def test_a_frame_of_another_site_copies_if_its_page_allows_it(
+    browse: Browse, lab: str
+) -> None:
+    for allow, text in (("", "NotAllowedError"), ("clipboard-write", "Copied!")):
+        await arrive(browse, lab)
+        await browse.page.evaluate(
+            """([address, allow]) => new Promise(done => {
+              const frame = Object.assign(document.createElement('iframe'), { src: address, allow, onload: done });
+              document.body.append(frame); })""",
+            [f"{lab.replace('127.0.0.1', 'localhost')}/counter", allow],
+        )
+        frame = browse.page.frames[1]
+        await frame.evaluate("""() => { const button = document.body.appendChild(document.createElement('button'));
+          button.textContent = 'Copy'; button.onclick = () => navigator.clipboard.writeText('of a frame').then(
+            () => button.textContent = 'Copied!', error => button.textContent = error.name); }""")
+        assert text in await browse.text(
+            "click", target="frame_locator('iframe').get_by_text('Copy')"
+        )
+    assert await pasted(browse) == "of a frame"
+
+
+async def test_a_page_copies_nothing_without_a_gesture(browse: Browse, lab: str) -> None:
+    body = """<p style="margin:200px">here</p><script>document.querySelector('p').onmouseover = () => navigator.clipboard.writeText('x').catch(
+      error => { document.body.textContent = error.name; })</script>"""
+    await browse.text("route", pattern="**/frame", body=body, contentType="text/html")
+    await browse.text("navigate", url=f"{lab}/frame")
+    assert "NotAllowedError" in await browse.text("hover", target="text=here")
+
+
+async def test_a_page_gets_what_chrome_grants_without_a_question(browse: Browse, lab: str) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    script = "() => navigator.wakeLock.request('screen').then(() => 'held', error => error.name)"
+    assert await browse.value(script) == "held"
+    names = ["accelerometer", "background-sync", "gyroscope", "magnetometer", "payment-handler"]
+    query = f"() => Promise.all({names}.map(name => navigator.permissions.query({{ name }}).then(s => s.state)))"
+    assert await browse.value(query) == ["granted"] * len(names)
 
 
 @pytest.mark.thorough
@@ -134,11 +210,11 @@ async def test_sessions_with_clipboard_permission_have_processes_of_their_own(
         assert await pasted(ann) == "the secret of ann"
 
 
-async def test_a_page_is_granted_nothing_and_copies_nothing_by_itself(
+async def test_a_page_is_granted_little_and_copies_nothing_by_itself(
     service: BrowserService, lab: str
 ) -> None:
     async with both(service, lab) as (ann, bob):
-        assert await ann.value(GRANTED) == []
+        assert await ann.value(GRANTED) == ["background-sync"]
         await copy(bob, "of bob")
         refused = (
             "() => navigator.clipboard.writeText('of a page').then(() => 'written', e => e.name)"

@@ -91,6 +91,56 @@ async def test_a_link_that_waits_for_its_server_is_waited_for(
     assert "Frame late" in section(texts[0], "Snapshot")
 
 
+async def add_foreign_frame(browse: Browse, lab: str, script: str) -> None:
+    """Open a page with a button and a frame of another site, which runs a script first."""
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.page.evaluate(
+        """address => new Promise(done => {
+          document.body.innerHTML = '<button>Pay</button><output></output><iframe>';
+          document.querySelector('button').onclick = () => frames[0].postMessage('pay', '*');
+          onmessage = ({ data }) => { document.querySelector('output').textContent = data; };
+          Object.assign(document.querySelector('iframe'), { onload: done, src: address }); })""",
+        f"{lab.replace('127.0.0.1', 'localhost')}/counter",
+    )
+    await browse.page.frames[1].evaluate(f"() => {{ {script} }}")
+
+
+ANSWERS = {
+    "50 ms": "onmessage = () => setTimeout(() => parent.postMessage('paid', '*'), 50)",
+    "400 ms": "onmessage = () => setTimeout(() => parent.postMessage('paid', '*'), 400)",
+    "at once": "onmessage = () => parent.postMessage('paid', '*')",
+    "fetch": "onmessage = () => fetch('/api/data').then(() => setTimeout(() => parent.postMessage('paid', '*'), 30))",
+    "inside": "onmessage = () => setTimeout(() => { document.body.textContent = 'paid'; }, 200)",
+}
+
+
+@pytest.mark.parametrize("way", matrix(*ANSWERS))
+async def test_a_message_to_a_frame_of_another_site_is_waited_for(
+    browse: Browse, lab: str, way: str
+) -> None:
+    await add_foreign_frame(browse, lab, ANSWERS[way])
+    assert "paid" in section(await browse.text("click", target="text=Pay"), "Snapshot")
+
+
+@pytest.mark.thorough
+async def test_a_click_in_a_frame_of_another_site_is_waited_for(browse: Browse, lab: str) -> None:
+    later = "setTimeout(() => { document.body.innerHTML = 'done'; }, 300)"
+    script = f"document.body.innerHTML = '<button>In</button>'; onclick = () => {later}"
+    await add_foreign_frame(browse, lab, script)
+    text = await browse.text("click", target="frame_locator('iframe').get_by_text('In')")
+    assert "done" in section(text, "Snapshot")
+
+
+@pytest.mark.thorough
+async def test_a_frame_of_another_site_that_is_busy_by_itself_delays_no_action(
+    browse: Browse, lab: str
+) -> None:
+    await add_foreign_frame(browse, lab, "setInterval(() => { document.title += '.'; }, 20)")
+    await browse.value("() => { document.querySelector('button').onclick = null; }")
+    await browse.text("click", target="text=Pay")
+    assert await browse.tab.frame_activity.rest(0.0) == []
+
+
 LINKS = {
     "attached": "document.body.append(link); link.textContent = 'x'; link.click()",
     "detached": "link.click()",
