@@ -33,8 +33,10 @@ ROOTS_SECONDS: Final = 5.0
 async def upload_folders(session: BrowserSession, ctx: CallContext, paths: list[str]) -> list[Path]:
     """Return the folders that the caller may upload `paths` from: those of `uploads`, and the roots of a local client."""
     folders = list(map(Path, session.config.uploads))
-    if session.has_local_callers and any(Path(path).is_absolute() for path in paths):
-        folders += await _client_roots(ctx)
+    if session.has_local_callers and paths:
+        own = set(await session.files.names())
+        if any(session.files.name_of(path) not in own for path in paths):
+            folders += await _client_roots(ctx)
     return folders
 
 
@@ -106,7 +108,7 @@ async def allowed_folder(
     Raises:
         BrowserToolFailed: The folder is too large, or contains links, which may lead anywhere.
     """
-    if len(paths) != 1 or not Path(paths[0]).is_absolute():
+    if len(paths) != 1:
         return None
     limit = session.config.download_bytes * FILES_OF_SESSION
     find_folder = partial(_allowed_folder, paths[0], folders, limit)
@@ -114,16 +116,18 @@ async def allowed_folder(
 
 
 def _allowed_folder(path: str, folders: list[Path], limit: int) -> Path | None:
-    try:
-        folder = Path(path).resolve(strict=True)
-        if not (folder.is_dir() and any(_is_in(root, folder.parent) for root in folders)):
-            return None
-        problem = _refusal_reason(folder, limit)
-    except (OSError, ValueError, RuntimeError):
-        return None
-    if problem:
-        raise BrowserToolFailed(f"The folder {path[:500]!r} may not be uploaded: it has {problem}.")
-    return folder
+    # An absolute path stays as it is.
+    for candidate in [root.expanduser() / path for root in folders]:
+        with suppress(OSError, ValueError, RuntimeError):
+            folder = candidate.resolve(strict=True)
+            if not (folder.is_dir() and any(_is_in(root, folder.parent) for root in folders)):
+                continue
+            if problem := _refusal_reason(folder, limit):
+                raise BrowserToolFailed(
+                    f"The folder {path[:500]!r} may not be uploaded: it has {problem}."
+                )
+            return folder
+    return None
 
 
 def _refusal_reason(folder: Path, limit: int) -> str:
@@ -157,20 +161,21 @@ def _is_in(folder: Path, path: Path) -> bool:
 
 
 def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
-    path = Path(text) if Path(text).is_absolute() else files.folder / files.name_of(text)
-    try:
-        resolved = path.resolve(strict=True)
-        if resolved.is_file() and any(
-            _is_in(folder, resolved) for folder in (files.folder, *folders)
-        ):
+    candidates = [Path(text)]
+    if not Path(text).is_absolute():
+        roots = [folder.expanduser() for folder in folders]
+        candidates = [files.folder / files.name_of(text), *(root / text for root in roots)]
+    for candidate in candidates:
+        with suppress(OSError, ValueError, RuntimeError):
+            path = candidate.resolve(strict=True)
+            if not path.is_file() or not any(_is_in(f, path) for f in (files.folder, *folders)):
+                continue
             # One of its names may be outside of the folders, so that the file is not theirs.
-            if resolved.stat().st_nlink > 1:
+            if path.stat().st_nlink > 1:
                 raise BrowserToolFailed(
                     f"{text[:500]!r} may not be uploaded: it is a hard link, which may lead anywhere; copy the file."
                 )
-            return resolved
-    except (OSError, ValueError, RuntimeError):
-        pass
+            return path
     where = f": {', '.join(map(str, folders))}" if folders else " (`uploads` in the configuration)"
     raise BrowserToolFailed(
         f"{text[:500]!r} is no file of this session and none in a folder for uploads{where}."

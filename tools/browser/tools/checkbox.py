@@ -1,4 +1,4 @@
-"""Checkboxes and radio buttons that a page hides and draws anew: they are ticked by their label, as people do it."""
+"""Checkboxes, radio buttons and file inputs that a page hides and draws anew: they are used by their label."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 ROLES: Final = frozenset({"checkbox", "radio", "switch"})
 
 _LABEL: Final = """input => {
-  if (!['checkbox', 'radio'].includes(input.type) || input.disabled) return [];
+  if (!['checkbox', 'file', 'radio'].includes(input.type) || input.disabled) return [];
   input.scrollIntoViewIfNeeded?.();
   const at = (x, y) => input.getRootNode().elementFromPoint(x, y);
   const box = input.getBoundingClientRect();
   const hit = box.width > 1 && at(box.x + box.width / 2, box.y + box.height / 2);
   if (hit === input) return [];
   const isFree = (label, hit) => label.contains(hit) &&
-    !hit.closest('a, button, select, textarea, input:not([type=checkbox], [type=radio])');
+    !hit.closest('a, button, select, textarea, input:not([type=checkbox], [type=file], [type=radio])');
   for (const label of input.labels ?? []) {
     label.scrollIntoViewIfNeeded?.();
     const frame = label.getBoundingClientRect();
@@ -32,18 +32,18 @@ _LABEL: Final = """input => {
   }
   return [];
 }"""
-"""Returns [label, x, y] for a checkbox that cannot be clicked itself, with a point of the label that is no link; else []."""
+"""Returns [label, x, y] for such an input that cannot be clicked, with a point of the label that is no link; else []."""
 
 
 class Label(NamedTuple):
-    """The label of a hidden checkbox, and the point in it to click on."""
+    """The label of a hidden input, and the point in it to click on."""
 
     element: ElementHandle
     position: Position
 
 
 async def label_of(locator: Locator, timeout: float) -> Label | None:
-    """Return the label to click on in place of a checkbox or radio button, or None if the element itself can be clicked."""
+    """Return the label to click on in place of an input, or None if the element is none of these, or can be clicked."""
     found = await locator.evaluate_handle(_LABEL, timeout=timeout)
     element = (await found.get_property("0")).as_element()
     if element is None:

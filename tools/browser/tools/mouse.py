@@ -32,6 +32,8 @@ DROP_SECONDS: Final = 0.1
 SCROLL_SECONDS: Final = 0.5
 """Seconds for which the end of a drag may move, since the page scrolls to it."""
 FRAME_SECONDS: Final = 0.02
+COVERED_MILLISECONDS: Final = 1000.0
+"""Milliseconds after which a click that waits is tried on the label of its element."""
 SCROLL: Final = "element => element.scrollIntoViewIfNeeded()"
 
 
@@ -53,6 +55,8 @@ class Click(BrowserArguments):
 @tool("browser_click", title="Click")
 async def click(call: BrowserCall, arguments: Click) -> None:
     """Click on an element, and answer with the snapshot of what the page became."""
+    from playwright.async_api import TimeoutError as Expired
+
     locator = await call.locate(arguments.target, arguments.element)
     options: Any = {"button": arguments.button, "modifiers": arguments.modifiers}
     options = {key: value for key, value in options.items() if value is not None}
@@ -62,13 +66,24 @@ async def click(call: BrowserCall, arguments: Click) -> None:
         options.pop("button", None)
 
     async def press() -> None:
-        label = (
-            await label_of(locator, call.timeout) if await _may_be_hidden(call, arguments) else None
-        )
+        timeout, label = call.timeout, None
+        if await _may_be_hidden(call, arguments):
+            label = await label_of(locator, timeout)
+        elif timeout > COVERED_MILLISECONDS:
+            # A snapshot shows a file input as a button; buttons are seldom covered.
+            try:
+                await getattr(locator, name)(timeout=COVERED_MILLISECONDS, **options)
+                return
+            except Expired as error:
+                if f"performing {name} action" in str(error) or "waiting for scheduled" in str(
+                    error
+                ):
+                    raise
+            label, timeout = await label_of(locator, timeout), timeout - COVERED_MILLISECONDS
         clicked, place = (
             (locator, {}) if label is None else (label.element, {"position": label.position})
         )
-        await getattr(clicked, name)(timeout=call.timeout, **place, **options)
+        await getattr(clicked, name)(timeout=timeout, **place, **options)
 
     await call.act(press)
     code_options = ", ".join(f"{key}={value!r}" for key, value in options.items())

@@ -50,6 +50,26 @@ async def test_a_form_ticks_a_drawn_checkbox(browse: Browse, lab: str, name: str
     assert browse.page.url == f"{lab}/frame"
 
 
+FILES = {
+    "inside": f"<label><input type=file style='{HIDDEN}'><span>Attach</span></label>",
+    "beside": f"<input type=file id=f style='{HIDDEN}'><label for=f><span>Attach</span></label>",
+    "seen": "<label>Attach <input type=file></label>",
+    "transparent": (
+        "<label style='position: relative'><input type=file style='opacity: 0; position: absolute'>"
+        "<span style='position: absolute; inset: 0; width: 300px; height: 40px'>Attach</span></label>"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", matrix(*FILES))
+async def test_a_click_on_a_drawn_file_input_opens_its_chooser(
+    browse: Browse, lab: str, name: str
+) -> None:
+    await show(browse, lab, FILES[name])
+    text = await browse.text("click", target=await browse.ref('button "Attach'))
+    assert "[File chooser]" in text
+
+
 @pytest.mark.parametrize("by_ref", matrix(True, False))
 async def test_a_click_ticks_a_drawn_checkbox(browse: Browse, lab: str, by_ref: bool) -> None:
     await show(browse, lab, INSIDE)

@@ -45,9 +45,9 @@ async def test_code_works_on_the_page_of_the_session(unsafe: BrowserService, lab
         assert section(text, "Ran Playwright code").startswith("```js\nawait (async page =>")
         text = await browse.text("run_code_unsafe", code="async () => ({a: [1, 'b']})")
         assert section(text, "Result") == '{"a":[1,"b"]}'
-        uploaded = f"{unsafe.config.uploads[0]}/code.js"
-        text = await browse.text("run_code_unsafe", filename=uploaded)
-        assert section(text, "Result") == '"from a folder"'
+        for uploaded in (f"{unsafe.config.uploads[0]}/code.js", "code.js", "./code.js"):
+            text = await browse.text("run_code_unsafe", filename=uploaded)
+            assert section(text, "Result") == '"from a folder"'
         for name in ("../x.js", "/etc/hostname"):
             assert "is no file of this session" in await browse.error(
                 "run_code_unsafe", filename=name

@@ -139,6 +139,8 @@ async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
             allowed / ".." / "other" / "file.txt",
             allowed,
             "link.txt",
+            "missing.txt",
+            "../other/file.txt",
             "../../../other/file.txt",
             f"files/{'../' * 9}etc/passwd",
             "mine\0.txt",
@@ -150,6 +152,11 @@ async def test_nothing_outside_of_the_allowed_folders_is_uploaded(
         assert "hard link" in await browse.error("file_upload", paths=[str(allowed / "hard.txt")])
         text = await browse.text("file_upload", paths=[str(allowed / "file.txt")])
         assert "file.txt: 7 bytes" in text
+        (allowed / "below").mkdir()
+        (allowed / "below" / "deep.txt").write_text("deep")
+        for name, size in (("below/deep.txt", 4), ("file.txt", 7)):
+            await browse.text("click", target="text=Choose a file")
+            assert f": {size} bytes" in await browse.text("file_upload", paths=[name])
 
 
 class Roots(InternalContext):
@@ -197,7 +204,7 @@ async def test_a_folder_is_uploaded_where_its_page_wants_one(
 
         one = allowed / "photos" / "2024" / "one.txt"
         assert "requires passing a path to a directory" in await refused(one)
-        for path in (other, allowed, allowed / "none", "photos", tmp_path):
+        for path in (other, allowed, allowed / "none", "none", "..", tmp_path):
             assert "no file of this session" in await refused(path)
         (allowed / "photos" / "link").symlink_to(other)
         assert "a link in it, 'link'" in await refused(photos)
@@ -211,7 +218,7 @@ async def test_a_folder_is_uploaded_where_its_page_wants_one(
         with monkeypatch.context() as patch:
             patch.setattr(uploads, "FOLDER_ENTRIES", 1)
             assert "more than 1 files" in await refused(photos)
-        text = await browse.text("file_upload", paths=[photos])
+        text = await browse.text("file_upload", paths=["photos"])
         assert "photos/2024/one.txt: 1 bytes" in section(text, "Snapshot")
         await browse.text("click", target="text=Choose a file")
         assert "not taken" in await refused(photos)
