@@ -306,7 +306,12 @@ class BrowserConnection:
             await anyio.lowlevel.checkpoint()
             if self.lost.is_set() or not await self._browser_answers():
                 raise
-            call.answer.error(f"{describe_error(error)}{self._navigation_hint()}")
+            hint = self._navigation_hint()
+            if "Timeout" in str(error) and (tab := self.session.tabs.current) is not None:
+                hint = hint or tab.traffic.paint_hint
+            call.answer.error(
+                f"{describe_error(error).rstrip('.')}{hint}." if hint else describe_error(error)
+            )
 
     def _navigation_hint(self) -> str:
         tab = self.session.tabs.current

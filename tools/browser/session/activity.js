@@ -150,6 +150,8 @@
     }));
     grant("Permissions", "query", (run, given) => given?.name === "clipboard-write"
       ? view.navigator.permissions.query({ name: "background-sync" }) : run());
+    for (const name of ["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"])
+      replace(view, name, () => { state.picker = name; });
     // The request of a link with `download` is none of the page: nothing tells of it until its server has answered.
     const downloads = link => link?.hasAttribute?.("download") && [view.origin, "null"].includes(link.origin);
     view.addEventListener("click", event => {
@@ -182,7 +184,7 @@
     const state = action = {
       hooked, frame, signal: controller.signal, views: new Map(), undo: [() => controller.abort()],
       pending: new Set(), firsts: new Map(), background: new Set(), messages: new Map(),
-      loads: false, downloads: false, copied: null, moved: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
+      loads: false, downloads: false, copied: null, picker: "", moved: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
     };
     state.observer = new MutationObserver(records => {
       state.changed = now();
@@ -252,7 +254,8 @@
 
   // Resolves when the page rests, or after a while, to [whether it rests or `left` ms are over, whether it never changed,
   // its title, whether it is still busy, messages that it no longer shows, whether it is without the hook, whether it began
-  // a download, the texts that it copied]. A `frame` without input or message rests at once.
+  // a download, the texts that it copied, the dialog for files that it asked for]. A `frame` without input or message rests
+  // at once.
   const rest = ({ hooked, again, active, most, left, frame = false }) => new Promise(resolve => {
     const begun = action?.hooked === hooked;
     if (!begun) begin(hooked, frame);
@@ -278,7 +281,7 @@
       // A page that did nothing is let go at once, without another message.
       const ended = over && (!hooked || (same && !state.active));
       if (ended && action === state) end();
-      resolve([over, same, document.title, busy, gone, ended, Boolean(state.downloads), state.copied]);
+      resolve([over, same, document.title, busy, gone, ended, Boolean(state.downloads), state.copied, state.picker]);
     };
     const look = () => {
       const time = now();

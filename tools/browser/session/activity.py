@@ -43,6 +43,8 @@ class Rest(NamedTuple):
     """Whether a link with `download` was clicked, by which no request of the page begins."""
     copied: dict[str, str] | None
     """The texts that the page copied by a gesture, by their type."""
+    picker: str
+    """The function of the File System Access API by which the page asked for files."""
 
 
 class Activity:

@@ -64,6 +64,7 @@ class _Waiting:
     is_unchanged: bool = False
     is_busy: bool = False
     has_ended: bool = False
+    picker: str = ""
     gone_messages: list[str] = field(default_factory=list[str])
 
     def note(self, rest: Rest) -> None:
@@ -78,6 +79,7 @@ class _Waiting:
         self.tab.traffic.expects_download |= rest.downloads
         self.tab.copied_texts = rest.copied or self.tab.copied_texts
         self.gone_messages += rest.gone_messages
+        self.picker = rest.picker or self.picker
 
     @property
     def loads(self) -> bool:
@@ -229,6 +231,10 @@ def _tell_events(waiting: _Waiting) -> None:
     tab = waiting.tab
     for message in dict.fromkeys(waiting.gone_messages[:MESSAGES]):
         tab.event_lines.append(f"Shown for a moment: {' '.join(message.split())}")
+    if waiting.picker:
+        tab.event_lines.append(
+            f"The page asked for files by {waiting.picker}(), a dialog of the browser that no tool answers."
+        )
     if _is_over(tab):
         return
     requests = tab.traffic.take_open(

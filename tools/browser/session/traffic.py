@@ -158,6 +158,15 @@ class Traffic:
         first = self._first.get(endpoint, now)
         return max(0.0, first + (OWN_SECONDS if is_own else DATA_SECONDS) - now)
 
+    @property
+    def paint_hint(self) -> str:
+        """The style sheets that a page still waits for, in brackets; "" if there are none. Until then it is not painted."""
+        addresses = [r.url[:500] for r in self.pending if r.resource_type == "stylesheet"]
+        if not addresses:
+            return ""
+        more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+        return f" (the page waits for the style sheet {addresses[0]}{more} and may not be painted before)"
+
     def take_open(self, requests: Sequence[Request]) -> list[Request]:
         """Return those requests that an action waited for in vain, each endpoint once in a document."""
         now = time.monotonic()

@@ -225,24 +225,25 @@ async def _take_picture(
 ) -> tuple[bytes, str, str]:
     """Return a picture, the words for its subject, and the code that takes it."""
     tab = await call.ready_tab()
-    if not await fonts_loaded(tab.page, min(FONT_SECONDS, call.config.action_seconds)):
+    has_fonts = await fonts_loaded(tab.page, min(FONT_SECONDS, call.config.action_seconds))
+    what, code, clip = "viewport", "page", None
+    if arguments.target is not None:
+        locator = await call.locate(arguments.target, arguments.element)
+        what, code = arguments.element or "element", call.element_code
+        data = await locator.screenshot(**options)
+    elif not arguments.full_page:
+        data = await tab.page.screenshot(**options)
+    else:
+        what, clip = "full page", await clip_of(tab.page, arguments.scale)
+        options |= {"clip": clip} if clip is not None else {}
+        data = await tab.page.screenshot(full_page=True, **options)
+    if not has_fonts:
         call.answer.result(
             "A font of the page has not arrived; the picture shows another one in its place."
         )
-    if arguments.target is not None:
-        locator = await call.locate(arguments.target, arguments.element)
-        return (
-            await locator.screenshot(**options),
-            arguments.element or "element",
-            call.element_code,
-        )
-    if not arguments.full_page:
-        return await tab.page.screenshot(**options), "viewport", "page"
-    clip = await clip_of(tab.page, arguments.scale)
     if clip is not None:
-        options["clip"] = clip
         call.answer.result("The page is longer than a picture may be; it shows the upper part.")
-    return await tab.page.screenshot(full_page=True, **options), "full page", "page"
+    return data, what, code
 
 
 async def fonts_loaded(page: Page, seconds: float) -> bool:

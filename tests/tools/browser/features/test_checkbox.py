@@ -55,7 +55,8 @@ FILES = {
     "beside": f"<input type=file id=f style='{HIDDEN}'><label for=f><span>Attach</span></label>",
     "seen": "<label>Attach <input type=file></label>",
     "transparent": (
-        "<label style='position: relative; display: block; height: 40px'><input type=file style='opacity: 0; position: absolute'>"
+        "<label style='position: relative; display: block; height: 40px'>"
+        "<input type=file style='opacity: 0; position: absolute'>"
         "<span style='position: absolute; inset: 0; width: 300px; height: 40px'>Attach</span></label>"
     ),
 }

@@ -114,6 +114,43 @@ ANSWERS = {
 }
 
 
+@pytest.mark.parametrize(
+    "name", matrix("showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker")
+)
+async def test_a_dialog_for_files_that_no_tool_answers_is_named(
+    browse: Browse, lab: str, name: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value(f"""() => {{ document.body.innerHTML = '<button>Open</button>';
+      document.querySelector('button').onclick = () => {name}().catch(() => 0); }}""")
+    assert f"{name}()" in section(await browse.text("click", target="text=Open"), "Events")
+
+
+SHEETS = {
+    "link": "<link rel=stylesheet href='/file/late?gate=sheet'>",
+    "import": "<style>@import '/file/late?gate=sheet';</style>",
+    "second": "<link rel=stylesheet href='/x.css'><link rel=stylesheet href='/file/late?gate=sheet'>",
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [*SHEETS])
+@pytest.mark.parametrize("tool", ["take_screenshot", "click"])
+async def test_a_page_that_is_not_painted_says_what_it_waits_for(
+    browse: Browse, lab_site: Lab, kind: str, tool: str
+) -> None:
+    body = f"<!doctype html>{SHEETS[kind]}<button>Go</button>"
+    await browse.text("route", pattern="**/frame", body=body, contentType="text/html")
+    config = browse.service.config.model_copy(update={"action_seconds": 1.0, "settle_seconds": 0.1})
+    browse.connection.session.config = config
+    await browse.text("navigate", url=f"{lab_site.url}/frame")
+    arguments = {"target": "button"} if tool == "click" else {}
+    text = await browse.error(tool, **arguments)
+    assert f"style sheet {lab_site.url}/file/late?gate=sheet" in section(text, "Error")
+    assert "A font" not in text
+    lab_site.open("sheet")
+
+
 @pytest.mark.parametrize("way", matrix(*ANSWERS))
 async def test_a_message_to_a_frame_of_another_site_is_waited_for(
     browse: Browse, lab: str, way: str
