@@ -30,6 +30,7 @@ from ...sessions.errors import (
     StateConflict,
 )
 from ...sessions.json_codec import JSON
+from ...sessions.owned_map import OwnedMap
 from ...sessions.registry import Registry
 from ...sessions.services import ToolResult
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
@@ -64,7 +65,7 @@ class OwnToolCalls:
         self.instance = core.node.id
         """The name of this process, unlike that of any other."""
         self._memory = ReceiptMemory(core.clock, core.policy, self.instance)
-        self._forwarded_ids: dict[tuple[str, str], None] = {}
+        self._forwarded_ids = OwnedMap[tuple[str, str], bool](FORWARDED_IDS)
         """Principal and operation id of calls that another node ran. It stored their receipts with their sessions."""
 
     async def run(
@@ -91,7 +92,7 @@ class OwnToolCalls:
             operation = Operation(
                 principal.key, operation_id, digest, caller.instance, caller.is_repeat
             )
-            if (principal.key, operation_id) not in self._forwarded_ids:
+            if not self._forwarded_ids.get((principal.key, operation_id)):
                 return await self._run_here(tool, context, arguments, operation)
         tool.parse_call(context, arguments)
         receipts = ToolReceipts(self._registry, principal)
@@ -119,9 +120,7 @@ class OwnToolCalls:
         try:
             return await self._run_once(tool, context, arguments, operation, self._memory)
         except OwnedByAnotherNode:
-            if len(self._forwarded_ids) >= FORWARDED_IDS:
-                del self._forwarded_ids[next(iter(self._forwarded_ids))]
-            self._forwarded_ids[operation.scope, operation.id] = None
+            self._forwarded_ids.put(operation.scope, (operation.scope, operation.id), True)
             raise
 
     async def _session(

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode
 from ...sessions.json_codec import JSON, dumps, loads
+from ...sessions.owned_map import OwnedMap
 from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..cluster.assertion import Assertion
 from ..cluster.messages import ForwardedRequest, error_message
@@ -117,7 +118,7 @@ class ForwardedRequests:
         self._call = call
         self._return_notice = return_notice
         self._numbers = count(1)
-        self._noticed: dict[int, RequestContext] = {}
+        self._noticed = OwnedMap[int, RequestContext](NOTICES)
         """The contexts of answers that carry a notice, by the number of the notice."""
 
     async def answer(
@@ -155,19 +156,13 @@ class ForwardedRequests:
         except (OwnedByAnotherNode, NodeUnavailable):
             raise NotOwner from None
         if DELIVERY_SCOPE in scope:
-            message["notice"] = self._note(context)
+            message["notice"] = number = next(self._numbers)
+            self._noticed.put(assertion.principal.key, number, context)
         return message
-
-    def _note(self, context: RequestContext) -> int:
-        if len(self._noticed) >= NOTICES:
-            del self._noticed[next(iter(self._noticed))]
-        number = next(self._numbers)
-        self._noticed[number] = context
-        return number
 
     def return_notice(self, number: int) -> None:
         """Make the notice of an answer due again, because the answer was not delivered. A second call does nothing."""
-        context = self._noticed.pop(number, None)
+        context = self._noticed.pop(number)
         if context is not None:
             self._return_notice(context)
 

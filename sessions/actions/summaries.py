@@ -7,17 +7,25 @@ live/due_summaries.py says when a summary is written.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-import anyio
 import anyio.to_thread
 
 from ..core import Core
-from ..errors import InvalidArgument, NameTaken, SessionError, SessionFenced, StoreUnavailable
+from ..errors import (
+    InvalidArgument,
+    NameTaken,
+    SessionError,
+    SessionFenced,
+    SessionLimit,
+    StoreUnavailable,
+)
 from ..journal.model_answer import ModelAnswer
 from ..json_codec import JSON
+from ..live.budget import Budget
 from ..live.directory import Directory
 from ..live.due_summaries import DueSummaries
 from ..records import HistoryFilter, JournalKind, Principal, SessionRecord, SummaryRecord
@@ -39,7 +47,7 @@ INPUT_CHARACTERS: Final = 200_000
 AT_ONCE: Final = 2
 """Summaries that are written at once."""
 WAITING: Final = 100
-"""Summaries that may wait; more are left out."""
+"""Summaries that may wait, of which each principal has a share; more are left out."""
 NAMES: Final = 5
 """Tries to give a session a name that is taken, each with another number."""
 
@@ -63,14 +71,16 @@ class Summaries:
         self._due = due
         self._model = model
         self._pending: set[str] = set()
-        self._turns = anyio.Semaphore(AT_ONCE)
+        self._turns = Budget(
+            AT_ONCE, queue=WAITING, queue_seconds=math.inf, shared=core.policy.shared
+        )
         self._has_failed = False
 
     async def run(self) -> None:
         """Write the summaries that are due, in the background, until cancelled."""
         while True:
             principal, session_id = await self._due.take()
-            if session_id not in self._pending and len(self._pending) < WAITING:
+            if session_id not in self._pending:
                 self._core.tasks.spawn(self.write_by_model, principal, session_id)
 
     async def write_by_model(
@@ -88,9 +98,11 @@ class Summaries:
             return "No command is configured for summaries: see [summary]."
         self._pending.add(record.id)
         try:
-            async with self._turns:
+            async with self._turns.place(record.owner):
                 answer = ModelAnswer.of(await self._model(await self._input(principal, record)))
             await self._store(principal, record.id, answer)
+        except SessionLimit:
+            return "Too many summaries wait."
         except (ValueError, SessionError, SessionFenced, StoreUnavailable) as error:
             reason = self._core.redactor.text(str(error), 300)
             if not self._has_failed:

@@ -24,6 +24,7 @@ from ..errors import (
 )
 from ..ids import ID_PREFIX
 from ..lifecycle import LIVE, OPEN, Event, Status
+from ..owned_map import OwnedMap
 from ..records import (
     BindingStatus,
     ControlEnd,
@@ -64,7 +65,7 @@ class Directory:
         self._live: dict[str, LiveSession] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
-        self._owners: dict[str, tuple[str, str, int]] = {}
+        self._owners = OwnedMap[str, tuple[str, str, int]](KNOWN_OWNERS)
         """The owning principal, node and epoch of sessions of other nodes, as the store had them last. It may be out
         of date: the node refuses requests for a session that it does not own any more."""
 
@@ -202,7 +203,7 @@ class Directory:
 
     async def _claim_by_ref(self, principal: Principal, ref: str, namespace: str | None) -> str:
         """Claim a stored session for this node and return its id."""
-        owner_key, owner_node, epoch = self._owners.get(ref, ("", "", 0))
+        owner_key, owner_node, epoch = self._owners.get(ref) or ("", "", 0)
         if owner_key == principal.key and self._core.node.lives(owner_node):
             raise OwnedByAnotherNode(ref, owner_node, epoch=epoch)
         record = await self.find_record(principal, ref, namespace)
@@ -298,14 +299,12 @@ class Directory:
             and (control.expires_at or 0.0) > self._core.clock.now()
         ):
             return HumanInControl(record.id, control.reason or "")
-        if len(self._owners) >= KNOWN_OWNERS:
-            del self._owners[next(iter(self._owners))]
-        self._owners[record.id] = record.owner, node, epoch
+        self._owners.put(record.owner, record.id, (record.owner, node, epoch))
         return OwnedByAnotherNode(record.id, node, address, epoch=epoch)
 
     def forget_owner(self, session_id: str) -> None:
         """Look for the owner of a session in the store again: the node that was known does not own it any more."""
-        self._owners.pop(session_id, None)
+        self._owners.pop(session_id)
 
     async def _where(self, node: str) -> str:
         for record in await self._core.store.nodes():

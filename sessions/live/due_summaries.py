@@ -6,6 +6,7 @@ from typing import Final
 
 import anyio
 
+from ..owned_map import OwnedMap
 from ..policy import SummaryTriggers
 from ..records import Principal
 from .session import LiveSession
@@ -25,7 +26,7 @@ class DueSummaries:
 
     def __init__(self, triggers: SummaryTriggers) -> None:
         self._triggers = triggers
-        self._messages: dict[str, int] = {}
+        self._messages = OwnedMap[str, int](COUNTED)
         """Messages of each session since its last summary, as far as this process has seen them."""
         self._due: dict[str, str] = {}
         """The sessions whose summary is due, with their owners, in the order in which it became due."""
@@ -36,13 +37,11 @@ class DueSummaries:
         most = self._triggers.every_messages
         if not most:
             return
-        count = self._messages.pop(session.id, 0) + 1
+        count = (self._messages.pop(session.id) or 0) + 1
         if count >= most:
             self._add(session)
             return
-        self._messages[session.id] = count
-        while len(self._messages) > COUNTED:
-            del self._messages[next(iter(self._messages))]
+        self._messages.put(session.record.owner, session.id, count)
 
     def note_paused(self, session: LiveSession) -> None:
         """Note that a session was paused, but not for the end of this process."""
@@ -51,7 +50,7 @@ class DueSummaries:
 
     def note_closed(self, session: LiveSession) -> None:
         """Note that a session was recorded as closed."""
-        self._messages.pop(session.id, None)
+        self._messages.pop(session.id)
         if self._triggers.on_close and session.record.reason not in UNUSED:
             self._add(session)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from statehold.sessions.actions.summaries import Summarize
 from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.calls.router import Router
 from statehold.sessions.clock import ManualClock
@@ -102,6 +103,7 @@ async def engine(
     policy: Policy | None = None,
     clock: ManualClock | None = None,
     new_id: Callable[[], str] | None = None,
+    summarize: Summarize | None = None,
 ) -> AsyncGenerator[Engine]:
     by_name = {s.name: s for s in services or (Counting(),)}
     clock = clock or ManualClock()
@@ -113,7 +115,6 @@ async def engine(
             Node(store, folder, address="a test", clock=clock.now)
         )
         options: dict[str, Any] = {} if new_id is None else {"new_id": new_id}
-        registry = await stack.enter_async_context(
-            Registry(Core.create(store, node, by_name, policy=policy, clock=clock, **options))
-        )
+        core = Core.create(store, node, by_name, policy=policy, clock=clock, **options)
+        registry = await stack.enter_async_context(Registry(core, summarize=summarize))
         yield Engine(registry, Router(registry), store, clock, node, by_name)
