@@ -188,6 +188,8 @@ class Console:
         login = await self.logins.find(request.cookies.get(LOGIN, ""))
         cookie = request.cookies.get(GUEST)
         guest = await self.logins.find(cookie) if cookie else None
+        if guest is not None and not guest.user.is_guest:
+            guest = None
         csrfs = [each.csrf for each in (login, guest) if each is not None]
         is_guest = guest is not None and (login is None or guest.user.session_id == session_id)
         return (guest if is_guest else login), csrfs

@@ -120,6 +120,12 @@ async def test_a_link_is_opened_beside_a_login_and_for_its_session_alone(
     assert (await ben.refused("POST", "/login", {"code": link["code"], "look": True}))[
         "status"
     ] == 401
+    ben.cookie, alone, ben.csrf = "", ben.cookie, ""
+    assert (await ben.get("/me"))["session_id"] == session
+    # The cookie of a link is that of a link only.
+    ben.guest_cookie, guest = alone, ben.guest_cookie
+    assert (await ben.refused("GET", "/me"))["status"] == 401
+    ben.cookie, ben.guest_cookie, ben.csrf = alone, guest, before["csrf"]
     await ben.post("/logout")
     assert (await ben.refused("GET", f"/sessions/{session}"))["status"] == 401
     assert (await ben.refused("GET", "/me"))["status"] == 401
