@@ -76,6 +76,8 @@ class SessionView:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     epoch: int = 0
     """The epoch in which this node owns the session."""
+    has_older_caller: bool = False
+    """Whether its last caller takes no questions as results, as clients of older protocols."""
 
 
 @dataclass(slots=True)

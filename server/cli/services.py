@@ -113,7 +113,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
     if arguments.json:
         say_json({"services": [asdict(check) for check in checks], "notes": list(config.notes)})
     elif checks:
-        head = ("NAME", "", "TRANSPORT", "PROTOCOL", "SERVER", "TOOLS", "TOOK", "ERROR")
+        head = ("NAME", "", "TRANSPORT", "PROTOCOL", "BECAUSE", "SERVER", "TOOLS", "TOOK", "ERROR")
         say(table(head, [_row(check) for check in checks]))
         for check in checks:
             for line in (check.renamed, check.shared):
@@ -183,6 +183,7 @@ def _row(check: Check) -> tuple[Any, ...]:
         "ok" if check.ok else "fail",
         check.transport,
         check.protocol_version,
+        check.era_reason,
         server,
         check.tools if check.ok else None,
         f"{check.seconds:.1f} s",

@@ -178,6 +178,7 @@ class Router:
         live = binding.live
         if live is None or not live.usable:
             activity = f"Opening {request.service}"
+            session.has_older_caller = not call.context.can_return_input_required
             with end_with_session(session):
                 connect = partial(self._registry.connector.connect_for_call, session, binding)
                 live = await call.waiting.run(activity, connect)
@@ -299,6 +300,7 @@ class Router:
                 if isinstance(binding.service, Answering):
                     view = session.view(binding.record.generation)
                     return await binding.service.answer(view, method, params), session
+                session.has_older_caller = not context.can_return_input_required
                 live = await registry.connector.connect_for_call(session, binding)
                 connection = live.connection
                 if not isinstance(connection, RequestSender):

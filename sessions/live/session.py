@@ -126,6 +126,8 @@ class LiveSession:
         self.released = False
         """Set when this node gives up the session on its own: nothing more is written for it."""
         self.pausing = False
+        self.has_older_caller = False
+        """See SessionView."""
         self.revising = anyio.Lock(fast_acquire=True)
         """Held while a newer state is derived from the current one, so that no update is based on an older state."""
         self.durable_state = state
@@ -246,6 +248,7 @@ class LiveSession:
             generation,
             record.metadata,
             record.epoch,
+            self.has_older_caller,
         )
 
     @property

@@ -26,9 +26,9 @@ from support.waiting import until_blocking
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 
 EDGE = "edge"
-WAYS = {"legacy": "legacy", EDGE: "modern"}
-"""The ways through Statehold, each with the era of its upstream. EDGE is the one through a node that owns nothing: the
-requests to the modern upstream pass both nodes."""
+WAYS = {"legacy": "legacy", EDGE: "both"}
+"""The ways through Statehold, each with the eras of its upstream. EDGE is the one through a node that owns nothing: the
+requests pass both nodes. Of both eras, the newer one is spoken."""
 VERSIONS = [
     pytest.param("2025-06-18", marks=pytest.mark.load),
     pytest.param("2025-11-25", marks=pytest.mark.thorough),

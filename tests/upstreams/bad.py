@@ -12,6 +12,9 @@ invalid-lists [FILE]           lists broken prompts and resources around good on
 lying                          one tool for each lie, see Lying
 stubborn                       ignores EOF and SIGTERM, and so does its child; the tool `family` tells their pids
 dies-on-unknown-first-message  exits with 5 unless the first message is `initialize`
+asked BEHAVIOUR [FILE]         an old server that `ignores` server/discover, `hangs` at it, answers `nonsense` or `junk`, is
+                               `confused` by it or `refuses` it; --log gets each method, FILE has the version
+pinned SECONDS                 starts slowly; takes two introductions, and speaks the older era after `initialize`
 crash-loop                     starts well, lists its tools, and exits with 6 at a call or shortly after
 holds-port PORT                listens on a port, and ends with an error if it is in use
 kills-holder FILE              kills the process whose pid the file holds, writes its own, and serves
@@ -266,6 +269,54 @@ class DiesOnUnknownFirstMessage(Quick):
             os._exit(5)
 
 
+class Asked(Quick):
+    def __init__(self, behaviour: str, version: str | None, log: str | None) -> None:
+        super().__init__(log, "legacy")
+        self.behaviour = behaviour
+        self.version = version
+        self.is_confused = False
+
+    def arrived(self, message: JSON) -> None:
+        self.record({"name": message.get("method")})
+
+    def handle(self, message: JSON) -> None:
+        if message["method"] != "server/discover":
+            super().handle(message)
+        elif self.behaviour == "hangs":
+            time.sleep(600)
+        elif self.behaviour == "junk":
+            with self.writing:
+                os.write(1, b"panic: unknown method\n\xff{}\n[1, 2]\n")
+        elif self.behaviour == "nonsense":
+            self.write(
+                {"jsonrpc": "2.0", "id": message["id"], "result": {"supportedVersions": "?"}}
+            )
+        elif self.behaviour != "ignores":
+            self.is_confused = self.behaviour == "confused"
+            super().handle(message)
+
+    def initialize(self, params: JSON) -> JSON:
+        if self.is_confused:
+            raise Refused(-32600, "the first message was not initialize")
+        result = super().initialize(params)
+        if self.version is not None:
+            with open(self.version) as file:
+                result["serverInfo"]["version"] = file.read()
+        return result
+
+
+class Pinned(Quick):
+    def __init__(self, log: str | None) -> None:
+        super().__init__(log)
+        self.is_legacy = False
+
+    def request(self, method: str, params: JSON, request_id: Any, modern: bool) -> JSON:
+        if method != "server/discover" and modern and self.is_legacy:
+            raise Refused(-32600, "this connection speaks the older protocol")
+        self.is_legacy = self.is_legacy or method == "initialize"
+        return super().request(method, params, request_id, modern)
+
+
 class CrashLoop(Quick):
     def notified(self, method: str, params: JSON) -> None:
         if method == "notifications/initialized":
@@ -345,6 +396,11 @@ def made(mode: str, rest: list[str], log: str | None) -> Quick:
     if mode == "slow-start":
         time.sleep(float(rest[0]))
         return Quick(log)
+    if mode == "asked":
+        return Asked(rest[0], rest[1] if len(rest) > 1 else None, log)
+    if mode == "pinned":
+        time.sleep(float(rest[0]))
+        return Pinned(log)
     if mode == "holds-port":
         listener = socket.create_server(("127.0.0.1", int(rest[0])))
         threading.Thread(target=listener.accept, daemon=True).start()

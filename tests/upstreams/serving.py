@@ -41,6 +41,7 @@ def arguments(about: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--unknown-session", type=int, default=404, help="the status for an unknown session (http)"
     )
+    parser.add_argument("--stateless", action="store_true", help="give no sessions (http)")
     parser.add_argument("--log", help="append one JSON line per call to this file")
     return parser
 
@@ -56,6 +57,7 @@ def run(
     if parsed.transport == "stdio":
         anyio.run(over_stdio, server, parsed.era, state())
     elif parsed.transport == "http":
+        options = {"stateless": parsed.stateless, **options}
         app = _http_app(server, parsed.era, parsed.unknown_session, **options)
         _serve(app, parsed.port)
     else:

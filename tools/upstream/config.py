@@ -142,7 +142,9 @@ class UpstreamConfig(BaseModel):
 
     era: Literal["auto", "legacy", "modern"] = Field(
         default="auto",
-        description="Protocol to speak. `auto`: initialize first, 2026-07-28 only when that is refused.",
+        description=(
+            "Protocol to speak. `auto`: 2026-07-28 if the server speaks it and keeps no HTTP session, else the older one."
+        ),
     )
     scope: Literal["session", "shared"] = Field(
         default="session",

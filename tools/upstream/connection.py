@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import anyio
 from anyio import to_thread
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, LOG_LEVEL_META_KEY, METHOD_NOT_FOUND
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+)
 
 from ...sessions.attribution import LAST_WORDS
 from ...sessions.errors import (
@@ -27,12 +33,12 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from .calls import LEVELS, ActiveCalls, UpstreamCall
-from .errors import UpstreamMisbehaved, UpstreamRefused, with_era_remedy
+from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .list_changes import ACKNOWLEDGED, LISTEN, Listener, changing_lists, list_change_filter
-from .negotiation import Era, Peer
+from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side
 from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
-from .quiet import InternalContext
 from .redaction import Secrets
+from .resource_updates import ResourceUpdates
 from .results import facts_of, next_round, validate_result
 from .resumption import UpstreamResumption
 from .transports.base import OpenTransport
@@ -48,8 +54,8 @@ ROUNDS: Final = 10
 STATE_ONLY_SECONDS: Final = 0.1
 """Seconds before a request is repeated whose `input_required` answer contains no questions."""
 
-ACKNOWLEDGE_SECONDS: Final = 5.0
-"""Seconds to wait for the acknowledgement of a resource subscription; a later one still takes effect."""
+ERROR_TEXT: Final = 2000
+"""Characters of an error's text that are searched for its cause."""
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 
@@ -77,6 +83,7 @@ class UpstreamConnection:
         open_another: OpenAnother | None = None,
         param_headers: HeaderBuilder | None = None,
         on_changed: ChangeCallback | None = None,
+        on_older_question: Callable[[UpstreamConnection], str] | None = None,
         saver: Saver | None = None,
         asking_tools: set[str] | None = None,
     ) -> None:
@@ -92,10 +99,11 @@ class UpstreamConnection:
         self._open_another = open_another
         self._param_headers = param_headers
         self._on_changed = on_changed
+        self._on_older_question = on_older_question
         self._saver = saver
-        self._followed_uris: dict[str, set[str]] = {}
-        self._follower = ""
-        self._streams: dict[str, tuple[anyio.CancelScope, anyio.Event]] = {}
+        self._resource_updates = ResourceUpdates(
+            service, self._request, self._send_subscription, self._report_change
+        )
         self._calls = ActiveCalls(set() if asking_tools is None else asking_tools, shared=shared)
         self._log_level: str | None = None
         self._rpc: JsonRpcConnection | None = None
@@ -111,12 +119,12 @@ class UpstreamConnection:
         self,
         open_transport: Callable[[], OpenTransport],
         *,
-        eras: Sequence[Era],
+        plan: EraPlan,
         seconds: float,
         secrets: Secrets,
         remedy: str = "",
     ) -> None:
-        """Connect with the first of `eras` that works. An upstream that ends during the first attempt is started again.
+        """Connect in the era that a plan finds. An upstream that ends during the first attempt is started again.
 
         `remedy` is appended to the error of a timeout, unless the upstream wrote text to stdout that is not MCP.
 
@@ -124,18 +132,20 @@ class UpstreamConnection:
             ServiceUnavailable: No era worked in time; nothing is left behind.
         """
         first_failure: HandshakeFailed | None = None
+        next_plan: EraPlan | None = plan
         with anyio.move_on_after(seconds):
-            for number in range(len(eras)):
+            while next_plan is not None:
                 self._rpc = JsonRpcConnection(
                     open_transport, self, service=self.service, secrets=secrets
                 )
                 try:
-                    await self._rpc.open(eras[number:])
+                    await self._rpc.open(next_plan, seconds=seconds)
+                    return
                 except HandshakeFailed as error:
                     first_failure = first_failure or error
-                    # The first era may have ended the upstream, so try the other one alone.
-                    continue
-                return
+                    next_plan = next_plan.after(error)
+                except EraUndecided as error:
+                    next_plan = next_plan.after(error)
             assert first_failure is not None
             raise first_failure
         noise = self._rpc.noise() if self._rpc is not None else ""
@@ -172,7 +182,7 @@ class UpstreamConnection:
         )
         self._had_calls = True
         try:
-            await self._rpc.open((), peer=peer)
+            await self._rpc.open(peer)
             if self._rpc.transport.has_session:
                 await self._confirm_session()
         except BaseException:
@@ -260,51 +270,14 @@ class UpstreamConnection:
         """Send one request other than tools/call and return its result. Raises like call()."""
         uri: object = params.get("uri")
         if method == "resources/subscribe" and isinstance(uri, str):
-            return await self._subscribe(uri, ctx)
+            return await self._resource_updates.subscribe(self.rpc, uri, ctx)
         if method == "resources/unsubscribe" and isinstance(uri, str):
-            return await self._unsubscribe(uri, ctx)
+            return await self._resource_updates.unsubscribe(self.rpc, uri, ctx)
         return await self._request(method, dict(params), ctx)
 
     def follow(self, followed_uris: dict[str, set[str]], session_id: str) -> None:
-        """Subscribe to the resources of a session in the background. Later changes of its subscriptions update the dict."""
-        self._followed_uris, self._follower = followed_uris, session_id
-        for uri in followed_uris.get(session_id, ()):
-            self.rpc.spawn(contextvars.Context(), partial(self._subscribe_again, uri))
-
-    async def _subscribe_again(self, uri: str) -> None:
-        try:
-            await self._subscribe(uri, InternalContext())
-        except SessionError as error:
-            logger.debug("the subscription to %s could not be renewed: %s", uri, error)
-
-    async def _subscribe(self, uri: str, ctx: CallContext) -> JSON:
-        if not self.peer.modern:
-            result = await self._request("resources/subscribe", {"uri": uri}, ctx)
-        elif uri in self._streams:
-            return {}
-        else:
-            result = {}
-            scope, acknowledgement = self._streams[uri] = anyio.CancelScope(), anyio.Event()
-            self.rpc.spawn(contextvars.Context(), partial(self._stream, uri, scope))
-            with anyio.move_on_after(ACKNOWLEDGE_SECONDS):
-                await acknowledgement.wait()
-        self._followed_uris.setdefault(self._follower, set()).add(uri)
-        return result
-
-    async def _unsubscribe(self, uri: str, ctx: CallContext) -> JSON:
-        if others := self._followed_uris.pop(self._follower, set()) - {uri}:
-            self._followed_uris[self._follower] = others
-        if not self.peer.modern:
-            return await self._request("resources/unsubscribe", {"uri": uri}, ctx)
-        if (stream := self._streams.pop(uri, None)) is not None:
-            stream[0].cancel()
-        return {}
-
-    async def _stream(self, uri: str, scope: anyio.CancelScope) -> None:
-        filters: JSON = {"resourceSubscriptions": [uri]}
-        listener = Listener(self.service, filters, self._send_subscription, self._report_change)
-        with scope:
-            await listener.run()
+        """Subscribe to the resources of a session; see ResourceUpdates.follow()."""
+        self._resource_updates.follow(self.rpc, followed_uris, session_id)
 
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Send a request, and repeat it with the caller's answers while its result asks for input."""
@@ -332,6 +305,8 @@ class UpstreamConnection:
                     await call.flush()
                     if result.get("isError") is True:
                         await self._session_check.check_result(result, rpc, self._open_another)
+                        if modern and tool:
+                            self._add_era_note(result)
                     return result
                 responses = await self._collect_answers(result, ctx)
                 params = next_round(params, responses, result.get("requestState"))
@@ -341,16 +316,36 @@ class UpstreamConnection:
             raise
         except (UpstreamRefused, HttpRefused, UpstreamMisbehaved) as error:
             if isinstance(error, UpstreamRefused):
-                if not modern:
-                    error = with_era_remedy(self.service, error)
                 texts = [error.message, error.data]
                 if is_large(texts):
                     await to_thread.run_sync(attribute_refusal, error, self.service)
                 else:
                     attribute_refusal(error, self.service)
+                error = self._with_remedy(error, ctx)
             raise await self._session_check.explain(error, rpc, self._open_another) from error
         finally:
             self._calls.leave(call)
+
+    def _with_remedy(self, error: UpstreamRefused, ctx: CallContext) -> UpstreamRefused:
+        """Return an error of the upstream with our advice, if we know one."""
+        if error.rpc_code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+            return name_lacking_side(error, ctx.capabilities, self.service)
+        if not self.peer.modern:
+            return with_era_remedy(self.service, error)
+        note = self._older_era_note() if asks_by_older_era(error.message) else None
+        return error if note is None else error.with_message(f"{error.message} {note}")
+
+    def _add_era_note(self, result: JSON) -> None:
+        """Add a note to the error of a tool that could not ask in the modern era."""
+        content: list[JSON] = result["content"]
+        texts = (str(block.get("text", ""))[:ERROR_TEXT] for block in content)
+        if any(map(asks_by_older_era, texts)) and (note := self._older_era_note()):
+            content.append({"type": "text", "text": note})
+
+    def _older_era_note(self) -> str | None:
+        if self._on_older_question is None or self.rpc.http:
+            return None
+        return self._on_older_question(self)
 
     def _validator(self, *, tool: bool) -> Callable[[JSON], JSON]:
         """Return the validate_result() of this connection."""
@@ -468,8 +463,7 @@ class UpstreamConnection:
         elif method == ACKNOWLEDGED:
             filters: JSON = params.get("notifications") or {}
             for uri in filters.get("resourceSubscriptions") or ():
-                if uri in self._streams:
-                    self._streams[uri][1].set()
+                self._resource_updates.handle_acknowledgement(uri)
             if self._listener is not None and "resourceSubscriptions" not in filters:
                 self._listener.handle_acknowledgement(params, late=self._had_calls)
         elif self._on_changed is not None and _is_change(method):

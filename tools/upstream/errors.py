@@ -37,6 +37,9 @@ class UpstreamRefused(RequestRefused):
     def words(self) -> str:
         return self.message
 
+    def with_message(self, message: str) -> UpstreamRefused:
+        return UpstreamRefused(self.rpc_code, message, self.data, self.refusal)
+
 
 class UpstreamMisbehaved(ServiceUnavailable):
     """Raised when an upstream violated the protocol in its answer; the call did run."""
@@ -59,8 +62,28 @@ def with_era_remedy(service: str, error: UpstreamRefused) -> UpstreamRefused:
     """Return the error of a request on a connection of the older era, with the remedy if that era may be its cause."""
     if error.rpc_code == INTERNAL_ERROR and _ASKS_BY_MODERN_ERA.search(error.message):
         message = f"{error.message.rstrip('.')}. If it asks for input by the 2026-07-28 revision, {era_remedy(service)}."
-        return UpstreamRefused(error.rpc_code, message, error.data, error.refusal)
+        return error.with_message(message)
     return error
+
+
+_ASKS_BY_OLDER_ERA: Final = re.compile(
+    r"no back-channel for server-initiated requests"
+    r"|server-initiated requests is unavailable on 2026-07-28"
+    r"|Server-to-client requests are not available on protocol revision"
+)
+"""The errors of the SDKs and of FastMCP for a tool of an older revision that asks on a connection of 2026-07-28."""
+
+
+def asks_by_older_era(message: str) -> bool:
+    return _ASKS_BY_OLDER_ERA.search(message) is not None
+
+
+def older_era_note(service: str, *, chosen: bool) -> str:
+    """Return the note in the error of such a tool. `chosen`: new connections speak the older era now."""
+    note = "Note from Statehold: this tool asks by the older protocol"
+    if not chosen:
+        return f'{note}: set era = "legacy" in [services.{service}].'
+    return f"{note}, which the next connection speaks: call session_restart, then this tool again."
 
 
 def era_remedy(service: str) -> str:
@@ -91,4 +114,12 @@ def refusal_of(
     return UpstreamRefused(error.code, error.message, error.data, http_refusal)
 
 
-__all__ = ["UpstreamMisbehaved", "UpstreamRefused", "era_remedy", "refusal_of", "with_era_remedy"]
+__all__ = [
+    "UpstreamMisbehaved",
+    "UpstreamRefused",
+    "asks_by_older_era",
+    "era_remedy",
+    "older_era_note",
+    "refusal_of",
+    "with_era_remedy",
+]

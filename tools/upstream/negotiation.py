@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import anyio
@@ -22,6 +22,7 @@ from mcp.shared.inbound import (
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
+    INTERNAL_ERROR,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
 )
@@ -32,7 +33,9 @@ from mcp_types.version import (
     MODERN_PROTOCOL_VERSIONS,
 )
 
+from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
+from .config import Transport
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .transports.http_errors import HttpRefused
 
@@ -46,14 +49,23 @@ OFFERED_CAPABILITIES: Final[JSON] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
     "roots": {},
+    "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
 }
-"""The client capabilities declared to a legacy upstream. The handshake declares them before there is a caller."""
+"""The capabilities declared where there is no caller: in handshakes and in requests for lists. Callers may have them all."""
 
 UNRELAYED_EXTENSIONS: Final = ("io.modelcontextprotocol/tasks",)
 """Extensions that need further requests which Statehold does not pass on."""
 
-SECOND_TRY_SECONDS: Final = 10.0
-"""Seconds to wait for an answer to a modern request when the legacy era is still to be tried."""
+ASK_SECONDS: Final = 3.0
+"""Seconds that an upstream of an unknown era has for `server/discover` before it gets `initialize` as well."""
+
+RESTART_SECONDS: Final = 30.0
+"""Seconds that are left for a second start when an upstream answers neither introduction."""
+
+_ANSWERS: Final = "it answers server/discover"
+_REFUSES: Final = "it refuses server/discover"
+_OLDER_CALLER: Final = "its caller speaks the older protocol"
+_REFUSALS: Final = (UpstreamRefused, HttpRefused, UpstreamMisbehaved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +77,8 @@ class Peer:
     info: JSON = field(default_factory=dict[str, Any])
     capabilities: JSON = field(default_factory=dict[str, Any])
     instructions: str | None = None
+    era_reason: str = ""
+    """Why this era is spoken; empty if the upstream is to be asked again."""
 
     def to_json(self) -> JSON:
         return dataclasses.asdict(self)
@@ -100,6 +114,28 @@ def relayable_capabilities(capabilities: Mapping[str, Any]) -> JSON:
     return {**capabilities, "extensions": relayable}
 
 
+def name_lacking_side(
+    error: UpstreamRefused, declared: Mapping[str, Any], service: str
+) -> UpstreamRefused:
+    """Return the error for a missing client capability with the name of the side that lacks it: the client or Statehold.
+
+    `declared` are the capabilities of the caller.
+    """
+    required = _dict(_dict(error.data).get("requiredCapabilities"))
+    extensions = _dict(required.get("extensions"))
+    unrelayed = [name for name in UNRELAYED_EXTENSIONS if name in extensions]
+    if unrelayed:
+        message = f"{service} requires {unrelayed[0]}, which Statehold does not relay; the client lacks nothing."
+        # The code and the data would tell the client to declare what does not help.
+        return UpstreamRefused(INTERNAL_ERROR, message, None, error.refusal)
+    declared_extensions = _dict(declared.get("extensions"))
+    lacking = [name for name in required if name != "extensions" and name not in declared]
+    lacking += [name for name in extensions if name not in declared_extensions]
+    if not lacking:
+        return error
+    return error.with_message(f"{error.message} (the client does not declare {', '.join(lacking)})")
+
+
 def _envelope(version: str, capabilities: JSON) -> JSON:
     return {
         PROTOCOL_VERSION_META_KEY: version,
@@ -116,27 +152,174 @@ def _modern_headers(version: str, method: str, params: Mapping[str, Any]) -> dic
     return headers
 
 
-async def negotiate(send: SendRequest, eras: Sequence[Era], *, service: str) -> Peer:
-    """Introduce ourselves in the first of `eras` that the upstream accepts.
+@dataclass(frozen=True, slots=True)
+class EraPlan:
+    """The eras to try in a handshake, and the reason for their order. Without a reason, the upstream is asked."""
 
-    The caller still has to send `notifications/initialized` to a legacy peer.
+    eras: tuple[Era, ...] = ("legacy", "modern")
+    reason: str = ""
+
+    @staticmethod
+    def of(peer: Peer) -> EraPlan:
+        """Return the plan for an upstream that was `peer` before. Its answer belongs to its configuration."""
+        if not peer.era_reason:
+            return EraPlan()
+        return EraPlan((peer.era, "legacy" if peer.modern else "modern"), peer.era_reason)
+
+    def after(self, failure: ServiceUnavailable) -> EraPlan | None:
+        """Return the plan for a fresh connection after a failed one, None if nothing is left to be tried."""
+        if isinstance(failure, EraUndecided):
+            return failure.next_plan
+        if not self.reason:
+            return EraPlan(("legacy",), "it ends at server/discover")
+        return replace(self, eras=self.eras[1:]) if self.eras[1:] else None
+
+
+class EraChoice:
+    """The plan of the next handshake with one upstream, by its configuration and by what earlier connections found."""
+
+    def __init__(self, configured: str) -> None:
+        self._configured = configured
+        self._known = EraPlan()
+
+    def plan(self, transport: Transport, *, older_caller: bool) -> EraPlan:
+        """Return the plan. `older_caller`: it is for a caller of the older era, who is served as a direct client."""
+        if self._configured != "auto":
+            return EraPlan((cast("Era", self._configured),), "the configuration sets it")
+        if transport == "sse":
+            return EraPlan(reason="its state may hang on its connection over HTTP+SSE")
+        if transport == "stdio" and older_caller:
+            return EraPlan(reason=_OLDER_CALLER)
+        return self._known
+
+    def note(self, peer: Peer) -> None:
+        if peer.era_reason != _OLDER_CALLER:
+            self._known = EraPlan.of(peer)
+
+    def forget(self) -> None:
+        """Have the upstream asked at the next handshake."""
+        self._known = EraPlan()
+
+    def prefer_older(self) -> bool:
+        """Speak the older era from now on. Return False if the configuration does not leave the choice."""
+        self._known = EraPlan(reason="one of its tools asks by the older protocol")
+        return self._configured == "auto"
+
+
+class EraUndecided(ServiceUnavailable):
+    """Raised when a connection is of no use after both introductions. `next_plan` is for a fresh one."""
+
+    def __init__(self, service: str, era: Era, reason: str) -> None:
+        super().__init__(f"{service} has to be opened again, because {reason}.")
+        self.next_plan = EraPlan((era,), reason)
+
+
+async def negotiate(
+    send: SendRequest,
+    plan: EraPlan,
+    *,
+    service: str,
+    seconds: float,
+    has_session: Callable[[], bool] | None,
+) -> Peer:
+    """Introduce ourselves in the first era of a plan that the upstream accepts, or in the best one if it is to be asked.
+
+    `seconds` is the time of the whole connection attempt. `has_session` tells over Streamable HTTP whether the upstream gave
+    a session; None where the connection is one. The caller still has to send `notifications/initialized` to a legacy peer.
 
     Raises:
         UpstreamRefused, HttpRefused: The upstream refused all eras; this is the error of the first one.
         UpstreamMisbehaved: The answer is malformed.
+        EraUndecided: A fresh connection is needed.
     """
-    first_error: Exception | None = None
-    for number, era in enumerate(eras, 1):
+    if not plan.reason and has_session is None:
+        return await _ask_over_pipe(send, service, seconds)
+    first_error: SessionError | None = None
+    for era in plan.eras:
         introduce = _initialize if era == "legacy" else _discover
-        is_guess = era == "modern" and number < len(eras)
         try:
-            with anyio.fail_after(SECOND_TRY_SECONDS if is_guess else None):
-                return await introduce(send, service)
-        except (UpstreamRefused, HttpRefused, UpstreamMisbehaved, TimeoutError) as error:
-            if first_error is None or isinstance(first_error, TimeoutError):
-                first_error = error
+            peer = await introduce(send, service)
+        except _REFUSALS as error:
+            first_error = first_error or error
+            continue
+        if not plan.reason and not peer.modern and has_session is not None:
+            if has_session():
+                return replace(peer, era_reason="it gives a session over HTTP")
+            return await _ask_over_http(send, service, seconds, peer)
+        if first_error is None:
+            return replace(peer, era_reason=plan.reason)
+        return replace(peer, era_reason="it refuses initialize" if peer.modern else _REFUSES)
     assert first_error is not None
     raise first_error
+
+
+async def _ask_over_pipe(send: SendRequest, service: str, seconds: float) -> Peer:
+    """Send `server/discover`, and `initialize` too if that is refused or has no answer after some seconds.
+
+    A server that is still starting reads them in this order.
+    """
+    ask_seconds = min(ASK_SECONDS, seconds / 4)
+    discovery, handshake = _Attempt(_discover), _Attempt(_initialize)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(discovery.run, send, service)
+        await discovery.wait(ask_seconds)
+        if discovery.peer is None and not discovery.ended_connection:
+            tasks.start_soon(handshake.run, send, service)
+            await handshake.wait(max(seconds / 2, seconds - RESTART_SECONDS) - ask_seconds)
+            if handshake.error is not None:
+                await discovery.wait(ask_seconds)
+        tasks.cancel_scope.cancel()
+    for attempt in (discovery, handshake):
+        if attempt.ended_connection:
+            assert attempt.error is not None
+            raise attempt.error
+    if handshake.peer is None:
+        if discovery.peer is not None:
+            return replace(discovery.peer, era_reason=_ANSWERS)
+        raise EraUndecided(service, "legacy", "it takes no initialize after server/discover")
+    if discovery.peer is not None:
+        # Its process may speak either era from now on.
+        raise EraUndecided(service, "modern", _ANSWERS)
+    silent = "it does not answer server/discover"
+    return replace(handshake.peer, era_reason=silent if discovery.error is None else _REFUSES)
+
+
+async def _ask_over_http(send: SendRequest, service: str, seconds: float, legacy: Peer) -> Peer:
+    """Return the peer of `server/discover`, or `legacy` if the upstream does not answer it."""
+    discovery = _Attempt(_discover)
+    with anyio.move_on_after(min(ASK_SECONDS, seconds / 4)):
+        await discovery.run(send, service)
+    if discovery.ended_connection:
+        assert discovery.error is not None
+        raise discovery.error
+    if discovery.peer is None:
+        return replace(legacy, era_reason=_REFUSES)
+    return replace(discovery.peer, era_reason=f"{_ANSWERS}, and gives no session over HTTP")
+
+
+class _Attempt:
+    """One introduction, which may run beside another."""
+
+    def __init__(self, introduce: Callable[[SendRequest, str], Awaitable[Peer]]) -> None:
+        self._introduce = introduce
+        self._ended = anyio.Event()
+        self.peer: Peer | None = None
+        self.error: SessionError | None = None
+
+    async def run(self, send: SendRequest, service: str) -> None:
+        try:
+            self.peer = await self._introduce(send, service)
+        except SessionError as error:
+            self.error = error
+        self._ended.set()
+
+    async def wait(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._ended.wait()
+
+    @property
+    def ended_connection(self) -> bool:
+        return self.error is not None and not isinstance(self.error, _REFUSALS)
 
 
 async def _initialize(send: SendRequest, service: str) -> Peer:
@@ -154,7 +337,7 @@ async def _initialize(send: SendRequest, service: str) -> Peer:
 
 async def _discover(send: SendRequest, service: str) -> Peer:
     version = LATEST_MODERN_VERSION
-    params: JSON = {"_meta": _envelope(version, {})}
+    params: JSON = {"_meta": _envelope(version, OFFERED_CAPABILITIES)}
     answer = await send("server/discover", params, _modern_headers(version, "server/discover", {}))
     value: object = answer.get("supportedVersions")
     supported_versions = cast(list[object], value) if isinstance(value, list) else []
@@ -183,4 +366,17 @@ def _dict(value: object) -> JSON:
     return cast(JSON, value) if isinstance(value, dict) else {}
 
 
-__all__ = ["CLIENT_INFO", "SendRequest", "Era", "Peer", "negotiate", "relayable_capabilities"]
+__all__ = [
+    "CLIENT_INFO",
+    "Era",
+    "EraChoice",
+    "EraPlan",
+    "EraUndecided",
+    "OFFERED_CAPABILITIES",
+    "Peer",
+    "SendRequest",
+    "UNRELAYED_EXTENSIONS",
+    "name_lacking_side",
+    "negotiate",
+    "relayable_capabilities",
+]

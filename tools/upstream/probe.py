@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
@@ -37,6 +37,28 @@ class Profile:
     transport: Transport | None = None
     """The transport that worked."""
 
+    def after(self, known: Profile | None, transport: Transport) -> Profile:
+        """Return it as the successor of `known`. Another version of the server is asked again which era it speaks."""
+        peer = self.peer
+        if known is not None and known.peer.era == peer.era and known.peer.info != peer.info:
+            peer = replace(peer, era_reason="")
+        return replace(self, peer=peer, transport=transport)
+
+    def check(self, service: str, transport: Transport, seconds: float) -> Check:
+        """Return the report of this probe, which took some seconds."""
+        peer = self.peer
+        return Check(
+            service,
+            transport,
+            True,
+            seconds,
+            protocol_version=peer.version,
+            era=peer.era,
+            era_reason=peer.era_reason,
+            server=peer.info,
+            tools=len(self.tools),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -48,6 +70,8 @@ class Check:
     seconds: float
     error: str | None = None
     protocol_version: str | None = None
+    era: str | None = None
+    era_reason: str = ""
     server: JSON = field(default_factory=dict[str, Any])
     tools: int = 0
     renamed: str | None = None

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -36,7 +35,7 @@ from ..processes.workdir import Placeholders, WorkFolders
 from . import recipe as recipes
 from .config import Transport, UnusableConfig, UpstreamConfig
 from .connection import UpstreamConnection
-from .errors import UpstreamRefused
+from .errors import UpstreamRefused, older_era_note
 from .identity import (
     checkpoint_of,
     config_hash,
@@ -46,7 +45,7 @@ from .identity import (
     transports_of,
 )
 from .live_items import LiveItems
-from .negotiation import Era, Peer
+from .negotiation import EraChoice, Peer
 from .probe import Check, HeaderMap, Profile, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .quiet import InternalContext
@@ -61,12 +60,6 @@ FALLBACK_SECONDS: Final = 10.0
 """Seconds that a second transport may take to connect."""
 EPOCH_NUMBERS: Final = 1 << 24
 """Ids of requests in one epoch of a session: those of a connection that is resumed begin at a multiple of it."""
-ERAS: Final[Mapping[str, tuple[Era, ...]]] = {
-    "auto": ("legacy", "modern"),
-    "legacy": ("legacy",),
-    "modern": ("modern",),
-}
-
 ServiceChangeCallback = Callable[["UpstreamService", str, UpstreamConnection, JSON], None]
 """Called when a list or a resource changed: service, method of the notification, connection, params."""
 
@@ -123,7 +116,7 @@ class UpstreamService:
             limits=limits,
             ledger=ledger,
         )
-        self._eras = ERAS[config.era]
+        self._era = EraChoice(config.era)
         self._probing = anyio.Lock()
         self._reading = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
@@ -183,6 +176,7 @@ class UpstreamService:
             if self.profile is None and profile is not None:
                 self._has_started = True
                 self._set_profile(profile)
+                self._era.note(profile.peer)
                 if profile.transport in transports_of(self.config, self.transport):
                     self.transport = profile.transport
         return self.profile is not None
@@ -236,22 +230,15 @@ class UpstreamService:
             seconds = time.monotonic() - started_at
             return Check(self.name, self.transport, False, seconds, error=error.message)
         assert self.profile is not None
-        return Check(
-            self.name,
-            self.transport,
-            True,
-            time.monotonic() - started_at,
-            protocol_version=self.profile.peer.version,
-            server=self.profile.peer.info,
-            tools=len(self.profile.tools),
-        )
+        return self.profile.check(self.name, self.transport, time.monotonic() - started_at)
 
     async def _probe(self) -> None:
         try:
             async with self.open_temporary() as connection:
                 with anyio.fail_after(self.connect_seconds):
                     profile = await probe_upstream(connection)
-            profile = replace(profile, transport=self.transport)
+            profile = profile.after(self.profile, self.transport)
+            self._era.note(profile.peer)
         except TimeoutError:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools within {self.connect_seconds:g} seconds."
@@ -305,6 +292,9 @@ class UpstreamService:
         view = SessionView(
             id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
         )
+        if self.transport == "http":
+            # The server behind the address may keep sessions by now.
+            self._era.forget()
         try:
             connection = await self._connect(await self._make_placeholders(view))
             try:
@@ -321,7 +311,8 @@ class UpstreamService:
             ServiceUnavailable: The connection failed. The message has the cause and the last output; nothing is left behind.
         """
         placeholders = await self._make_placeholders(session)
-        connection = await self._connect(placeholders, self._keeper_handle(session))
+        kept, older = self._keeper_handle(session), session.has_older_caller
+        connection = await self._connect(placeholders, kept, older)
         try:
             connection.restore_report = await self._restore(
                 session, snapshot, connection, placeholders
@@ -420,9 +411,9 @@ class UpstreamService:
         return KeeperHandle(keeper, identity)
 
     async def _connect(
-        self, placeholders: Placeholders, kept: KeeperHandle | None = None
+        self, placeholders: Placeholders, kept: KeeperHandle | None = None, older: bool = False
     ) -> UpstreamConnection:
-        """Connect over the first transport that works, and try that one first from then on."""
+        """Connect over the first transport that works, and keep it. `older`: for a caller of the older era."""
         if isinstance(self.config, UnusableConfig):
             raise ServiceUnavailable(
                 without_folders(self.config.problem),
@@ -433,7 +424,7 @@ class UpstreamService:
         deadline = anyio.current_time() + seconds
         first, *others = transports_of(self.config, self.transport)
         try:
-            return await self._connect_over(first, seconds, placeholders, kept)
+            return await self._connect_over(first, seconds, placeholders, kept, older)
         except HttpRefused as refused:
             if not others or not refused.refusal.suggests_other_transport:
                 if others and first == "http" and refused.refusal.hides_transport:
@@ -442,7 +433,7 @@ class UpstreamService:
             [other] = others
             seconds = max(0.1, min(FALLBACK_SECONDS, deadline - anyio.current_time()))
             try:
-                connection = await self._connect_over(other, seconds, placeholders, kept)
+                connection = await self._connect_over(other, seconds, placeholders, kept, older)
             except ServiceUnavailable as error:
                 raise ServiceUnavailable(
                     f"{refused.message} Tried as `{other}`: {error.message}"
@@ -456,20 +447,22 @@ class UpstreamService:
         seconds: float,
         placeholders: Placeholders,
         kept: KeeperHandle | None,
+        older: bool,
     ) -> UpstreamConnection:
         connection = self._new_connection(placeholders)
-        await connection.connect(
-            partial(self._opener.open, transport, placeholders, kept),
-            eras=self._eras,
-            seconds=seconds,
-            secrets=self._secrets,
-            remedy=self._remedy(),
-        )
+        try:
+            await connection.connect(
+                partial(self._opener.open, transport, placeholders, kept),
+                plan=self._era.plan(transport, older_caller=older),
+                seconds=seconds,
+                secrets=self._secrets,
+                remedy=self._remedy(),
+            )
+        except ServiceUnavailable:
+            self._era.forget()
+            raise
         self._has_started = True
-        if self.config.era == "auto":
-            # Next time, try the era that worked first.
-            era = connection.peer.era
-            self._eras = (era, "modern" if era == "legacy" else "legacy")
+        self._era.note(connection.peer)
         return connection
 
     def _new_connection(self, placeholders: Placeholders) -> UpstreamConnection:
@@ -482,6 +475,7 @@ class UpstreamService:
             open_another=partial(self._connect, placeholders),
             param_headers=self._param_headers,
             on_changed=self._handle_change,
+            on_older_question=self._speak_older_era,
             saver=saver,
             asking_tools=self._asking_tools,
         )
@@ -491,6 +485,12 @@ class UpstreamService:
             self._pages.clear()
         if self.on_changed is not None:
             self.on_changed(self, method, connection, params)
+
+    def _speak_older_era(self, connection: UpstreamConnection) -> str:
+        """Speak the older era with new connections if the configuration leaves the choice. Return a note about it."""
+        if chosen := self._era.prefer_older():
+            self._handle_change(connection, "notifications/tools/list_changed", {})
+        return older_era_note(self.name, chosen=chosen)
 
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         headers = self._header_maps.get(tool)

@@ -17,7 +17,7 @@ from support.fork_server import ForkServer
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown, ServiceUnavailable
+from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown
 from statehold.tools.upstream import connection as subject
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
@@ -230,36 +230,6 @@ async def test_a_connection_may_be_opened_inside_one_scope_and_closed_in_another
     assert text_of(await connection.call("inc", {}, Caller())) == "1"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(connection.aclose)
-
-
-@pytest.mark.parametrize("server_era", matrix("modern", "legacy", "both", quick=2))
-@pytest.mark.parametrize("configured", matrix("auto", "legacy", "modern", quick=2))
-async def test_the_era_is_found_or_refused(
-    serving: Serving, server_era: str, configured: str
-) -> None:
-    service = serving("quick", "--era", server_era, era=configured)
-    if server_era != "both" and configured not in ("auto", server_era):
-        with pytest.raises(ServiceUnavailable):
-            await service.open(view(), None)
-        return
-    for _ in range(2):
-        connection = await service.open(view(), None)
-        try:
-            expected_era = server_era if server_era != "both" else configured
-            assert connection.peer.era == ("legacy" if expected_era == "auto" else expected_era)
-            assert text_of(await connection.call("inc", {}, Caller())) == "1"
-        finally:
-            await connection.aclose()
-
-
-async def test_a_server_that_dies_of_the_first_message_is_started_again_in_the_other_era(
-    serving: Serving,
-) -> None:
-    service = serving("bad", "dies-on-unknown-first-message")
-    service._eras = ("modern", "legacy")  # pyright: ignore[reportPrivateUsage]
-    connection = await service.open(view(), None)
-    assert connection.peer.era == "legacy"
-    await connection.aclose()
 
 
 @pytest.mark.parametrize("server_era", ["legacy", "modern"])

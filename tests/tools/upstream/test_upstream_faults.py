@@ -11,13 +11,11 @@ from typing import Any
 import anyio
 import psutil
 import pytest
-from callers import NOTHING, UPSTREAMS, Caller, Serving, text_of, view
-from support.fork_server import ForkServer
+from callers import NOTHING, Caller, Serving, text_of, view
 from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.errors import UpstreamRefused
 from statehold.tools.upstream.service import UpstreamService
 
 pytestmark = pytest.mark.fault
@@ -120,25 +118,6 @@ async def test_a_flood_of_lines_and_one_on_stderr_are_survived_in_bounded_memory
     finally:
         for connection in (lines, errors, quiet):
             await connection.aclose()
-
-
-async def test_a_tool_that_asks_by_the_newer_revision_names_the_era_to_set(
-    serving: Serving, fork_server: ForkServer
-) -> None:
-    program = fork_server.service(UPSTREAMS / "asks_modern.py")
-    connection = await serving("asks_modern", **program).open(view(), None)
-    assert not connection.peer.modern
-    with pytest.raises(UpstreamRefused) as raised:
-        await connection.call("ask", {}, Caller())
-    assert 'set era = "modern" in [services.asks_modern]' in raised.value.message
-    await connection.aclose()
-
-    async def answer(_method: str, _params: object) -> Any:
-        return {"action": "accept", "content": {"answer": "42"}}
-
-    connection = await serving("asks_modern", **program, era="modern").open(view(), None)
-    assert text_of(await connection.call("ask", {}, Caller(answer=answer))) == "answered"
-    await connection.aclose()
 
 
 async def test_a_server_that_answers_no_call_is_cancelled_and_closed_in_time(

@@ -10,7 +10,8 @@ import asyncio
 import contextvars
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import anyio
@@ -27,7 +28,7 @@ from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailab
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import escape_controls
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
-from ..negotiation import Era, Peer, negotiate
+from ..negotiation import EraPlan, Peer, negotiate
 from ..redaction import Secrets
 from .base import Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
@@ -156,19 +157,21 @@ class JsonRpcConnection:
         lines = self._secrets.redact(last_output).splitlines()
         return "\n".join(map(escape_controls, lines))[-STDERR_TAIL:]
 
-    async def open(self, eras: Sequence[Era], *, peer: Peer | None = None) -> None:
-        """Connect and do the handshake. A failed or cancelled call leaves nothing behind.
+    async def open(self, handshake: EraPlan | Peer, *, seconds: float = math.inf) -> None:
+        """Connect and do the handshake of a plan. A failed or cancelled call leaves nothing behind.
 
-        With `peer`, an earlier process did the handshake with this peer, and there is none now.
+        With a peer, an earlier process did the handshake with it, and there is none now. `seconds` is the limit of the
+        caller, which ends the call.
 
         Raises:
             HandshakeFailed: The upstream ended before it answered.
+            EraUndecided: See negotiate().
             ServiceUnavailable: Any other failure, with the last output of the upstream if there is some.
         """
         # A separate task instead of a task group: a scope entered here would stay open inside the caller's scopes.
         # The context is empty, so that the opener's token and trace do not live as long as the connection.
         loop = asyncio.get_running_loop()
-        self._task = contextvars.Context().run(loop.create_task, self._run(eras, peer))
+        self._task = contextvars.Context().run(loop.create_task, self._run(handshake, seconds))
         try:
             await self._handshake_done.wait()
         except BaseException:
@@ -207,12 +210,12 @@ class JsonRpcConnection:
         if scope.cancelled_caught:
             logger.error("%s does not close", self._service)
 
-    async def _run(self, eras: Sequence[Era], peer: Peer | None) -> None:
+    async def _run(self, handshake: EraPlan | Peer, seconds: float) -> None:
         try:
             with self._scope:
                 async with self._connect() as transport:
                     self._transport = transport
-                    await self._serve(transport, eras, peer)
+                    await self._serve(transport, handshake, seconds)
         except Exception as error:
             self._failure = cast("Exception", unwrap_group(error))
         finally:
@@ -225,7 +228,7 @@ class JsonRpcConnection:
             self._task_done.set()
 
     async def _serve(
-        self, transport: UpstreamTransport, eras: Sequence[Era], peer: Peer | None
+        self, transport: UpstreamTransport, handshake: EraPlan | Peer, seconds: float
     ) -> None:
         self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
         read_stream = EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
@@ -238,10 +241,10 @@ class JsonRpcConnection:
                 dispatcher.run, self._on_request, _ignore_notification, self._on_notify
             )
             try:
-                if peer is None:
-                    await self._negotiate(eras)
+                if isinstance(handshake, EraPlan):
+                    await self._negotiate(transport, handshake, seconds)
                 else:
-                    await self._resume(transport, peer)
+                    await self._resume(transport, handshake)
                 await self._end_requested.wait()
                 if self._stopping:
                     await self._close_streams(transport)
@@ -252,8 +255,15 @@ class JsonRpcConnection:
             self._has_ended = True
             tasks.cancel_scope.cancel()
 
-    async def _negotiate(self, eras: Sequence[Era]) -> None:
-        peer = await negotiate(self._send_handshake, eras, service=self._service)
+    async def _negotiate(self, transport: UpstreamTransport, plan: EraPlan, seconds: float) -> None:
+        has_session = (lambda: transport.has_session) if transport.http else None
+        peer = await negotiate(
+            self._send_handshake,
+            plan,
+            service=self._service,
+            seconds=seconds,
+            has_session=has_session,
+        )
         if not peer.modern:
             headers = peer.headers("", {})
             assert self._dispatcher is not None
