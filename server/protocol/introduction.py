@@ -1,15 +1,20 @@
-"""The introduction of the server to a client: its instructions, and its capability of subscriptions."""
+"""The introduction of the server to a client: its instructions, the extensions of its services, and its subscriptions."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, cast
 
 import anyio
 
 from ...sessions.attribution import attribute_text
 from ...sessions.json_codec import JSON
+from ...tools.upstream.negotiation import UNRELAYED_EXTENSIONS
 from ...tools.upstream.service import UpstreamService
+from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
+
+logger = logging.getLogger("statehold.server")
 
 INSTRUCTION_SECONDS: Final = 2.0
 """Seconds that the introduction waits for services that were not probed yet. Their tools are listed later in any case."""
@@ -26,7 +31,7 @@ _NAMED: Final = (
 async def add_introduction(
     gateway: Gateway, result: JSON, *, is_pinned: bool, own_service: str | None
 ) -> JSON:
-    """Return an `InitializeResult` or `DiscoverResult` with our instructions and the capabilities of the pinned session.
+    """Return an `InitializeResult` or `DiscoverResult` with our instructions, and the capabilities that services add.
 
     `own_service` is the service whose resources the caller addresses by their own URIs, if there is one.
     """
@@ -44,11 +49,49 @@ async def add_introduction(
             )
             own_resources["listChanged"] = bool(upstream_resources.get("listChanged"))
             capabilities["resources"] = own_resources
+    own_extensions: JSON = capabilities.get("extensions") or {}
+    if extensions := {**_extensions(gateway), **own_extensions}:
+        capabilities["extensions"] = extensions
     return {
         **result,
         "capabilities": capabilities,
         "instructions": instructions(gateway, is_pinned=is_pinned),
+        **({"ttlMs": ttl_ms(gateway)} if "supportedVersions" in result else {}),
     }
+
+
+def _extensions(gateway: Gateway) -> JSON:
+    """Return the extensions that the services declare, but for those that are not relayed, with their settings.
+
+    Where several declare one, lists are united, a flag needs all of them, and any other setting is the first one's.
+    """
+    united: JSON = {}
+    for name, service in gateway.services.items():
+        profile = service.profile if isinstance(service, UpstreamService) else None
+        value: object = None if profile is None else profile.peer.capabilities.get("extensions")
+        declared = cast("JSON", value) if isinstance(value, dict) else {}
+        for extension, settings in declared.items():
+            if extension in UNRELAYED_EXTENSIONS or not isinstance(settings, dict):
+                continue
+            fields = cast("JSON", settings)
+            before: JSON | None = united.get(extension)
+            united[extension] = fields if before is None else _unite(before, fields)
+            if before is not None and united[extension] != fields:
+                logger.debug("%s declares %s with other settings", name, extension)
+    return united
+
+
+def _unite(first: JSON, other: JSON) -> JSON:
+    settings = {**other, **first}
+    for key, value in settings.items():
+        one, two = first.get(key), other.get(key)
+        if isinstance(value, bool):
+            settings[key] = one is True and two is True
+        elif isinstance(one, list) and isinstance(two, list):
+            items = cast("list[object]", one)
+            more = cast("list[object]", two)
+            settings[key] = [*items, *(item for item in more if item not in items)]
+    return settings
 
 
 def instructions(gateway: Gateway, *, is_pinned: bool) -> str:

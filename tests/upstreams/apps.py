@@ -53,6 +53,7 @@ class Apps(Quick):
     def initialize(self, params: JSON) -> JSON:
         result = super().initialize(params)
         result["capabilities"]["resources"] = {"subscribe": True, "listChanged": True}
+        result["capabilities"]["extensions"] = {"io.modelcontextprotocol/ui": {"mimeTypes": [MIME]}}
         return result
 
     def tool_show(self, *_: object) -> JSON:

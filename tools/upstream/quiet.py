@@ -7,6 +7,7 @@ from typing import Any
 
 from ...sessions.errors import NotAllowed
 from ...sessions.json_codec import JSON
+from .negotiation import OFFERED_CAPABILITIES
 
 
 class InternalContext:
@@ -26,7 +27,8 @@ class InternalContext:
 
     @property
     def capabilities(self) -> JSON:
-        return {}
+        # Lists belong to all callers, and a server may leave out what its client cannot use.
+        return OFFERED_CAPABILITIES
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

@@ -81,6 +81,9 @@ async def test_a_host_reads_the_page_that_a_tool_names_in_the_list(
     pair: Gateway, mode: Any
 ) -> None:
     async with Client(StateholdServer(pair, version="0"), cache=None, mode=mode) as client:
+        assert client.server_capabilities is not None
+        # Their older era has a place for it, too.
+        assert client.server_capabilities.extensions is not None
         before = structured(await client.call_tool("session_list", {}))["sessions"]
         listed = await pages(client)
         assert list(listed) == ["one_show", "two_show"]
