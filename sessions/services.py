@@ -286,6 +286,9 @@ class SelfChanging(Protocol):
 class Diagnosing(Protocol):
     """A connection to a program that writes diagnostics outside the protocol."""
 
+    stray_output: str
+    """The text that the program wrote where messages belong during the last call that was cancelled; empty without any."""
+
     def stderr_tail(self) -> str:
         """Return the last lines of the diagnostics, bounded, secrets removed. May be called after aclose() too."""
         ...

@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 
+from ..attribution import LAST_WORDS
 from ..errors import (
     CallTimedOut,
     CallWithdrawn,
@@ -342,8 +343,10 @@ def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
 
 
 def _timed_out(session: LiveSession, binding: Binding, method: str) -> CallTimedOut:
+    words = "" if binding.live is None else binding.live.stray_output
+    cause = f"; its server wrote text to stdout that is not MCP{LAST_WORDS}{words}" if words else ""
     return CallTimedOut(
-        f"{method} took longer than {binding.service.call_seconds:g} seconds and was cancelled.",
+        f"{method} took longer than {binding.service.call_seconds:g} seconds and was cancelled{cause}.",
         session_id=session.id,
     )
 

@@ -176,6 +176,12 @@ class LiveConnection:
         connection = self._connection
         return connection.stderr_tail() if isinstance(connection, Diagnosing) else ""
 
+    @property
+    def stray_output(self) -> str:
+        """The text that the other end wrote in place of an answer to a call that was cancelled."""
+        connection = self._connection
+        return connection.stray_output if isinstance(connection, Diagnosing) else ""
+
     def pids(self) -> list[int]:
         """Return the ids of the processes at its other end, as far as they run on this machine."""
         connection = self._connection if self.usable else None

@@ -20,6 +20,8 @@ holds-port PORT                listens on a port, and ends with an error if it i
 kills-holder FILE              kills the process whose pid the file holds, writes its own, and serves
 mute                           starts well and answers no call
 bom                            begins its first message with a byte order mark
+muttering [text]               answers each call with a text that is no message
+prompting [text]               prints a text that ends with a blank before each answer, in the same line
 glued                          prints text without a newline before each answer and after each message
 talks-at-start [STDERR]        prints a banner and half a line to stdout, and STDERR, and answers nothing
 """
@@ -373,6 +375,28 @@ class Glued(Quick):
             os.write(1, b" done\n")
 
 
+class Muttering(Quick):
+    """Answers each call with a text that is no message."""
+
+    text = sys.argv[2] if len(sys.argv) > 2 else "Enter the code: "
+
+    def answer(self, message: JSON, params: JSON) -> None:
+        if message["method"] != "tools/call":
+            super().answer(message, params)
+        else:
+            os.write(1, self.text.encode().replace(b"NUL", b"\0"))
+
+
+class Prompting(Quick):
+    """Prints a text without a newline before each answer, as `print(text, end=" ")` does."""
+
+    text = sys.argv[2] if len(sys.argv) > 2 else "Loading ... "
+
+    def write(self, message: JSON) -> None:
+        with self.writing:
+            os.write(1, self.text.encode() + json.dumps(message).encode() + b"\n")
+
+
 def kill_holder(path: str) -> None:
     """Kill whatever holds a resource, as servers do that need a port for themselves."""
     try:
@@ -439,6 +463,8 @@ MODES: dict[str, Callable[[str | None], Quick]] = {
     "mute": Mute,
     "bom": ByteOrderMark,
     "glued": Glued,
+    "muttering": Muttering,
+    "prompting": Prompting,
 }
 
 

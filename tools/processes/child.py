@@ -111,15 +111,14 @@ class ChildProcess:
         self.exited = anyio.Event()
         self._stdin_closed = False
         self.fault: str | None = None
+        awaited = set[int | str](() if self.call_log is None else self.call_log.earlier.calls)
         self.read_stream = StdoutReader(
             limits.line_bytes,
             self._note_fault,
             beginning=b"" if self.call_log is None else self.call_log.received()[1],
+            awaited=awaited,
         )
-        self.write_stream = StdinWriter(
-            self._note_stdin_closed,
-            log=self.call_log,
-        )
+        self.write_stream = StdinWriter(self._note_stdin_closed, log=self.call_log, awaited=awaited)
 
     def __repr__(self) -> str:
         return f"<ChildProcess pid={self.pid} returncode={self.returncode}>"

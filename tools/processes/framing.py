@@ -76,22 +76,29 @@ _ANSWER_ID: Final = re.compile(
 _ANSWER_START: Final = re.compile(
     rb"""\{(?<![ \t=:,>(\["'`]\{)\s*"(?:jsonrpc|id|result|error)"\s*:"""
 )
-"""The beginning of an answer. After a blank or one of these signs it is a quotation, as in the log of a proxy.
+"""The beginning of an answer. After a blank or one of these signs it may be a quotation, as in the log of a proxy.
 
 The brace comes first, so that the search skips long lines without one.
 """
+_QUOTED_START: Final = re.compile(rb"""\{\s*"(?:jsonrpc|id|result|error)"\s*:""")
+"""The same, also of a quotation."""
 _ANSWER_MEMBERS: Final = frozenset({"jsonrpc", "result", "error"})
 GLUED_STARTS: Final = 8
 """Places in a line that may be the beginning of an answer; later ones are not tried."""
 
+QUOTED_SECONDS: Final = 0.5
+"""Seconds after which an answer at the end of a text is no quotation, because the answer itself did not come."""
+
 _DECODER: Final = json.JSONDecoder()
+
+Ids = set[int | str]
 
 
 def decode(line: bytes) -> JSONRPCMessage | None:
     """Return the message of a line, None if the line is not JSON-RPC.
 
     Text after a message and before an answer is dropped: some servers print without a newline. An answer that a line of a
-    log quotes is none; see _ANSWER_START. An invalid answer becomes an error answer, so that its caller does not wait for
+    log may quote is none; see find_quoted(). An invalid answer becomes an error answer, so that its caller does not wait for
     ever. Half of a surrogate pair, which JavaScript servers send when they truncate a text, becomes a replacement character.
     """
     try:
@@ -132,6 +139,17 @@ def _find_answer(line: bytes) -> JSONRPCMessage | None:
     return None
 
 
+def find_quoted(line: bytes) -> tuple[bytes, JSONRPCResponse | JSONRPCError] | None:
+    """Return the text of a line and the answer at its end, which the text may quote or may be printed before."""
+    for start in itertools.islice(_QUOTED_START.finditer(line), GLUED_STARTS):
+        with suppress(ValueError, RecursionError):
+            value, rest = _first_value(line[start.start() :])
+            message = None if rest.strip() else _message_of(value)
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                return line[: start.start()], message
+    return None
+
+
 def _first_value(line: bytes) -> tuple[object, str]:
     """Return the JSON value at the beginning of a line, and the text after it."""
     text = line.decode("utf-8", "replace").lstrip()
@@ -142,6 +160,13 @@ def _first_value(line: bytes) -> tuple[object, str]:
 def _message_of(value: object) -> JSONRPCMessage:
     repaired = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+
+
+def _readable(line: bytes) -> str:
+    """Return the beginning of a line; one in UTF-16, which has a zero beside each letter, says so."""
+    line = line[:NOISE_LENGTH]
+    text = line.replace(b"\0", b"").decode("utf-8", "replace").strip()
+    return f"{text} (in UTF-16 instead of UTF-8)" if line.count(0) * 3 > len(line) else text
 
 
 class ClosingStream:
@@ -182,7 +207,8 @@ class MessageStream(ClosingStream):
 class StdoutReader(MessageStream, asyncio.Protocol):
     """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line.
 
-    `beginning` is the part of the first line that another process has read already.
+    `beginning` is the part of the first line that another process has read already. `awaited` has the ids of the requests
+    without an answer; the writer adds to it. An answer that a text may quote waits QUOTED_SECONDS for another one.
     """
 
     def __init__(
@@ -191,7 +217,11 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         on_fault: Callable[[str], None],
         *,
         beginning: bytes = b"",
+        awaited: Ids | None = None,
     ) -> None:
+        self._awaited = Ids() if awaited is None else awaited
+        self._quoted: dict[int | str, bytes] = {}
+        """The answers at the end of a text, by id, which may be quotations."""
         self._line_bytes = line_bytes
         self._on_fault = on_fault
         self._transport: asyncio.ReadTransport | None = None
@@ -204,8 +234,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._discarding = False
         self.has_ended = False
-        self.noise_count = 0
-        """The number of lines that were not JSON-RPC."""
+        self._noise_lines = 0
         self.noise_tail: deque[str] = deque(maxlen=NOISE_LINES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -245,19 +274,24 @@ class StdoutReader(MessageStream, asyncio.Protocol):
     def _add_line(self, line: bytes) -> None:
         if line.startswith(BOM_UTF8):
             line = line.removeprefix(BOM_UTF8)
-        if line[:1] == b"{" or line.lstrip()[:1] == b"{" or _ANSWER_START.search(line):
+        if line[:1] == b"{" or line.lstrip()[:1] == b"{" or _QUOTED_START.search(line):
             self._queue.append(line)
             self._queue_size += len(line)
         elif line.strip():
             self._add_noise(line)
 
     def _add_noise(self, line: bytes) -> None:
-        self.noise_count += 1
-        self.noise_tail.append(line[:NOISE_LENGTH].decode("utf-8", "replace").strip())
+        self._noise_lines += 1
+        self.noise_tail.append(_readable(line))
+
+    @property
+    def noise_count(self) -> int:
+        """The number of lines that were not JSON-RPC, with one that has no end yet."""
+        return self._noise_lines + bool(self._partial)
 
     def noise(self) -> str:
         """Return the last two lines that were not JSON-RPC; the last may have no end yet. Empty if there was none."""
-        partial = b"".join(self._partial)[:NOISE_LENGTH].decode("utf-8", "replace").strip()
+        partial = _readable(b"".join(self._partial))
         return "\n".join([line for line in (*self.noise_tail, partial) if line][-2:])
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -307,8 +341,9 @@ class StdoutReader(MessageStream, asyncio.Protocol):
                 self._burst_size += 1
                 message = decode(line)
                 if message is not None:
+                    self._note_answer(message)
                     return SessionMessage(message)
-                self._add_noise(line)
+                self._add_noise(line if (text := self._hold_quoted(line)) is None else text)
             if self.has_ended:
                 raise anyio.EndOfStream
             self._burst_size = 0
@@ -317,6 +352,30 @@ class StdoutReader(MessageStream, asyncio.Protocol):
                 await self._waiter
             finally:
                 self._waiter = None
+
+    def _note_answer(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            # Some servers return the id as text.
+            is_text = isinstance(message.id, str) and message.id.isdecimal()
+            self._awaited.discard(int(message.id or 0) if is_text else message.id or 0)
+
+    def _hold_quoted(self, line: bytes) -> bytes | None:
+        """Hold an awaited answer at the end of a line that is no message, and return the text before it."""
+        if not self._awaited or (found := find_quoted(line)) is None:
+            return None
+        text, message = found
+        if (number := message.id) is None or number not in self._awaited:
+            return None
+        self._quoted[number] = line[len(text) :]
+        asyncio.get_running_loop().call_later(QUOTED_SECONDS, self._release_quoted, number)
+        return text
+
+    def _release_quoted(self, number: int | str) -> None:
+        line = self._quoted.pop(number, None)
+        if line is not None and number in self._awaited:
+            self._queue.append(line)
+            self._queue_size += len(line)
+            self._wake()
 
     async def aclose(self) -> None:
         self.discard()
@@ -331,12 +390,10 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
     """
 
     def __init__(
-        self,
-        on_end: Callable[[], None],
-        *,
-        log: CallLog | None = None,
+        self, on_end: Callable[[], None], *, log: CallLog | None = None, awaited: Ids | None = None
     ) -> None:
         self._on_end = on_end
+        self._awaited = Ids() if awaited is None else awaited
         self._log = log
         self._fd = -1
         self._transport: asyncio.WriteTransport | None = None
@@ -377,6 +434,11 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
                 self.unsent.add(item.message.id)
             raise anyio.BrokenResourceError
         data, log = encode(item.message), self._log
+        if isinstance(item.message, JSONRPCRequest):
+            self._awaited.add(item.message.id)
+        elif isinstance(item.message, JSONRPCNotification) and item.message.params:
+            # That of a cancellation.
+            self._awaited.discard(item.message.params.get("requestId", ""))
         if log is None:
             self._write(self._transport, data)
             return
@@ -431,11 +493,4 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         self._can_write.set()
 
 
-__all__ = [
-    "ClosingStream",
-    "MessageStream",
-    "StdinWriter",
-    "StdoutReader",
-    "decode",
-    "encode",
-]
+__all__ = ["ClosingStream", "MessageStream", "StdinWriter", "StdoutReader", "decode", "encode"]

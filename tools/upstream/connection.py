@@ -94,6 +94,7 @@ class UpstreamConnection:
         self.reason: str | None = None
         self.busy: str | None = None
         self.unsaved = True
+        self.stray_output = ""
         self.session_id: str | None = None
         """The session that it belongs to, None for a shared connection."""
         self._open_another = open_another
@@ -282,6 +283,7 @@ class UpstreamConnection:
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Send a request, and repeat it with the caller's answers while its result asks for input."""
         rpc, modern = self.rpc, self.peer.modern
+        noise_count = rpc.transport.noise_count
         tool = method == "tools/call"
         call = UpstreamCall(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
         validate = self._validator(tool=tool)
@@ -311,6 +313,9 @@ class UpstreamConnection:
                 responses = await self._collect_answers(result, ctx)
                 params = next_round(params, responses, result.get("requestState"))
             raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
+        except anyio.get_cancelled_exc_class():
+            self.stray_output = rpc.noise() if rpc.transport.noise_count > noise_count else ""
+            raise
         except (ConnectionLost, OutcomeUnknown):
             await self._session_check.check_after_silence(rpc, self._open_another)
             raise

@@ -12,9 +12,15 @@ import anyio
 import psutil
 import pytest
 from callers import NOTHING, Caller, Serving, text_of, view
+from support.engine import engine
 from support.selection import matrix
 
-from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
+from statehold.sessions.errors import (
+    CallTimedOut,
+    ConnectionLost,
+    OutcomeUnknown,
+    ServiceUnavailable,
+)
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.service import UpstreamService
 
@@ -65,6 +71,24 @@ async def test_a_byte_order_mark_and_text_around_messages_do_no_harm(
     await connection.aclose()
 
 
+@pytest.mark.parametrize(
+    "text",
+    matrix(
+        *("Loading ... ", "Password: ", "[INFO] ", "=>", ">>> ", "answer=", "ready:\t"),
+        *('{"level": 30} ', "Done, ", "\x1b[0m ", '{"id": 9} ', "{ "),
+    ),
+)
+async def test_an_answer_behind_a_text_that_ends_with_a_blank_is_found(
+    serving: Serving, text: str
+) -> None:
+    connection = await serving("bad", "prompting", text).open(view(), None)
+    with anyio.fail_after(60):
+        assert text_of(await connection.call("inc", {}, Caller())) == "1"
+        assert text_of(await connection.call("inc", {}, Caller())) == "2"
+    assert connection.rpc.noise()
+    await connection.aclose()
+
+
 @pytest.mark.parametrize("stderr", matrix("", "stderr says more"))
 async def test_a_server_that_does_not_answer_is_told_by_its_noise(
     serving: Serving, stderr: str
@@ -77,6 +101,35 @@ async def test_a_server_that_does_not_answer_is_told_by_its_noise(
     assert words in raised.value.message
     assert "download" not in raised.value.message
     assert stderr in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    matrix(
+        ("Enter the code: ", "Enter the code:"),
+        ("Ready.\n", "Ready."),
+        ('[proxy] {"result": 1}\n', '[proxy] {"result": 1}'),
+        ("l\0o\0s\0t\0\n", "lost (in UTF-16 instead of UTF-8)"),
+    ),
+)
+async def test_a_text_in_place_of_an_answer_is_quoted_when_the_call_took_too_long(
+    serving: Serving, text: str, words: str
+) -> None:
+    service: Any = serving("bad", "muttering", text.replace("\0", "NUL"), call_seconds=0.5)
+    async with engine(service) as node:
+        session = await node.create()
+        with anyio.fail_after(60), pytest.raises(CallTimedOut) as raised:
+            await node.call(session.id, "inc", service="bad")
+        assert raised.value.message.endswith(f"that is not MCP; it last said: {words}.")
+
+
+async def test_a_call_that_takes_too_long_in_silence_quotes_nothing(serving: Serving) -> None:
+    service: Any = serving("quick", call_seconds=0.3)
+    async with engine(service) as node:
+        session = await node.create()
+        with anyio.fail_after(60), pytest.raises(CallTimedOut) as raised:
+            await node.call(session.id, "hang", service="quick")
+        assert "said" not in raised.value.message
 
 
 async def test_a_slow_server_is_waited_for(serving: Serving) -> None:

@@ -90,6 +90,11 @@ class UpstreamTransport(Protocol):
         ...
 
     @property
+    def noise_count(self) -> int:
+        """The number of lines on stdout that were not MCP, with one that has no end yet."""
+        ...
+
+    @property
     def pid(self) -> int | None:
         """The id of the process at its other end; None if that is no child process."""
         ...

@@ -374,6 +374,7 @@ class StreamableHttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
+    noise_count = 0
     pid = None
 
     def __init__(self, client: HttpClient, read_stream: Any, write_stream: Any) -> None:

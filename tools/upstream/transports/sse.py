@@ -29,6 +29,7 @@ class SseTransport(ClosingStream):
     """The event stream of a server as the read stream, and one POST per message as the write stream."""
 
     http = False
+    noise_count = 0
     pid = None
     has_session = True
     resumption = None

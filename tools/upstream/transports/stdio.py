@@ -63,6 +63,10 @@ class ChildProcessTransport:
     def noise(self) -> str:
         return self.child.read_stream.noise()
 
+    @property
+    def noise_count(self) -> int:
+        return self.child.read_stream.noise_count
+
     async def describe_end(self) -> tuple[str, str]:
         await self.child.wait_for_exit(EXIT_CODE_SECONDS)
         return f"the process {self.child.describe_end()}", self.child.last_output()
