@@ -54,6 +54,9 @@ class SessionError(Exception):
         recovery: str | None = None,
         retry_after: float | None = None,
     ) -> None:
+        if message.endswith("..") and not message.endswith("..."):
+            # Words of a server at the end of our sentence have a full stop of their own.
+            message = message[:-1]
         super().__init__(message)
         self.message = message
         self.session_id = session_id

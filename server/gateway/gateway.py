@@ -122,8 +122,9 @@ class Gateway:
         updates = ListUpdates()
         self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)
         self._watcher = ListWatcher(
-            updates, self.probes, self.notify_resource_changed, self.registry.spawn
+            self.services, updates, self.probes, self.notify_resource_changed, self.registry.spawn
         )
+        self.probes.ask_again = self._watcher.ask_again
 
     def _notify(self, notification: JSON) -> None:
         self.registry.spawn(send_notification, self.config.notify, notification)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import anyio
+import anyio.lowlevel
 
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.services import ToolSpec
+from ...sessions.services import Service, ToolSpec
 from ...tools.upstream.connection import UpstreamConnection
+from ...tools.upstream.list_changes import RENEWAL_SECONDS, changing_lists, quiet_lists
 from ...tools.upstream.probe import list_prompts, list_tools
 from ...tools.upstream.service import UpstreamService
 from .list_updates import ListUpdate, ListUpdates
@@ -27,6 +32,10 @@ PROMPTS: Final = "notifications/prompts/list_changed"
 RESOURCES: Final = "notifications/resources/list_changed"
 UPDATED: Final = "notifications/resources/updated"
 
+ASKED_CONNECTIONS: Final = 20
+"""Connections of one service that are asked for a list because a client knows an item that is not listed."""
+
+Kind: TypeAlias = Literal["tools", "prompts"]
 ItemT = TypeVar("ItemT")
 
 ResourceChangeCallback = Callable[[str, str | None, str], None]
@@ -43,15 +52,63 @@ class ListWatcher:
 
     def __init__(
         self,
+        services: Mapping[str, Service],
         updates: ListUpdates,
         probes: Probes,
         on_resource_changed: ResourceChangeCallback,
         spawn: Callable[..., None],
     ) -> None:
+        self._services = services
         self._updates = updates
         self._probes = probes
         self._on_resource_changed = on_resource_changed
         self._spawn = spawn
+        self._asked_at: dict[tuple[str, Kind], float] = {}
+        """When ask_again() asked each service for each list."""
+        self._digests = WeakKeyDictionary[UpstreamConnection, dict[Kind, bytes]]()
+        """The digest of each list that a connection gave when it was last asked."""
+
+    async def ask_again(self, kind: Kind) -> None:
+        """Ask services that announce no changes of a list for it, because a client knows an item that is not listed.
+
+        Each is asked at most once in RENEWAL_SECONDS: over the connections of its sessions, or without any over a new
+        connection, unless that takes a process. Waits for the answers, at most SETTLE_SECONDS.
+        """
+        now = anyio.current_time()
+        for service in tuple(self._services.values()):
+            if not isinstance(service, UpstreamService) or service.profile is None:
+                continue
+            is_quiet = kind in quiet_lists(service.profile.peer)
+            key = service.name, kind
+            if not is_quiet or now < self._asked_at.get(key, -math.inf) + RENEWAL_SECONDS:
+                continue
+            self._asked_at[key] = now
+            connections = [each for each in service.live_tools.connections if each.is_open]
+            for connection in connections[:ASKED_CONNECTIONS]:
+                self.handle_notification(service, f"notifications/{kind}/list_changed", connection)
+            if not connections and service.transport != "stdio":
+                self._spawn(self._update, service, TOOLS if kind == "tools" else PROMPTS)
+        await anyio.lowlevel.checkpoint()
+        await self._updates.settle()
+
+    async def _update(self, service: UpstreamService, method: str) -> None:
+        """Probe a service again, and change the lists."""
+        key = (service.name, method)
+        if self._updates.get(key) is not None:
+            return
+        update = self._updates.add(key)
+        update.announced = 1
+        try:
+            before = service.prompts
+            await service.refresh()
+            await self._probes.update_tools(service.name, await service.tools())
+            if service.prompts != before:
+                await self._probes.notify_prompts_changed()
+        finally:
+            connections = update.begin()
+            self._updates.end(key)
+            for connection in connections:
+                self.handle_notification(service, method, connection)
 
     def handle_notification(
         self,
@@ -103,7 +160,9 @@ class ListWatcher:
             profile = service.profile
             return {} if profile is None else {spec.name: spec for spec in profile.tools}
 
-        await _learn(service, connections, list_items, list_fresh_items, service.learn_tools)
+        await self._learn(
+            service, "tools", connections, list_items, list_fresh_items, service.learn_tools
+        )
         await self._probes.update_tools(service.name, await service.tools())
 
     async def _update_prompts(
@@ -117,41 +176,52 @@ class ListWatcher:
             return {} if profile is None else {prompt["name"]: prompt for prompt in profile.prompts}
 
         before = service.prompts
-        await _learn(service, connections, list_items, list_fresh_items, service.learn_prompts)
+        await self._learn(
+            service, "prompts", connections, list_items, list_fresh_items, service.learn_prompts
+        )
         if service.prompts != before:
             await self._probes.notify_prompts_changed()
 
+    async def _learn(
+        self,
+        service: UpstreamService,
+        kind: Kind,
+        connections: Iterable[UpstreamConnection],
+        list_items: Callable[[UpstreamConnection], Awaitable[dict[str, ItemT]]],
+        list_fresh_items: Callable[[], dict[str, ItemT]],
+        learn: Callable[[UpstreamConnection, dict[str, ItemT]], None],
+    ) -> None:
+        """Add the items that connections list now to a service.
 
-async def _learn(
-    service: UpstreamService,
-    connections: Iterable[UpstreamConnection],
-    list_items: Callable[[UpstreamConnection], Awaitable[dict[str, ItemT]]],
-    list_fresh_items: Callable[[], dict[str, ItemT]],
-    learn: Callable[[UpstreamConnection, dict[str, ItemT]], None],
-) -> None:
-    """Add the items that connections list now to a service.
-
-    The service is probed again if a connection lists an item of a fresh connection differently or not at all, or does not
-    answer.
-    """
-    lists: dict[UpstreamConnection, dict[str, ItemT]] = {}
-    is_incomplete = False
-    for connection in connections:
-        try:
-            with anyio.fail_after(service.connect_seconds):
-                lists[connection] = await list_items(connection)
-        except (SessionError, TimeoutError) as error:
-            # The connection has closed since, or is busy with a call that waits for input.
-            logger.debug("a connection of %s did not list its items: %s", service.name, error)
-            is_incomplete = True
-    fresh_items = list_fresh_items()
-    if is_incomplete or any(
-        items.get(name) != item for items in lists.values() for name, item in fresh_items.items()
-    ):
-        await service.refresh()
+        The service is probed again if a connection lists an item of a fresh connection differently or not at all, unless it
+        did so before, or does not answer although it announced a change.
+        """
+        lists: dict[UpstreamConnection, dict[str, ItemT]] = {}
+        changed_lists: list[dict[str, ItemT]] = []
+        is_incomplete = False
+        for connection in connections:
+            try:
+                with anyio.fail_after(service.connect_seconds):
+                    items = lists[connection] = await list_items(connection)
+            except (SessionError, TimeoutError) as error:
+                # The connection has closed since, or is busy with a call that waits for input.
+                logger.debug("a connection of %s did not list its items: %s", service.name, error)
+                is_incomplete = is_incomplete or kind in changing_lists(connection.peer)
+                continue
+            digest = sha256(repr(items).encode(errors="surrogatepass")).digest()
+            digests = self._digests.setdefault(connection, {})
+            if digests.get(kind) != digest:
+                digests[kind] = digest
+                changed_lists.append(items)
         fresh_items = list_fresh_items()
-    for connection, items in lists.items():
-        learn(connection, {name: item for name, item in items.items() if name not in fresh_items})
+        if is_incomplete or any(
+            items.get(name) != item for items in changed_lists for name, item in fresh_items.items()
+        ):
+            await service.refresh()
+            fresh_items = list_fresh_items()
+        for connection, items in lists.items():
+            new_items = {name: item for name, item in items.items() if name not in fresh_items}
+            learn(connection, new_items)
 
 
 __all__ = ["ListWatcher"]

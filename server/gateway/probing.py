@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Literal
 
 import anyio
 
@@ -49,6 +50,8 @@ class Probes:
         """Called when the prompts have changed, to notify clients."""
         self.on_done: list[Callable[[], None]] = []
         """Called when every service was probed, before changes of their lists are read."""
+        self.ask_again: Callable[[Literal["tools", "prompts"]], Awaitable[None]] | None = None
+        """Asks services for a list of which they announce no changes; see ListWatcher.ask_again()."""
         self._services = services
         self._tools = tools
         self._updates = updates
@@ -248,6 +251,9 @@ class Probes:
                 entry = self._tools.entry(name, naming)
             if entry is None and self._unavailable_services_of(name):
                 await self._repeat_failed(name)
+                entry = self._tools.entry(name, naming)
+            if entry is None and self.ask_again is not None:
+                await self.ask_again("tools")
                 entry = self._tools.entry(name, naming)
         else:
             starting = partial(self._starting, name, naming)

@@ -35,6 +35,26 @@ def session_template(session_id: str, service: str, template: str) -> str:
     return f"{_scheme(template)}{session_id}/{quote(service, safe='')}/{''.join(quoted_parts)}"
 
 
+def matches_template(template: object, uri: str) -> bool:
+    """Whether a URI is that of a template, or of a resource without a variable."""
+    if not isinstance(template, str):
+        return False
+    parts = re.split(r"\{[^{}]*\}", template)
+    # Without a backtracking expression: the template is a stranger's.
+    if len(parts) == 1:
+        return uri == template
+    first, *others, last = parts
+    if not (uri.startswith(first) and uri.endswith(last)):
+        return False
+    place, end = len(first), len(uri) - len(last)
+    for part in others:
+        place = uri.find(part, place, end)
+        if place < 0:
+            return False
+        place += len(part)
+    return place <= end
+
+
 def parse_session_uri(uri: str) -> tuple[str, str, str] | None:
     """Return session, service and the upstream's own URI, None for any other address."""
     for scheme in (SCHEME, PAGE_SCHEME):
@@ -123,6 +143,7 @@ __all__ = [
     "address_contents",
     "address_contents_in_session",
     "address_messages_in_session",
+    "matches_template",
     "page_uri",
     "parse_page_uri",
     "parse_session_uri",

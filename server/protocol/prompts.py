@@ -84,6 +84,9 @@ class Prompts:
         entry = self._hold_names().get(name)
         while entry is None and await self._gateway.probes.wait_next():
             entry = self._hold_names().get(name)
+        if entry is None and self._gateway.probes.ask_again is not None:
+            await self._gateway.probes.ask_again("prompts")
+            entry = self._hold_names().get(name)
         if entry is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name:.128}")
         return entry

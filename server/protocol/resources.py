@@ -42,6 +42,7 @@ from ..gateway.uris import (
     SCHEME,
     address_contents,
     address_contents_in_session,
+    matches_template,
     page_uri,
     parse_page_uri,
     parse_session_uri,
@@ -162,11 +163,32 @@ class Resources:
         session_address = parse_session_uri(uri)
         if session_address is None:
             page_address = parse_page_uri(uri) if own_service is None else (own_service, uri)
+            if page_address is None and pin is not None and ":" in uri:
+                owner = await self._find_owner(ctx, uri)
+                page_address = None if owner is None else (owner, uri)
             if page_address is None or pin is None:
                 raise _unknown_resource(uri)
             return await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin), *page_address
         await self._refuse_others(ctx, session_address[0])
         return session_address
+
+    async def _find_owner(self, ctx: RequestContext, uri: str) -> str | None:
+        """Return the only service of the pinned session with a resource of this URI, which a server named in its own words.
+
+        It is the one that lists the URI, or a template for it, or the only one with resources; None if there are several.
+        """
+        bound_services: set[str] = set()
+        owners: set[str] = set()
+        for method, key, field in (
+            ("resources/list", "resources", "uri"),
+            ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+        ):
+            async for service, _, items in self._read_pages(ctx, method, key):
+                bound_services.add(service)
+                if any(matches_template(item.get(field), uri) for item in items):
+                    owners.add(service)
+        owners = owners or bound_services
+        return owners.pop() if len(owners) == 1 else None
 
     async def find_topic(self, ctx: RequestContext, uri: str) -> Topic:
         """Return the topic of the resource at an address.
@@ -311,14 +333,18 @@ class Resources:
         for service in self.services_with("resources"):
             paging = Paging(service, method)
             while paging.is_open:
+                page: JSON = {}
+                session_id = ""
                 try:
-                    with translate_errors(but=_OF_ONE_SERVICE):
+                    with paging.next_page(), translate_errors(but=_OF_ONE_SERVICE):
                         page, session_id = await self.request_service(
                             ctx, session, service, method, paging.params
                         )
                 except _OF_ONE_SERVICE as error:
                     # The other services are still listed.
                     logger.info("%s of %s is left out: %s", method, service, error)
+                    break
+                if not paging.is_open:
                     break
                 items: object = page.get(key)
                 listed = cast("list[object]", items) if isinstance(items, list) else []

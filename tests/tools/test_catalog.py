@@ -37,6 +37,31 @@ def test_the_order_is_ours_then_the_services_then_their_tools() -> None:
     assert names == ["own_b", "own_a", "z2", "z1", "a1"]
 
 
+@pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
+@pytest.mark.parametrize(
+    "schema", [{"type": "object"}, {"type": "object", "$ref": "#/$defs/a"}, None]
+)
+def test_every_tool_has_properties(naming: Naming, schema: Any) -> None:
+    definition = of(ToolSpec("t", {"name": "t", "inputSchema": schema}), naming=naming)[0]
+    assert isinstance(definition["inputSchema"]["properties"], dict)
+
+
+def test_all_tools_of_a_service_have_one_session_argument() -> None:
+    own = spec("own", {"type": "object", "properties": {"session_id": {}}})
+    odd = spec("odd", {"type": "object", "properties": {"statehold_session_id": {}}})
+    offers = [
+        Offer("one", [spec("a"), own, odd]),
+        Offer("two", [spec("b")]),
+        Offer("three", [own], exclude=["own"]),
+    ]
+    catalog = Catalog(offers)
+    arguments = {name: entry.session_argument for name, entry in catalog.entries.items()}
+    third = "statehold_session_id_2"
+    assert arguments == {"a": third, "own": third, "odd": third, "b": "session_id"}
+    accepts = {name for name, entry in catalog.entries.items() if entry.accepts_session_id}
+    assert accepts == {"a", "odd"}
+
+
 def test_only_a_request_for_them_gets_the_services_of_the_tools() -> None:
     catalog = Catalog(
         [Offer("a", [spec("x"), spec("y", _meta={"own": 1})])], [{"name": "own", "inputSchema": {}}]

@@ -32,9 +32,10 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
+from . import list_changes
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
-from .list_changes import ACKNOWLEDGED, LISTEN, Listener, changing_lists, list_change_filter
+from .list_changes import Listener
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side
 from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
 from .redaction import Secrets
@@ -109,6 +110,7 @@ class UpstreamConnection:
         self._log_level: str | None = None
         self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
+        self._quiet_lists = list_changes.QuietLists(None)
         self._had_calls = False
         self._is_closed = False
         self._session_check = SessionCheck(service)
@@ -243,8 +245,7 @@ class UpstreamConnection:
     @property
     def pids(self) -> list[int]:
         """See ProcessBacked in sessions/services.py."""
-        pid = None if self._rpc is None else self._rpc.pid
-        return [] if pid is None else [pid]
+        return [] if self._rpc is None or self._rpc.pid is None else [self._rpc.pid]
 
     def stderr_tail(self) -> str:
         """Return the last lines of the server's stderr, without secrets, also after its end; empty if it is remote."""
@@ -263,6 +264,7 @@ class UpstreamConnection:
         self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
         result = ToolResult(await self._request("tools/call", params, ctx))
+        self._quiet_lists.report_due(self._report_change)
         if ctx.wants_facts and not result.input_required:
             result.facts = facts_of(result.payload)
         return result
@@ -407,7 +409,8 @@ class UpstreamConnection:
 
         Connections that would receive the same notifications share the lock `turn`, so that only one listens at a time.
         """
-        filters = list_change_filter(self.peer)
+        self._quiet_lists = list_changes.QuietLists(self.peer)
+        filters = list_changes.list_change_filter(self.peer)
         if filters and self._listener is None:
             self._listener = Listener(
                 self.service, filters, self._send_subscription, self._report_change
@@ -417,14 +420,14 @@ class UpstreamConnection:
 
     def report_missed_changes(self) -> None:
         """Report a change of each list that may have changed while no process was connected."""
-        for kind in changing_lists(self.peer):
+        for kind in list_changes.changing_lists(self.peer):
             self._report_change(f"notifications/{kind}/list_changed")
 
     async def _send_subscription(self, filters: JSON) -> None:
-        rpc, peer = self.rpc, self.peer
-        params: JSON = {"notifications": filters, "_meta": peer.meta({})}
-        headers = peer.headers(LISTEN, params) if rpc.http else None
-        await rpc.listen(LISTEN, params, number=rpc.number(), headers=headers)
+        rpc, method = self.rpc, list_changes.LISTEN
+        params: JSON = {"notifications": filters, "_meta": self.peer.meta({})}
+        headers = self.peer.headers(method, params) if rpc.http else None
+        await rpc.listen(method, params, number=rpc.number(), headers=headers)
 
     def _report_change(self, method: str) -> None:
         if self._on_changed is not None:
@@ -465,7 +468,7 @@ class UpstreamConnection:
                 call.progress(params)
         elif method == "notifications/message":
             self._calls.log(params, number, names_calls=self.rpc.http)
-        elif method == ACKNOWLEDGED:
+        elif method == list_changes.ACKNOWLEDGED:
             filters: JSON = params.get("notifications") or {}
             for uri in filters.get("resourceSubscriptions") or ():
                 self._resource_updates.handle_acknowledgement(uri)

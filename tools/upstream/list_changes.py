@@ -6,6 +6,7 @@ Reopening has the pauses of every stream of an upstream that is opened again whe
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 
@@ -23,6 +24,9 @@ ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 PAUSES: Final = (1.0, 5.0, 30.0)
 """Seconds before each retry after a stream ended; the last ones repeat."""
+
+RENEWAL_SECONDS: Final = 60.0
+"""Seconds between two requests of a list of which the upstream announces no changes."""
 
 LASTING_SECONDS: Final = 30.0
 """A stream that was open this long does not count as a failure, because proxies end silent streams."""
@@ -71,6 +75,32 @@ class Reopening:
         seconds = PAUSES[min(self._failures, len(PAUSES) - 1)]
         self._failures += 1
         await anyio.sleep(seconds)
+
+
+class QuietLists:
+    """The lists of one connection of which its upstream announces no changes. They are asked for again in use.
+
+    Without a peer, as before the introduction and for connections outside of sessions, there are none.
+    """
+
+    def __init__(self, peer: Peer | None) -> None:
+        quiet = [] if peer is None else [k for k in quiet_lists(peer) if k in peer.capabilities]
+        self._methods = [f"notifications/{kind}/list_changed" for kind in quiet]
+        self._due_at = anyio.current_time() + RENEWAL_SECONDS if quiet else math.inf
+
+    def report_due(self, report_change: Callable[[str], None]) -> None:
+        """Report each list as changed, at most every RENEWAL_SECONDS."""
+        now = anyio.current_time()
+        if now >= self._due_at:
+            self._due_at = now + RENEWAL_SECONDS
+            for method in self._methods:
+                report_change(method)
+
+
+def quiet_lists(peer: Peer) -> list[str]:
+    """Return the kinds of lists that Statehold keeps and of which a peer announces no changes."""
+    changing = changing_lists(peer)
+    return [kind for kind in ("tools", "prompts") if kind not in changing]
 
 
 class Listener:
@@ -134,7 +164,9 @@ __all__ = [
     "ACKNOWLEDGED",
     "LISTEN",
     "Listener",
+    "QuietLists",
     "Reopening",
     "changing_lists",
     "list_change_filter",
+    "quiet_lists",
 ]

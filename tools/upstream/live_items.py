@@ -15,6 +15,8 @@ class LiveItems(Generic[ItemT]):
     """Items, by name, that live connections list and a fresh connection does not."""
 
     def __init__(self) -> None:
+        self.connections = WeakSet[UpstreamConnection]()
+        """The connections of sessions."""
         self._items: dict[str, ItemT] = {}
         self._listed_by: dict[str, WeakSet[UpstreamConnection]] = {}
         """The connections that listed each item when they were last asked."""

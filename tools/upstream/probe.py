@@ -98,8 +98,12 @@ async def list_items(connection: UpstreamConnection, method: str, key: str) -> l
     paging = Paging(connection.service, method)
     items: list[JSON] = []
     while paging.is_open:
+        page: JSON = {}
         try:
-            page = await connection.request(method, paging.params, InternalContext())
+            with paging.next_page():
+                page = await connection.request(method, paging.params, InternalContext())
+            if not paging.is_open:
+                break
             page_items: object = page.get(key)
             if not isinstance(page_items, list):
                 raise UpstreamMisbehaved(connection.service, f"{method} answered without {key}")

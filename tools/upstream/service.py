@@ -124,7 +124,7 @@ class UpstreamService:
         """The resources to which each session is subscribed; its next connection subscribes to them again."""
         self._pages: dict[str, JSON] = {}
         """The pages of MCP Apps by URI; cleared when the service changes."""
-        self._live_tools = LiveItems[ToolSpec]()
+        self.live_tools = LiveItems[ToolSpec]()
         self._specs: dict[str, ToolSpec] | None = None
         """A cache of the tools by name; None after a change."""
         self._live_prompts = LiveItems[JSON]()
@@ -195,14 +195,15 @@ class UpstreamService:
 
     def _all_tools(self) -> tuple[ToolSpec, ...]:
         fresh = self.profile.tools if self.profile is not None else ()
-        return (*fresh, *self._live_tools.beyond({spec.name for spec in fresh}))
+        return (*fresh, *self.live_tools.beyond({spec.name for spec in fresh}))
 
     def learn_tools(self, connection: UpstreamConnection, tools: Mapping[str, ToolSpec]) -> None:
         """Add the tools that only a live connection lists, and remove those that it no longer lists."""
-        self._live_tools.learn(connection, tools)
+        self.live_tools.learn(connection, tools)
         self._specs = None
-        for name, spec in tools.items():
-            self._header_maps.setdefault(name, header_map(spec))
+        self._header_maps = {
+            name: header_map(spec) for name, spec in tools.items()
+        } | self._header_maps
 
     def learn_prompts(self, connection: UpstreamConnection, prompts: Mapping[str, JSON]) -> None:
         """Add the prompts that only a live connection lists, and remove those that it no longer lists."""
@@ -247,9 +248,9 @@ class UpstreamService:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools: {error.message}"
             ) from error
-        is_new = profile != self.profile
+        before = self.profile
         self._set_profile(profile)
-        if is_new:
+        if profile != before:
             await anyio.to_thread.run_sync(self._file.write, profile)
 
     def _set_profile(self, profile: Profile) -> None:
@@ -360,9 +361,10 @@ class UpstreamService:
 
     def _follow(self, connection: UpstreamConnection, session: SessionView) -> None:
         """Follow the changes that the upstream of a session's connection announces."""
+        self.live_tools.connections.add(connection)
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
-        sends_all_the_same = self.transport == "http" and not is_filled(self.config)
-        connection.listen(self._turn if sends_all_the_same else None)
+        sends_same = self.transport == "http" and not is_filled(self.config)
+        connection.listen(self._turn if sends_same else None)
         if self.scope == "session":
             connection.session_id = session.id
             connection.follow(self._followed_uris, session.id)

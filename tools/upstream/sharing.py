@@ -58,7 +58,8 @@ async def describe_sharing(service: UpstreamService) -> str | None:
 
 def _describe_common(service: UpstreamService, one: Footprint, two: Footprint) -> str | None:
     ports = sorted(one.ports & two.ports)
-    files = sorted(one.files & two.files)
+    # Starters such as uvx hold a lock file of their cache.
+    files = sorted(file for file in one.files & two.files if not file.endswith(".lock"))
     folders = sorted(one.folders & two.folders)
     shared = [f"port {port}" for port in ports]
     shared += [f"the file {file}" for file in files]
@@ -68,6 +69,9 @@ def _describe_common(service: UpstreamService, one: Footprint, two: Footprint) -
     text = f"sessions share {', '.join(shared)}"
     if ports:
         return _one_process(service, text)
+    # A path that does not begin at the working folder stays the same in another one.
+    if files and not all(any(file.startswith(f"{each}/") for each in folders) for file in files):
+        return f"{text}; {{dir}} in its path, in args or env of [services.{service.name}], gives each session its own"
     return f'{text}; cwd = "{{dir}}" in [services.{service.name}] gives each its own folder'
 
 

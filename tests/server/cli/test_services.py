@@ -72,9 +72,13 @@ def test_a_check_says_what_two_sessions_share(
     holder = str(tmp_path / "holder")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
+    held = [str(tmp_path / "mem.db"), str(tmp_path / "uv.lock")]
+    quick = service("quick")["args"][-1]
+    holding = f"import runpy; held = [open(each, 'w') for each in {held}]; runpy.run_path({quick!r}, run_name='__main__')"
     entries = {
         "word": service("quick", "--log", str(tmp_path / "log")),
         "apart": service("quick", cwd="{dir}"),
+        "file": {"command": sys.executable, "args": ["-S", "-c", holding]},
         "one": service("quick", scope="shared"),
         "killer": service("bad", "kills-holder", holder, cwd="{dir}"),
         "port": service("bad", "holds-port", port, cwd="{dir}"),
@@ -84,8 +88,11 @@ def test_a_check_says_what_two_sessions_share(
     path.write_text(toml({"services": services}))
     output = statehold("services", "check", "--config", str(path))
     assert output.code == OK, output.out
-    lines = dict(line.split(": ", 1) for line in output.out.splitlines()[6:])
-    assert lines.keys() == {"word", "killer", "port"}
+    lines = dict(line.split(": ", 1) for line in output.out.splitlines()[7:])
+    assert lines.keys() == {"word", "killer", "port", "file"}
+    assert "mem.db" in lines["file"]
+    assert "uv.lock" not in lines["file"]
+    assert "{dir} in its path, in args or env of [services.file]" in lines["file"]
     assert lines["word"].startswith("sessions share the working folder ")
     assert 'cwd = "{dir}" in [services.word]' in lines["word"]
     assert lines["killer"].startswith("a second session ends the process of the first")

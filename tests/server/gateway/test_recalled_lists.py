@@ -12,14 +12,16 @@ import anyio
 import anyio.to_thread
 import mcp_types as types
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from support.gateway_process import (
     ASKS_SERVICE,
     JSON,
     Running,
+    opened_session,
     service,
     serving,
     structured,
+    text_of,
     toml,
 )
 from support.selection import matrix
@@ -31,6 +33,7 @@ from statehold.server.gateway import probing
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.tools.upstream import list_changes
 from statehold.tools.upstream.service import UpstreamService
 
 # Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
@@ -52,6 +55,8 @@ for line in sys.stdin:
     elif request["method"] == "prompts/list":
         names = open(folder + "/names").read().split()
         send(request, {"prompts": [{"name": n} for n in names]})
+    elif request["method"] == "tools/call":
+        send(request, {"content": [{"type": "text", "text": request["params"]["name"]}]})
     elif request["method"] == "prompts/get":
         content = {"type": "text", "text": os.path.basename(folder)}
         send(request, {"messages": [{"role": "user", "content": content}]})
@@ -363,3 +368,36 @@ async def test_a_prompt_of_a_second_service_can_be_got_under_its_own_name(two: T
         assert await listed_names(client) == both(same="first", second_same="second")
         found = await client.get_prompt("second_same", {"session_id": session})
         assert found.messages[0].content == types.TextContent(text="second", type="text")
+
+
+async def test_a_tool_or_prompt_that_a_service_does_not_announce_is_found_when_it_is_used(
+    gated: GatedUpstream,
+) -> None:
+    async with gated.connected() as client:
+        session = await opened_session(client)
+        one = {"session_id": session}
+        assert text_of(await client.call_tool("before", one)) == "before"
+        gated.offer("before after")
+        assert text_of(await client.call_tool("after", one)) == "after"
+        assert await offered(client) == {"before", "after"}
+        assert (await client.get_prompt("after", one)).messages
+        # Names that no service has do not make it ask again and again.
+        gated.offer("before after later")
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("later", one)
+
+
+async def test_a_service_that_announces_nothing_is_asked_from_time_to_time_in_use(
+    gated: GatedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(list_changes, "RENEWAL_SECONDS", 0.0)
+    async with (
+        gated.connected() as client,
+        client.listen(tools_list_changed=True, prompts_list_changed=True) as changes,
+    ):
+        session = await opened_session(client)
+        gated.offer("before after")
+        await client.call_tool("before", {"session_id": session})
+        with anyio.fail_after(30):
+            await anext(aiter(changes))
+        assert await offered(client) == {"before", "after"}

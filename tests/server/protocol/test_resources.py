@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,8 +18,11 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from support.gateway_process import JSON, Way, count, opened_session, service, structured
+from support.gateway_process import JSON, Way, count, opened_session, service, structured, toml
 
+from statehold.server.config.load import load
+from statehold.server.gateway.uris import matches_template
+from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -282,3 +286,47 @@ async def test_a_pinned_session_lists_its_resources_and_prompts(http: Way) -> No
             foreign = await opened_session(other)
         with pytest.raises(MCPError, match="session_not_found"):
             await client.read_resource(address(foreign))
+
+
+async def test_a_uri_in_the_words_of_a_server_can_be_read_in_a_pinned_session(
+    tmp_path: Path,
+) -> None:
+    services = {"asking": service("asking", "--era", "legacy"), "plain": service("quick")}
+    config = tmp_path / "statehold.toml"
+    config.write_text(toml({"services": services}))
+    flags = {"data": str(tmp_path / "data")}
+    async with open_gateway(
+        load(config=config, services=None, flags=flags), address="test"
+    ) as gateway:
+        pinned = StateholdServer(gateway, version="0", pinned_name="mine")
+        async with Client(pinned, cache=None) as client:
+            assert (await read(client, "quick://value")).text == "0"
+            with pytest.raises(MCPError, match="Unknown resource: quick://other"):
+                await client.read_resource("quick://other")
+        async with Client(StateholdServer(gateway, version="0"), cache=None) as client:
+            with pytest.raises(MCPError, match="Unknown resource: use session://"):
+                await client.read_resource("quick://value")
+
+
+async def test_a_uri_of_two_services_needs_its_address(http: Way) -> None:
+    async with http.connect(f"/s/two-of-one-uri-{http.era}/mcp") as client:
+        with pytest.raises(MCPError, match="Unknown resource: use session://"):
+            await client.read_resource("quick://value")
+
+
+@pytest.mark.parametrize(
+    ("template", "uri", "matches"),
+    [
+        ("a://b", "a://b", True),
+        ("a://b", "a://bc", False),
+        ("a://{x}", "a://b/c", True),
+        ("a://{x}/data", "a://b/data", True),
+        ("a://{x}/data", "a://b/other", False),
+        ("a://{x}/{y}/z", "a://1/2/z", True),
+        ("a://{x}/{y}/z", "a://z", False),
+        ("a{?q}", "a?q=1", True),
+        (5, "a", False),
+    ],
+)
+def test_a_template_is_found_for_a_uri(template: object, uri: str, matches: bool) -> None:
+    assert matches_template(template, uri) is matches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -338,6 +339,42 @@ def ignoring(cursor: str) -> Callable[[str | None], JSON]:
 def cycling(cursor: str | None) -> JSON:
     other = "b" if cursor == "a" else "a"
     return {"tools": [tool(f"from_{cursor or 'start'}")], "nextCursor": other}
+
+
+def numbered(cursors: list[object]) -> Callable[[Any], JSON]:
+    """Pages, each but the first with one of these cursors."""
+
+    def list_page(cursor: Any) -> JSON:
+        number = 0 if cursor is None else cursors.index(cursor) + 1
+        following = {"nextCursor": cursors[number]} if number < len(cursors) else {}
+        return {"tools": [tool(f"page_{number}")], **following}
+
+    return list_page
+
+
+@pytest.mark.parametrize(
+    "cursors", matrix([2, 3], [{"offset": 1}, {"offset": 2}], [[1], []], [0.5, 1.5]), ids=str
+)
+async def test_a_cursor_goes_back_as_it_came(cursors: list[object]) -> None:
+    with odd_server(list_page=numbered(cursors)) as odd:
+        names = [spec.name for spec in await service_at(odd.url).tools()]
+    assert names == ["page_0", "page_1", "page_2"]
+
+
+async def test_a_page_that_never_comes_costs_no_page_before_it() -> None:
+    release = threading.Event()
+
+    def list_page(cursor: str | None) -> JSON:
+        if cursor is not None:
+            release.wait(60)
+        return {"tools": [tool("inc")], "nextCursor": "2"}
+
+    with odd_server(list_page=list_page) as odd, anyio.fail_after(30):
+        try:
+            service = service_at(odd.url, connect_seconds=3.0)
+            assert [spec.name for spec in await service.tools()] == ["inc"]
+        finally:
+            release.set()
 
 
 def always_new(cursor: str | None) -> JSON:
