@@ -131,9 +131,6 @@ class UpstreamService:
         self._turn = anyio.Lock()
         self._asking_tools = set[str]()
 
-    def __repr__(self) -> str:
-        return f"<UpstreamService {self.name!r} {self.transport}>"
-
     @property
     def connect_seconds(self) -> float:
         """Seconds that opening a connection may take; more for the first start of a command."""
