@@ -23,7 +23,7 @@ from ...sessions.lifecycle import Status
 from ...sessions.records import Principal, SessionDriver, SessionRecord
 from ..cluster.connection import ConnectionEnded
 from ..cluster.messages import encode_picture
-from ..control.pictures import SessionPictures
+from ..control.pictures import SessionPictures, ViewerQuery
 from ..gateway.gateway import Gateway
 from ..sockets.request import Refused
 from .calls import ApiCall, Handler
@@ -68,7 +68,8 @@ class ScreenHandlers:
         record = await self._sessions.find_for(call)
         is_own = call.user.owner in (None, record.owner)
         check = None if is_own else partial(self._is_shared, call)
-        return FrameStream(self._pages, record, query, self._logins, login, check)
+        viewer = ViewerQuery(**query.model_dump(), person=call.user.key)
+        return FrameStream(self._pages, record, viewer, self._logins, login, check)
 
     async def _is_shared(self, call: ApiCall) -> bool:
         """Whether a session of another is shared with the user of a request. Without the store, it goes on."""
@@ -99,7 +100,7 @@ class WatchedPages:
 
     @asynccontextmanager
     async def watch(
-        self, record: SessionRecord, query: FramesQuery
+        self, record: SessionRecord, query: ViewerQuery
     ) -> AsyncGenerator[tuple[SessionRecord, AsyncIterator[bytes]]]:
         """Yield the messages for one viewer, with the record of the session as its owner has it.
 
@@ -126,7 +127,7 @@ class WatchedPages:
             yield record, messages
 
     async def _open(
-        self, stack: AsyncExitStack, record: SessionRecord, query: FramesQuery
+        self, stack: AsyncExitStack, record: SessionRecord, query: ViewerQuery
     ) -> AsyncIterator[bytes]:
         owner = Principal.of_key(record.owner)
         if self._registry.find_here(owner, record.id) is not None:
@@ -174,7 +175,7 @@ class FrameStream(LoginStream):
         self,
         pages: WatchedPages,
         record: SessionRecord,
-        query: FramesQuery,
+        query: ViewerQuery,
         logins: Logins,
         login: Login,
         check: Callable[[], Awaitable[bool]] | None = None,

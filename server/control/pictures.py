@@ -38,6 +38,12 @@ class PictureQuery(BaseModel):
     ] = None
 
 
+class ViewerQuery(PictureQuery):
+    """The pictures that a viewer wants, and the key of the person behind it."""
+
+    person: str = ""
+
+
 class SessionPictures:
     """The pictures of the sessions of one registry. It keeps nothing between viewers."""
 
@@ -46,7 +52,7 @@ class SessionPictures:
 
     @asynccontextmanager
     async def watch(
-        self, principal: Principal, session_id: str, query: PictureQuery
+        self, principal: Principal, session_id: str, query: ViewerQuery
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Yield the messages for one viewer, which end with the browser. A viewer that asks late skips pictures.
 
@@ -55,7 +61,9 @@ class SessionPictures:
             ServiceNotBound, ServiceUnavailable: it has no browser open.
         """
         connection = open_browser(self._registry, principal, session_id)
-        async with connection.screencast.watch(query.tab, fps=query.fps) as viewer:
+        async with connection.screencast.watch(
+            query.tab, fps=query.fps, person=query.person
+        ) as viewer:
             # Two pauses of the same length would add up to twice the age of a picture.
             pause = 1 / query.fps if query.fps < MOST_FPS else 0.0
             yield _Messages(connection, viewer, pause)
@@ -66,7 +74,7 @@ class SessionPictures:
     ) -> AsyncGenerator[AsyncIterator[bytes]]:
         """Do the same for the viewer of another node, whose query has these members."""
         try:
-            query = PictureQuery.model_validate(members)
+            query = ViewerQuery.model_validate(members)
         except ValueError:
             raise InvalidArgument("query: it is malformed.") from None
         async with self.watch(principal, session_id, query) as messages:
@@ -108,6 +116,8 @@ class _Messages:
                 for index, entry in enumerate(session.tabs.entries)
             ],
             "question": None,
+            "agent_scripts": session.scripts.state,
+            "other_viewers": self._viewer.others,
         }
         if question is not None:
             about["question"] = {
@@ -151,4 +161,4 @@ def _browser_of(session: LiveSession) -> BrowserConnection:
     raise ServiceUnavailable("The browser of the session is not open.", session_id=session.id)
 
 
-__all__ = ["PictureQuery", "SessionPictures", "open_browser"]
+__all__ = ["PictureQuery", "SessionPictures", "ViewerQuery", "open_browser"]

@@ -260,7 +260,9 @@ class BrowserConnection:
                 self.resumption.record(self.session)
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
-        result = call.answer.render()
+        render = call.answer.render
+        is_slow = self.session.secrets.named.typed.is_slow
+        result = await anyio.to_thread.run_sync(render) if is_slow else render()
         typed = texts_under(tool.secret, arguments)
         result.secrets = None if typed is None else call.secrets(typed)
         if ctx.wants_facts:
@@ -389,7 +391,9 @@ class BrowserConnection:
         Raises:
             InvalidArgument: There is no such resource, or no such method.
         """
-        return await self.session.files.answer(method, params)
+        return await self.session.files.answer(
+            method, params, mask=self.session.secrets.named.mask_file
+        )
 
     async def view(self, *, most_bytes: int) -> PageView:
         """See Viewable in sessions/services.py."""
@@ -406,6 +410,8 @@ class BrowserConnection:
         """See Drivable in sessions/services.py."""
         async with self._turn:
             changes = await self.human_control.end()
+            if self.resumption is not None:
+                self.resumption.record(self.session)
         if changes:
             self._mark_unsaved()
         return changes

@@ -12,7 +12,7 @@ import anyio
 from ...sessions.attribution import attribute_text
 from ...sessions.errors import ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
-from .errors import BrowserToolFailed
+from .errors import BrowserToolFailed, describe_error
 from .secrets.session import IS_SECRET
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ READ_SECONDS: Final = 2.0
 _FIELDS: Final = "input, textarea, [contenteditable]"
 _SECRET_TEXTS: Final = f"""elements => elements.filter({IS_SECRET}).map(
   element => String(element.value ?? element.textContent).slice(0, 1000))"""
+PUT_BACK_SECONDS: Final = 3.0
 LISTED: Final = 5
 """Addresses, and files, that are named; of more only the number is told."""
 
@@ -59,6 +60,13 @@ class HumanControl:
             return
         session = self._session
         await self._end_recordings()
+        try:
+            await session.mocks.lift()
+            await session.offline.lift()
+        except Exception as error:
+            raise ServiceUnavailable(
+                f"The routes of the agent stay: {describe_error(error)}"
+            ) from None
         names = set(await session.files.names())
         from .input.person_input import PersonInput
 
@@ -90,11 +98,12 @@ class HumanControl:
         (before, names), self._before, self._input = self._before, None, None
         session.forget_events()
         await self._hide_secret_fields()
+        again = await self._put_back()
         changes = [
             *self._describe_tabs(before, shown or self._shown()),
             *_describe_files(sorted(set(await session.files.names()) - names)),
         ]
-        return [*changes, "Refs of earlier snapshots are invalid: look at the page again."]
+        return [*changes, *again, "Refs of earlier snapshots are invalid: look at the page again."]
 
     async def _end_recordings(self) -> None:
         session = self._session
@@ -111,13 +120,26 @@ class HumanControl:
         except BrowserToolFailed as error:
             raise ServiceUnavailable(str(error)) from None
 
+    async def _put_back(self) -> list[str]:
+        """Put the routes and the offline state of the agent back, which are no part of the person's browser."""
+        session = self._session
+        parts = [str(session.mocks)] if len(session.mocks) else []
+        parts += [session.offline.pause_hold.what] if session.offline.on else []
+        if not parts:
+            return []
+        with anyio.move_on_after(PUT_BACK_SECONDS), suppress(Exception):
+            await session.mocks.put_back()
+            await session.offline.put_back()
+            return [f"In force again: {', '.join(parts)}."]
+        return [f"Not in force any more: {', '.join(parts)}."]
+
     async def _hide_secret_fields(self) -> None:
         """Hide the texts that stand in secret fields, as if the agent had typed them."""
 
         async def read(frame: Frame) -> None:
             with anyio.move_on_after(READ_SECONDS), suppress(Exception):
                 for text in await frame.locator(_FIELDS).evaluate_all(_SECRET_TEXTS):
-                    self._session.secrets.add(str(text))
+                    self._session.secrets.hide(str(text))
 
         async with anyio.create_task_group() as tasks:
             for tab in self._session.tabs:

@@ -139,6 +139,7 @@ class BrowserOpening:
             context_snapshot = None
         if context_snapshot is not None:
             report = restored_context.report
+            connection.session.secrets.named.typed.restore(context_snapshot.typed)
             # Addresses of pages may hold secrets.
             connection.restore_report = replace(report, lost=self._secrets.mask(report.lost))
             # A restored page may renew its login at once, which makes the old snapshot useless.
@@ -204,6 +205,8 @@ class BrowserOpening:
             process, access, restored_context, tools, encryption, bool(snapshot.cookies)
         )
         self._keep(connection, process.host, place)
+        connection.session.scripts.resume(record.scripts)
+        connection.session.secrets.named.typed.restore(record.typed)
         connection.unsaved = True
         if record.activities:
             await context.set_offline(False)
@@ -491,7 +494,8 @@ async def _save(
         origins=session.origins,
     )
     cookie_guard.accept(context_snapshot.cookies)
-    return replace(context_snapshot, activities=session.activities()).to_snapshot(encryption)
+    typed, activities = session.secrets.named.typed.to_json(), session.activities()
+    return replace(context_snapshot, typed=typed, activities=activities).to_snapshot(encryption)
 
 
 __all__ = ["BrowserOpening"]

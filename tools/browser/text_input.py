@@ -144,10 +144,17 @@ async def _refs_of_field(call: BrowserCall, tab: Tab, locator: Locator) -> list[
     return refs_of_field(await call.snapshot_of(tab, locator))
 
 
+async def hidden_text(call: BrowserCall, locator: Locator) -> str:
+    """Return the text that snapshots show in place of the value of a field; "" if they show the value."""
+    fields = (await call.tab()).secret_fields
+    refs = await _refs_of_field(call, await call.tab(), locator) if fields else []
+    return next((fields[ref] for ref in refs if ref in fields), "")
+
+
 def _show_again(tab: Tab, refs: Iterable[str]) -> None:
     """Show the values of fields which got a text that is not hidden there."""
     for ref in refs:
         tab.secret_fields.pop(ref, None)
 
 
-__all__ = ["put_text"]
+__all__ = ["hidden_text", "put_text"]

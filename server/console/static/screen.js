@@ -85,6 +85,7 @@ class Screen extends LitElement {
     const byOther = control.driver === "human" && !held;
     return html`<section class="screen ${held ? "held" : ""}" aria-label="Page">
       ${this._renderBanner(control, byOther)}
+      ${this._renderWarnings(control, about)}
       ${this.problem ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
       ${held && about?.question ? html`<sh-question .question=${about.question} .answer=${event => this._input.add(event)}></sh-question>` : nothing}
       ${this._renderTabs(about)}
@@ -127,6 +128,20 @@ class Screen extends LitElement {
     return html`<div class="banner ${asks ? "asks" : ""}"><span>${icon(asks ? "requested" : "agent")}<span>${asks
       ? html`<b>The agent asks:</b> <bdi>${control.reason}</bdi> ${ago(control.since)}` : "The agent has control."}</span></span><span class="spacer"></span>
       <button class=${asks ? "main" : ""} ?disabled=${stops} @click=${this._take}>${this.busy ? "Waiting for the agent …" : "Take over"}</button></div>`;
+  }
+
+  // Who else may read what the person types. Before the takeover, too: they decide then.
+  _renderWarnings({ driver }, about) {
+    const mayType = this.held || (driver !== "human" && this.user?.rights !== "view");
+    const { agent_scripts: scripts = "none", other_viewers: others = 0 } = about ?? {};
+    if (!mayType || (scripts === "none" && (!others || !this.held))) return nothing;
+    const renew = () => this._input?.add({ type: "history", action: "renew" });
+    return html`<div role="status">
+      ${scripts === "pages" ? html`<p class="notice warn"><span>The agent changed pages of this session: they may pass on what you type.</span>
+        ${this.held ? html`<button @click=${renew}>Load anew</button>` : nothing}</p>` : nothing}
+      ${scripts === "code" ? html`<p class="notice warn">The agent ran code in this browser, which may pass on what you type until the session
+        is paused.</p>` : nothing}
+      ${this.held && others ? html`<p class="notice warn">${others === 1 ? "1 other person watches" : `${others} other people watch`} this page.</p>` : nothing}</div>`;
   }
 
   _renderEnd() {

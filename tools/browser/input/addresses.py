@@ -53,6 +53,11 @@ async def move_in_history(session: BrowserSession, tab: Tab, event: HistoryInput
         BrowserToolFailed: There is no such page, or the browser does not answer.
         playwright's Error: The page is gone.
     """
+    if event.action == "renew":
+        milliseconds = session.config.navigation_seconds * 1000
+        if refusal := await session.scripts.renew(milliseconds=milliseconds):
+            raise BrowserToolFailed(refusal)
+        return
     if tab.crashed:
         await open_address(session, tab, tab.url)
         return

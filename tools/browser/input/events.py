@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Protocol, TypeAlias
+from typing import Annotated, Final, Literal, Protocol, Self, TypeAlias
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
 
 MOST_EVENTS: Final = 200
 """The most events of one batch."""
 LONGEST_TEXT: Final = 100_000
+LONGEST_BATCH: Final = 2 * LONGEST_TEXT
+"""Characters of the texts of one batch, which a page takes before the control of the person ends."""
 MOST_FILES: Final = 20
 MOST_POINTS: Final = 10
 
@@ -112,7 +114,8 @@ class AddressInput(_InputModel):
 
 class HistoryInput(_InputModel):
     type: Literal["history"]
-    action: Literal["back", "forward", "reload", "stop"]
+    action: Literal["back", "forward", "reload", "stop", "renew"]
+    """`renew` loads all pages anew in which scripts of the agent may run."""
 
 
 class TabInput(_InputModel):
@@ -163,6 +166,13 @@ class InputBatch(_InputModel):
     events: Annotated[
         Sequence[Annotated[AnyInput, Field(discriminator="type")]], Field(max_length=MOST_EVENTS)
     ]
+
+    @model_validator(mode="after")
+    def _check_length(self) -> Self:
+        texts = (getattr(event, "text", None) or "" for event in self.events)
+        if sum(map(len, texts)) > LONGEST_BATCH:
+            raise ValueError(f"its texts have more than {LONGEST_BATCH} characters")
+        return self
 
 
 class InputGrant(Protocol):

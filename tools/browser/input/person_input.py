@@ -32,6 +32,7 @@ from .events import (
 )
 from .page_devices import EVENT_SECONDS, PageDevices
 from .selected_text import selected_text, send_paste_event, takes_text
+from .typed_text import TypedText
 
 if TYPE_CHECKING:
     from ..session.session import BrowserSession
@@ -54,6 +55,7 @@ class PersonInput:
         self._session = session
         self._turn = anyio.Lock()
         self._devices: dict[Tab, PageDevices] = {}
+        self._typed = TypedText(session.secrets.hide)
         self._is_closed = False
         self._last_number = -1
         """The largest number of a batch so far."""
@@ -98,6 +100,7 @@ class PersonInput:
         self._is_closed = True
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             async with self._turn:
+                self._typed.end()
                 while self._devices:
                     _, devices = self._devices.popitem()
                     await devices.aclose()
@@ -122,6 +125,7 @@ class PersonInput:
                 await change_tabs(session, event)
                 return
             tab = await self._tab(batch)
+            self._typed.note(event, tab)
             if isinstance(event, DialogInput):
                 await answer_dialog(session, tab, event)
             elif isinstance(event, FilesInput):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
@@ -42,6 +43,8 @@ class Screencast:
         self.change = anyio.Event()
         """Set, and replaced, when a viewer may have something to show."""
         self.has_ended = False
+        self.people: Counter[str] = Counter()
+        """The viewers of each person, by the key of the person."""
         tabs.on_current = self._note_change
 
     def __repr__(self) -> str:
@@ -49,17 +52,20 @@ class Screencast:
 
     @asynccontextmanager
     async def watch(
-        self, tab: int | None = None, *, fps: float = 1 / FRAME_SECONDS
+        self, tab: int | None = None, *, fps: float = 1 / FRAME_SECONDS, person: str = ""
     ) -> AsyncGenerator[ScreenViewer]:
         """Watch a tab by its number, or the current tab of the session, whichever it is.
 
-        `fps` is the number of frames a second that the viewer needs; it gets more if another viewer needs more.
+        `fps` is the number of frames a second that the viewer needs; it gets more if another viewer needs more. `person` is
+        the key of the person who watches; other people are told that somebody does.
         Iterating the viewer waits for the next update. It ends when the tab is closed, or the session.
         """
-        viewer = ScreenViewer(self, tab, fps)
+        viewer = ScreenViewer(self, tab, fps, person)
+        self._count(person, 1)
         try:
             yield viewer
         finally:
+            self._count(person, -1)
             with anyio.CancelScope(shield=True):
                 await viewer.leave()
 
@@ -99,6 +105,12 @@ class Screencast:
                 self._captures.pop(capture.tab, None)
                 await capture.stop()
 
+    def _count(self, person: str, change: int) -> None:
+        if person:
+            self.people[person] += change
+            self.people = +self.people
+            self._note_change()
+
     def end(self) -> None:
         """End the updates of all viewers: the browser is gone, or the session closed."""
         self.has_ended = True
@@ -112,16 +124,22 @@ class Screencast:
 class ScreenViewer:
     """The updates for one viewer. A viewer that asks late skips frames, and delays nobody."""
 
-    def __init__(self, screencast: Screencast, number: int | None, fps: float) -> None:
+    def __init__(self, screencast: Screencast, number: int | None, fps: float, person: str) -> None:
         self._screencast = screencast
         self._number = number
         self._fps = fps
+        self._person = person
         self._capture: PageCapture | None = None
         self._seen: object = None
         """The parts of the last update by which a new one differs."""
         self._frame = 0
         """The number of the last frame that the viewer got."""
         self._ended = False
+
+    @property
+    def others(self) -> int:
+        """The number of other people who watch."""
+        return len(self._screencast.people.keys() - {self._person})
 
     def __aiter__(self) -> Self:
         return self
@@ -162,13 +180,14 @@ class ScreenViewer:
             tab = None if capture is None else capture.tab.number
             self._ended = self._screencast.has_ended or self._number is not None
             condition = PageCondition.CLOSED if self._ended else PageCondition.NO_PAGE
-            return ScreenUpdate(condition, tab, None, None), (condition, tab)
+            return ScreenUpdate(condition, tab, None, None), (condition, tab, self.others)
         condition, question, frame = capture.condition, capture.question, capture.frame
         self._ended = condition is PageCondition.CLOSED and self._number is not None
         newest = frame if frame is not None and frame.number > self._frame else None
         update = ScreenUpdate(condition, capture.tab.number, newest, capture.current_at, question)
         number = 0 if frame is None else frame.number
-        return update, (condition, capture.tab.number, number, question, capture.beats)
+        seen = condition, capture.tab.number, number, question, capture.beats, self.others
+        return update, seen
 
 
 __all__ = ["ScreenViewer", "Screencast"]

@@ -6,16 +6,18 @@ numbers would show by the place of `%CODE%` which one it is.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html.entities import codepoint2name
 from typing import Final
 
 from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed
+from .spellings import Spellings
+from .typed_texts import TypedTexts
 
 SHORTEST: Final = 4
 """The shortest value in characters; a shorter one is no secret."""
@@ -31,13 +33,6 @@ SIMILARITY: Final = 0.8
 _POSSIBLE_NAME: Final = re.compile(r"%(?=([A-Za-z_]\w*)%)", re.ASCII)
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Matches a text in quotes in Python. Quotes inside of it begin no other one."""
-_PLAIN: Final = re.compile("[A-Za-z0-9]+")
-"""Matches letters and digits that are spelled in one way only."""
-_BLANK_CODES: Final = "9|10|13|32|160|[xX](?:9|[aAdD]|20|[aA]0)"
-_BLANKS: Final = (
-    rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
-)
-_ENTITIES: Final = codepoint2name | {39: "apos"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,10 @@ class NamedSecret:
 
 
 class NamedSecrets:
-    """The named secrets of one configuration. They do not change while the process runs."""
+    """The named secrets of one configuration. They do not change while the process runs.
+
+    Those of a session also mask what a person typed there.
+    """
 
     def __init__(
         self, secrets: Sequence[NamedSecret] = (), *, omitted: Mapping[str, str] | None = None
@@ -81,12 +79,21 @@ class NamedSecrets:
         # Without names it matches nothing.
         names = "|".join(map(re.escape, self._secrets)) or "(?!)"
         self._reference = re.compile(f"%({names})%")
-        self._spellings = _Spellings(names_by_value)
+        self._spellings = Spellings(names_by_value)
         self._names_in_files = [
             (re.compile(_loose(secret.value), re.IGNORECASE), f"%{secret.name}%")
             for secret in secrets
             if not secret.is_weak
         ]
+
+        self.typed = TypedTexts()
+        """The texts that a person typed, if these are the secrets of a session."""
+
+    def for_session(self) -> NamedSecrets:
+        """Return the same secrets, with texts of a person of their own."""
+        own = copy.copy(self)
+        own.typed = TypedTexts()
+        return own
 
     def __bool__(self) -> bool:
         return bool(self._secrets)
@@ -162,15 +169,11 @@ class NamedSecrets:
         return bool(self._secrets and text) and not self._reference.sub("", text)
 
     def mask(self, text: str) -> str:
-        """Return a text in which each value that is not weak is replaced by its name, also as URLs and quotes spell it."""
-        return self._spellings.replace(text)
+        """Return a text in which each value that is not weak is replaced by its name, also as URLs and quotes spell it.
 
-    def mask_field(self, value: str) -> str:
-        """Return the value of a single field, masked also if the whole of it is a weak secret."""
-        for name in self._weak_names:
-            if value in self._secrets[name].values():
-                return f"%{name}%"
-        return self.mask(value)
+        Texts that a person typed are masked.
+        """
+        return self.typed.mask(self._spellings.replace(text))
 
     def mask_name(self, name: str) -> str:
         """Return the name of a file in which each value is replaced as in mask(), also where its signs became others."""
@@ -182,82 +185,20 @@ class NamedSecrets:
         """Return Python that reads values from the environment; where one is only part of a text, it is masked."""
         if self._secrets:
             code = _QUOTED.sub(lambda match: self._literals.get(match[0], match[0]), code)
-        return self._spellings.replace(code)
+        return self.mask(code)
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Return the bytes of a text in which each value is replaced as in mask()."""
-        return self._spellings.replace_bytes(data)
+        return self.typed.mask_bytes(self._spellings.replace_bytes(data))
 
     def mask_file(self, data: bytes) -> bytes:
         """Return the content of a file: as mask_bytes() does if it is text in UTF-8, else unchanged."""
         try:
-            if self._secrets:
+            if self._secrets or self.typed:
                 data.decode()
         except UnicodeDecodeError:
             return data
         return self.mask_bytes(data)
-
-
-class _Spellings:
-    """Values, each with its replacement. All are replaced in one pass: a replacement is never searched again."""
-
-    def __init__(self, replacements: Mapping[str, str]) -> None:
-        values = sorted(replacements, key=len, reverse=True)
-        self._replacements = [replacements[value] for value in values]
-        pattern = "|".join(f"({_any_spelling(value)})" for value in values) or "(?!)"
-        self._pattern = re.compile(pattern)
-        # The signs of a pattern are those of ASCII, so its bytes are the pattern of the bytes.
-        self._bytes_pattern = re.compile(pattern.encode())
-        self._plain_parts = [max(_PLAIN.findall(value), key=len, default="") for value in values]
-        """A part of each value that is spelled in one way only, to find quickly that a text has none."""
-        self._plain_bytes = [part.encode() for part in self._plain_parts]
-
-    def replace(self, text: str) -> str:
-        if not any(part in text for part in self._plain_parts):
-            return text
-        return self._pattern.sub(lambda match: self._replacement_of(match), text)
-
-    def replace_bytes(self, data: bytes) -> bytes:
-        if not any(part in data for part in self._plain_bytes):
-            return data
-        return self._bytes_pattern.sub(lambda match: self._replacement_of(match).encode(), data)
-
-    def _replacement_of(self, match: re.Match[str] | re.Match[bytes]) -> str:
-        assert match.lastindex is not None
-        return self._replacements[match.lastindex - 1]
-
-
-def _any_spelling(value: str) -> str:
-    """Return an expression for a value as pages, URLs, JSON, code, HTML and YAML write it, also with single blanks."""
-    words = ("".join(map(_spelling_of, word)) for word in value.split())
-    return _BLANKS.join(words)
-
-
-def _spelling_of(sign: str) -> str:
-    if _PLAIN.fullmatch(sign):
-        return sign
-    code, units = ord(sign), sign.encode("utf-16-be").hex()
-    spellings = [
-        rf"\\{{0,16}}{re.escape(sign)}" if sign != "\\" else r"\\{1,16}",
-        "".join(f"%{_hex(f'{byte:02x}')}" for byte in sign.encode()),
-        "".join(rf"\\{{1,16}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)),
-        rf"\\{{1,16}}U{_hex(f'{code:08x}')}",
-        f"&#0*{code};",
-        f"&#[xX]0*{_hex(f'{code:x}')};",
-    ]
-    if code < 256:
-        spellings += [f"%{_hex(f'{code:02x}')}", rf"\\{{1,16}}x{_hex(f'{code:02x}')}"]
-    if name := _ENTITIES.get(code):
-        spellings.append(f"&{name};")
-    if sign == "'":
-        # As YAML writes it between two of them.
-        spellings.insert(0, "''")
-    return f"(?:{'|'.join(spellings)})"
-
-
-def _hex(digits: str) -> str:
-    """Return an expression for hexadecimal digits in either case."""
-    return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
 
 
 def _loose(value: str) -> str:

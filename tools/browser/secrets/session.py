@@ -38,7 +38,7 @@ class SessionSecrets:
     """
 
     def __init__(self, named: NamedSecrets | None = None) -> None:
-        self.named = NamedSecrets() if named is None else named
+        self.named = (NamedSecrets() if named is None else named).for_session()
         self._forms: dict[str, set[str]] = {}
         """The typed texts, each with the forms in which a snapshot writes it."""
 
@@ -58,6 +58,11 @@ class SessionSecrets:
         self._forms[text] = {plain, as_json, as_json[1:-1]} - {""}
         if len(self._forms) > MOST:
             del self._forms[next(iter(self._forms))]
+
+    def hide(self, text: str) -> None:
+        """Remember a text that a person typed: it is masked wherever it stands, a short one as the value of a field."""
+        self.add(text)
+        self.named.typed.add(text)
 
     def mask_snapshot(self, snapshot: str) -> str:
         """Return a snapshot in which typed texts are masked in values of fields, and named secrets everywhere."""

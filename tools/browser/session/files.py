@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, unquote
 
 import anyio
@@ -53,6 +53,13 @@ SWEEPS: Final = (0.1, 0.3, 0.6, 1.5)
 _UNSAFE: Final = re.compile(r"[^\w.\- ()]+")
 _NODE_DETAILS: Final = re.compile(r", \w+ '.*", re.DOTALL)
 """Matches the end of an error message of Node: the operation, and the paths of files on this machine."""
+
+
+Mask: TypeAlias = Callable[[bytes], bytes]
+
+
+def _unchanged(data: bytes) -> bytes:
+    return data
 
 
 class Files:
@@ -198,8 +205,8 @@ class Files:
             "size": size,
         }
 
-    async def contents(self, uri: str) -> JSON:
-        """Return a file as MCP resource contents: as text if it is text, else as base64.
+    async def contents(self, uri: str, *, mask: Mask = _unchanged) -> JSON:
+        """Return a file as MCP resource contents: as text if it is text, else as base64. `mask` changes its bytes.
 
         Raises:
             FileNotFoundError: There is no such file.
@@ -208,11 +215,11 @@ class Files:
         name = uri.removeprefix("files/")
         if name not in await self.names():
             raise FileNotFoundError(name)
-        contents = await anyio.to_thread.run_sync(_contents, self.folder / name)
+        contents = await anyio.to_thread.run_sync(_contents, self.folder / name, mask)
         return {"uri": uri, **contents}
 
-    async def answer(self, method: str, params: JSON) -> JSON:
-        """Answer resources/list, resources/templates/list and resources/read.
+    async def answer(self, method: str, params: JSON, *, mask: Mask = _unchanged) -> JSON:
+        """Answer resources/list, resources/templates/list and resources/read. `mask` changes the bytes of a file.
 
         Raises:
             InvalidArgument: There is no such file, it is too large, or there is no such method.
@@ -224,7 +231,7 @@ class Files:
         if method != "resources/read":
             raise InvalidArgument(f"The browser has no {method}.")
         try:
-            return {"contents": [await self.contents(str(params.get("uri")))]}
+            return {"contents": [await self.contents(str(params.get("uri")), mask=mask)]}
         except FileNotFoundError:
             raise InvalidArgument("The session has no such file.") from None
 
@@ -367,14 +374,14 @@ def _safe_name(text: str) -> str:
     return f"file-{name}" if name.casefold() == call_log.NAME else name
 
 
-def _contents(path: Path) -> JSON:
+def _contents(path: Path, mask: Mask) -> JSON:
     mime, size = _mime_by_name(path.name) or _mime_by_content(path), path.stat().st_size
     if size > READ_BYTES:
         raise InvalidArgument(
             f"The file has {size} bytes; files of more than {READ_BYTES} bytes are not sent. It is"
             f" in the data folder of the server: browser/files/{path.parent.name}/{path.name}"
         )
-    data = path.read_bytes()
+    data = mask(path.read_bytes())
     if mime.startswith("text/") or mime == "application/json":
         with suppress(UnicodeDecodeError):
             return {"mimeType": mime, "text": data.decode()}

@@ -16,7 +16,7 @@ from .glob import Glob
 from .pause_hold import PauseHold
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Route
+    from playwright.async_api import BrowserContext, Request, Route
 
     from ..snapshot.watch import ContextWatch
 
@@ -105,6 +105,9 @@ class Mocks:
         self._context = context
         self.pause_hold = PauseHold(MOCKED_ROUTE, holds, spawn=spawn, expire=self._expire)
         self._mocks: list[tuple[Mock, Glob, Callable[[Route], Awaitable[None]]]] = []
+        self._are_lifted = False
+        self.on_answer: Callable[[Request], None] = lambda _: None
+        """Is called with each request that a route answers."""
 
     def __len__(self) -> int:
         return len(self._mocks)
@@ -125,6 +128,8 @@ class Mocks:
 
         # Playwright sets attributes on the object of a bound method, which a frozen dataclass refuses.
         async def handle(route: Route) -> None:
+            if mock.answers:
+                self.on_answer(route.request)
             await mock.handle(route)
 
         try:
@@ -145,7 +150,36 @@ class Mocks:
             self._mocks.remove(entry)
         if not self._mocks:
             self.pause_hold.end()
+            await self._forget_answers()
         return len(entries)
+
+    async def lift(self) -> None:
+        """Let all requests pass until put_back(). A second call does nothing."""
+        if self._are_lifted:
+            return
+        self._are_lifted = True
+        for _, glob, handle in self._mocks:
+            await self._context.unroute(glob, handle)
+        if self._mocks:
+            await self._forget_answers()
+
+    async def put_back(self) -> None:
+        """End lift(). Routes of which one cannot be put back are removed."""
+        if not self._are_lifted:
+            return
+        self._are_lifted = False
+        mocks, self._mocks = self._mocks, []
+        for entry in mocks:
+            await self._context.route(entry[1], entry[2])
+        self._mocks = mocks
+
+    async def _forget_answers(self) -> None:
+        """Have the pages forget the scripts that routes answered, which their renderers would use again.
+
+        The browser clears that memory when the first route begins.
+        """
+        await self._context.route(EVERYTHING, _fall_back)
+        await self._context.unroute(EVERYTHING, _fall_back)
 
     def __str__(self) -> str:
         return MOCKED_ROUTE if len(self) == 1 else f"{len(self)} mocked routes"
@@ -192,6 +226,16 @@ class Offline:
         if not offline:
             self.on = False
             self.pause_hold.end()
+
+    async def lift(self) -> None:
+        """Go online until put_back()."""
+        if self.on:
+            await self._context.set_offline(False)
+
+    async def put_back(self) -> None:
+        """End lift()."""
+        if self.on:
+            await self._context.set_offline(True)
 
     async def _expire(self) -> None:
         self.pause_hold.end()

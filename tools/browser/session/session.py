@@ -16,6 +16,7 @@ from ..egress.policy import scheme_allowed
 from ..errors import BrowserToolFailed
 from ..secrets.named import NamedSecrets
 from ..secrets.session import SessionSecrets
+from .agent_scripts import AgentScripts
 from .early_snapshot import SettledAddresses
 from .files import Files, reason
 from .host_errors import HostErrors
@@ -131,6 +132,8 @@ class BrowserSession:
             are_foreign=config.is_attached,
         )
         self.tabs.before_close = self.videos.stop_of
+        self.scripts = AgentScripts(self.tabs, spawn=spawn)
+        self.mocks.on_answer = self.scripts.note_answer
         # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.
         context.on("dialog", self._on_dialog)
 

@@ -138,6 +138,8 @@ class Tab:
         """The last snapshot of the document that was read; it has the roles and names of refs."""
         self.shown_snapshot: str | None = None
         """The last snapshot of the document that an answer described, for the difference to it."""
+        self.on_document: Callable[[], None] = lambda: None
+        """Is called when an answer of the network becomes the new document of the page."""
         self.secret_fields: dict[str, str] = {}
         """By ref, the fields whose values snapshots do not show, with the texts that they show instead."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"
@@ -372,6 +374,7 @@ class Tab:
                 self._message_count_before = self._message_count
                 self.stage = "loading"
                 self._forget_document()
+                self.on_document()
                 break
         self._note_change()
 

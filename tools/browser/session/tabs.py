@@ -61,6 +61,8 @@ class Tabs:
         """The event line about each tab that a page opened."""
         self._windows: WeakSet[Page] = WeakSet()
         """Pages that are known to be opened by other pages, except those closed by close()."""
+        self.on_tab: Callable[[Tab], None] = lambda _: None
+        """Is called with each new tab that has a page."""
         self.refused_count = 0
         self.before_close: Callable[[Page], Awaitable[None]] = _nothing
         """Called with each page before close() closes it."""
@@ -250,6 +252,7 @@ class Tabs:
                 console_level=self._console_level,
             )
             self._entries.append(tab)
+            self.on_tab(tab)
             page.on("close", lambda _: self._remove(tab))
             page.on("crash", lambda _: self._report_crash(tab))
         return tab

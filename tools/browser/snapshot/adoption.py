@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from ....sessions.json_codec import JSON
 from ....sessions.services import RestoreReport
 from ...processes.workdir import private_folder
 from ..devtools.sdk import guid_of
@@ -69,6 +70,10 @@ class ContextRecord:
     unread_origins: list[str] = field(default_factory=list[str])
     activities: list[str] = field(default_factory=list[str])
     """See BrowserSession.activities()."""
+    scripts: str = "none"
+    """See AgentScripts.state."""
+    typed: JSON = field(default_factory=dict[str, Any])
+    """See TypedTexts.to_json()."""
 
     @staticmethod
     def of(session: BrowserSession) -> ContextRecord:
@@ -82,6 +87,8 @@ class ContextRecord:
             sorted(session.origins.dormant),
             sorted(session.watch.unread_origins),
             session.activities(),
+            session.scripts.state,
+            session.secrets.named.typed.to_json(),
         )
 
 

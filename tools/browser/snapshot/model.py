@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -89,6 +89,8 @@ class ContextSnapshot:
     current: int = 0
     lost: list[str] = field(default_factory=list[str])
     """The parts of the context as a whole that could not be saved, in words."""
+    typed: JSON = field(default_factory=dict[str, Any])
+    """Digests of the texts that a person typed, see TypedTexts."""
     activities: list[str] = field(default_factory=list[str])
     """The activities that are lost with the context, in words: mocked requests, a recording."""
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..session.frames import find_element
+from ..text_input import hidden_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 
 if TYPE_CHECKING:
@@ -149,6 +150,13 @@ async def verify_value(call: BrowserCall, arguments: VerifyValue) -> None:
     """Check the value of a field: its text, its choice, or whether it is checked."""
     locator = await call.locate(arguments.target, arguments.element)
     code = f"await expect({call.element_code})"
+    if hidden := await hidden_text(call, locator):
+        # A comparison with a guess would tell a secret that is easy to guess.
+        if arguments.value != hidden:
+            raise BrowserToolFailed(f'Expected value "{arguments.value}", but got "{hidden}"')
+        call.answer.result("Done")
+        call.answer.code(f"{code}.to_have_value({hidden!r})")
+        return
     if arguments.type in ("checkbox", "radio"):
         values = [json.dumps(await locator.is_checked(timeout=call.timeout))]
         code += ".to_be_checked()" if values == ["true"] else ".not_to_be_checked()"
@@ -156,7 +164,7 @@ async def verify_value(call: BrowserCall, arguments: VerifyValue) -> None:
         values, assertion = await _values(call, locator)
         code += assertion
     if _with_secrets(call, locator.page, arguments.value) not in values:
-        found = call.session.secrets.named.mask_field(values[-1])
+        found = call.session.secrets.named.mask(values[-1])
         raise BrowserToolFailed(f'Expected value "{arguments.value}", but got "{found}"')
     call.answer.result("Done")
     call.answer.code(code)

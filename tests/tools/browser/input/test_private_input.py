@@ -1,0 +1,229 @@
+"""The texts that a person typed, and pages that the agent prepared to read them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
+
+import pytest
+from changing import Changing
+from pydantic import ValidationError
+from support.browsing import Browse, again, opened, running
+from support.selection import matrix
+from support.taking_over import Person, press
+from support.waiting import until
+
+from statehold.tools.browser.input.events import InputBatch
+from statehold.tools.browser.service import BrowserService
+
+PASSWORD = "Hum4nTyped!Pw77"
+CODE = "604312"
+LISTENER = """() => addEventListener("keydown", event => {
+  localStorage.kk = (localStorage.kk ?? "") + event.key;
+  console.log("typed", localStorage.kk);
+  document.title = localStorage.kk;
+})"""
+LOGIN = "<input id=text autofocus><input id=password type=password><p id=out>"
+
+
+@pytest.fixture(scope="module")
+def shop() -> Generator[Changing]:
+    with Changing() as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+async def prepared_service(
+    tmp_path_factory: pytest.TempPathFactory, shell: str
+) -> AsyncGenerator[BrowserService]:
+    settings = {"caps": ["network", "storage", "testing", "unsafe"]}
+    async with running(tmp_path_factory.mktemp("private"), shell, **settings) as service:
+        yield service
+
+
+@pytest.fixture
+async def browse(prepared_service: BrowserService, shop: Changing) -> AsyncGenerator[Browse]:
+    shop.pages = {"/": LOGIN, "/other": "<title>Other</title>"}
+    async with opened(prepared_service) as browse:
+        await browse.text("navigate", url=f"{shop.url}/")
+        yield browse
+
+
+async def give_text(browse: Browse, *events: dict[str, Any]) -> list[str]:
+    """Have a person take control, do something in the field of the page, and give back."""
+    await browse.connection.begin_human_control()
+    person = Person(browse.connection)
+    await browse.page.focus("#text")
+    await person.act(*events)
+    return await browse.connection.end_human_control()
+
+
+def typed(text: str) -> list[dict[str, Any]]:
+    """The events of a text at a keyboard, with Shift for capitals."""
+    events: list[dict[str, Any]] = []
+    for letter in text:
+        keys = press(letter)
+        shift = press("Shift")
+        events += [shift[0], *keys, shift[1]] if letter.isupper() else keys
+    return [*events, *press("Enter")]
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    matrix(
+        (typed(PASSWORD), PASSWORD),
+        (typed(CODE), CODE),
+        ([{"type": "text", "text": part} for part in (PASSWORD[:6], PASSWORD[6:])], PASSWORD),
+        ([{"type": "paste", "text": PASSWORD}], PASSWORD),
+        ([{"type": "paste", "text": "päss wörd & 日本"}], "päss wörd & 日本"),
+    ),
+)
+async def test_a_typed_text_is_masked_in_all_results(
+    browse: Browse, events: list[dict[str, Any]], text: str
+) -> None:
+    await browse.text("evaluate", function=LISTENER)
+    await give_text(browse, *events)
+    # As the script of a page that was not loaded anew may write it.
+    await browse.page.evaluate(
+        """text => {
+          localStorage.plain = `x${text}y`;
+          localStorage.json = JSON.stringify({ text });
+          document.querySelector("#out").textContent = `It is ${text}.`;
+          document.cookie = `typed=${encodeURIComponent(text)}`;
+          history.replaceState(null, "", `/?q=${encodeURIComponent(text)}`);
+          console.log("late", text);
+        }""",
+        text,
+    )
+    results = [
+        await browse.text("localstorage_list"),
+        await browse.text("localstorage_get", key="plain"),
+        await browse.text("console_messages"),
+        await browse.text("snapshot"),
+        await browse.text("cookie_list"),
+        await browse.text("tabs", action="list"),
+        await browse.text("evaluate", function="() => text.value + '|' + localStorage.plain"),
+        await browse.error("verify_value", type="textbox", element="e", target="#text", value="z"),
+    ]
+    for result in results:
+        assert text not in result
+        assert CODE[:5] not in result
+        assert "yped!Pw77" not in result
+    assert "x••••••y" in results[1]
+
+
+async def test_masks_outlive_a_pause_without_the_text(browse: Browse) -> None:
+    await give_text(browse, *typed(PASSWORD))
+    await browse.page.evaluate("text => { localStorage.kk = `<${text}> 12`; }", PASSWORD)
+    saved = await browse.saved()
+    assert PASSWORD not in str(saved.data["typed"])
+    async with again(browse) as resumed:
+        assert "kk=<••••••> 12" in await resumed.text("localstorage_list")
+        async with again(resumed) as later:
+            text = await later.text("evaluate", function="() => escape(localStorage.kk)")
+            assert PASSWORD not in text
+            assert "Pw77" not in text
+
+
+async def test_short_and_common_texts_leave_the_page_readable(browse: Browse) -> None:
+    await give_text(browse, {"type": "text", "text": "html"})
+    await browse.page.evaluate("() => { out.textContent = 'htmlish, and html too' }")
+    assert "htmlish, and •••••• too" in await browse.text("snapshot")
+
+
+async def test_routes_of_the_agent_are_lifted_while_a_person_drives(
+    browse: Browse, shop: Changing
+) -> None:
+    await browse.text("route", pattern="**/other*", body="<title>Agent</title>")
+    await browse.text("network_state_set", state="offline")
+    await browse.connection.begin_human_control()
+    person = Person(browse.connection)
+    await person.act({"type": "address", "address": f"{shop.url}/other"})
+    await until(lambda: browse.page.url.endswith("/other"))
+    assert await browse.page.title() == "Other"
+    changes = await browse.connection.end_human_control()
+    assert any("offline" in line and "route" in line for line in changes)
+    await browse.text("network_state_set", state="online")
+    assert "Agent" in await browse.text("navigate", url=f"{shop.url}/other?again")
+
+
+PLANTS = {
+    "evaluate": ("evaluate", {"function": LISTENER}),
+    "element": ("evaluate", {"function": f"e => ({LISTENER})()", "target": "#text"}),
+    "written": (
+        "evaluate",
+        {"function": f"() => {{ document.write(`{LOGIN}`); document.close(); ({LISTENER})(); }}"},
+    ),
+    "window": (
+        "evaluate",
+        {
+            "function": f"() => {{ const w = open('/'); w.onload = () => w.eval(`({LISTENER})()`); }}"
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("plant", matrix(*PLANTS))
+async def test_a_page_that_the_agent_scripted_listens_no_more_once_it_is_loaded_anew(
+    browse: Browse, plant: str
+) -> None:
+    scripts = browse.connection.session.scripts
+    assert scripts.state == "none"
+    tool, arguments = PLANTS[plant]
+    await browse.text(tool, **arguments)
+    await browse.connection.begin_human_control()
+    assert scripts.state == "pages"
+    person = Person(browse.connection)
+    outcome = await person.act({"type": "history", "action": "renew"})
+    assert outcome.refusals == ()
+    assert scripts.state == "none"
+    tabs = list(browse.connection.session.tabs)
+    for tab in tabs:
+        await until(lambda tab=tab: tab.page.url.startswith("http"))
+        await tab.page.focus("#text")
+        await person.act(*press("a"), tab=tab.number)
+        assert await tab.page.evaluate("() => [text.value, localStorage.kk ?? '']") == ["a", ""]
+        await tab.page.fill("#text", "")
+    await browse.connection.end_human_control()
+
+
+async def test_a_page_that_a_route_answered_is_one_that_the_agent_changed(
+    browse: Browse, shop: Changing
+) -> None:
+    scripts = browse.connection.session.scripts
+    shop.pages["/app"] = LOGIN + "<script src=app.js></script>"
+    shop.pages["/app.js"] = "document.title = 'site'"
+    body = f"({LISTENER})(); document.title = 'agent'"
+    headers = ["Cache-Control: max-age=3600", "Content-Type: text/javascript"]
+    await browse.text("route", pattern="**/app.js", body=body, headers=headers)
+    await browse.text("navigate", url=f"{shop.url}/app")
+    assert await browse.page.title() == "agent"
+    await browse.text("unroute")
+    assert scripts.state == "pages"
+    await browse.connection.begin_human_control()
+    await Person(browse.connection).act({"type": "history", "action": "renew"})
+    await until(lambda: browse.page.url.endswith("/app"))
+    await browse.page.wait_for_load_state()
+    assert (await browse.page.title(), scripts.state) == ("site", "none")
+    await browse.connection.end_human_control()
+
+
+async def test_a_new_page_is_not_marked_and_code_marks_for_good(
+    browse: Browse, shop: Changing
+) -> None:
+    scripts = browse.connection.session.scripts
+    await browse.text("evaluate", function="() => 1")
+    assert scripts.state == "pages"
+    await browse.text("navigate", url=f"{shop.url}/other")
+    assert scripts.state == "none"
+    await browse.text("run_code_unsafe", code="async page => { await page.title(); }")
+    await browse.text("navigate", url=f"{shop.url}/")
+    assert scripts.state == "code"
+
+
+@pytest.mark.thorough
+def test_a_batch_that_would_outlast_the_control_is_refused() -> None:
+    events = [{"type": "text", "text": "x" * 20_000}] * 150
+    with pytest.raises(ValidationError):
+        InputBatch.model_validate({"epoch": 1, "events": events})
+    InputBatch.model_validate({"epoch": 1, "events": events[:10]})

@@ -1,0 +1,85 @@
+"""The texts that a person types, pastes and dictates, put together from events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from .events import (
+    AnyInput,
+    CompositionInput,
+    CopyInput,
+    DialogInput,
+    KeyInput,
+    MouseInput,
+    PasteInput,
+    TextInput,
+    TouchInput,
+)
+from .keys import text_of_key
+
+LONGEST: Final = 10_000
+"""Characters of a text before it ends."""
+
+
+class TypedText:
+    """The text under way. It ends with a press elsewhere, another tab, or a key that moves on; `hide` then gets it."""
+
+    def __init__(self, hide: Callable[[str], None]) -> None:
+        self._hide = hide
+        self._characters: list[str] = []
+        self._place: object = None
+        self._is_erasing = False
+
+    def note(self, event: AnyInput, place: object) -> None:
+        """Add what an event types. `place` is the page that gets it."""
+        if isinstance(event, CopyInput | CompositionInput) or _is_move(event):
+            return
+        if place is not self._place or len(self._characters) > LONGEST:
+            self.end()
+            self._place = place
+        if isinstance(event, TextInput | PasteInput):
+            self._characters += event.text
+            if isinstance(event, PasteInput):
+                self._hide(event.text)
+        elif isinstance(event, DialogInput):
+            self._hide(event.text or "")
+        elif isinstance(event, KeyInput):
+            self._note_key(event)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Hide the text under way."""
+        text = "".join(self._characters)
+        self._characters.clear()
+        if text:
+            self._hide(text)
+
+    def _note_key(self, event: KeyInput) -> None:
+        if event.action == "up" or event.key in _HELD:
+            return
+        text = text_of_key(event)
+        if event.key == "Backspace" and not event.modifiers:
+            if not self._is_erasing:
+                # A page may have noted the text before it was changed.
+                self._hide("".join(self._characters))
+            del self._characters[-1:]
+            self._is_erasing = True
+            return
+        if text and text.isprintable():
+            self._characters += text
+        elif event.key != "Dead":
+            self.end()
+        self._is_erasing = False
+
+
+_HELD: Final = frozenset({"Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock"})
+
+
+def _is_move(event: AnyInput) -> bool:
+    """Whether a pointer only moves, or lets go."""
+    return isinstance(event, MouseInput | TouchInput) and event.action not in ("down", "start")
+
+
+__all__ = ["TypedText"]

@@ -1,0 +1,114 @@
+"""The spellings of secret values in URLs, JSON, code, HTML and YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from html.entities import codepoint2name
+from typing import Final
+
+_PLAIN: Final = re.compile("[A-Za-z0-9]+")
+"""Matches letters and digits that are spelled in one way only."""
+_ONE_KEY: Final = re.compile("[a-z0-9]+")
+"""Matches characters that are typed without another key."""
+_KEYS: Final = "(?:Shift|AltGraph|CapsLock|Control|Alt|Meta|Dead){0,4}"
+LONGEST_WITH_KEYS: Final = 64
+_BLANK_CODES: Final = "9|10|13|32|160|[xX](?:9|[aAdD]|20|[aA]0)"
+_BLANKS: Final = (
+    rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
+)
+_ENTITIES: Final = codepoint2name | {39: "apos"}
+
+
+class Spellings:
+    """Values, each with its replacement. All are replaced in one pass: a replacement is never searched again."""
+
+    def __init__(
+        self, replacements: Mapping[str, str], *, are_typed: bool = False, is_word: bool = False
+    ) -> None:
+        """`are_typed`: a page may also have noted the names of keys between the characters, such as Shift.
+
+        `is_word`: letters beside a value make it another word.
+        """
+        self._values = sorted(replacements, key=len, reverse=True)
+        self._replacements = [replacements[value] for value in self._values]
+        self._are_typed = are_typed
+        self._is_word = is_word
+        plain = _ONE_KEY if are_typed else _PLAIN
+        self._plain_parts = [
+            max(plain.findall(value), key=len, default="") for value in self._values
+        ]
+        """A part of each value that is spelled in one way only, to find quickly that a text has none."""
+        self._plain_bytes = [part.encode() for part in self._plain_parts]
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self._expression)
+
+    @cached_property
+    def _bytes_pattern(self) -> re.Pattern[bytes]:
+        # The signs of a pattern are those of ASCII, so its bytes are the pattern of the bytes.
+        return re.compile(self._expression.encode())
+
+    @property
+    def _expression(self) -> str:
+        expressions = (
+            f"({_any_spelling(value, _KEYS if self._are_typed and len(value) <= LONGEST_WITH_KEYS else '')})"
+            for value in self._values
+        )
+        expression = "|".join(expressions) or "(?!)"
+        return f"(?<![A-Za-z])(?:{expression})(?![A-Za-z])" if self._is_word else expression
+
+    def replace(self, text: str) -> str:
+        if not any(part in text for part in self._plain_parts):
+            return text
+        return self._pattern.sub(lambda match: self._replacement_of(match), text)
+
+    def replace_bytes(self, data: bytes) -> bytes:
+        if not any(part in data for part in self._plain_bytes):
+            return data
+        return self._bytes_pattern.sub(lambda match: self._replacement_of(match).encode(), data)
+
+    def _replacement_of(self, match: re.Match[str] | re.Match[bytes]) -> str:
+        assert match.lastindex is not None
+        return self._replacements[match.lastindex - 1]
+
+
+def _any_spelling(value: str, between: str) -> str:
+    """Return an expression for a value as pages, URLs, JSON, code, HTML and YAML write it, also with single blanks.
+
+    `between` matches what may stand between two characters.
+    """
+    words = (between.join(map(_spelling_of, word)) for word in value.split())
+    return f"{between}{_BLANKS}{between}".join(words)
+
+
+def _spelling_of(sign: str) -> str:
+    if _PLAIN.fullmatch(sign):
+        return sign
+    code, units = ord(sign), sign.encode("utf-16-be").hex()
+    spellings = [
+        rf"\\{{0,16}}{re.escape(sign)}" if sign != "\\" else r"\\{1,16}",
+        "".join(f"%{_hex(f'{byte:02x}')}" for byte in sign.encode()),
+        "".join(rf"\\{{1,16}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)),
+        rf"\\{{1,16}}U{_hex(f'{code:08x}')}",
+        f"&#0*{code};",
+        f"&#[xX]0*{_hex(f'{code:x}')};",
+    ]
+    if code < 256:
+        spellings += [f"%{_hex(f'{code:02x}')}", rf"\\{{1,16}}x{_hex(f'{code:02x}')}"]
+    if name := _ENTITIES.get(code):
+        spellings.append(f"&{name};")
+    if sign == "'":
+        # As YAML writes it between two of them.
+        spellings.insert(0, "''")
+    return f"(?:{'|'.join(spellings)})"
+
+
+def _hex(digits: str) -> str:
+    """Return an expression for hexadecimal digits in either case."""
+    return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
+
+
+__all__ = ["Spellings"]

@@ -1,0 +1,123 @@
+"""The pages of a session in which scripts of its agent may run: they could read what a person types there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+if TYPE_CHECKING:
+    from playwright.async_api import Request
+
+    from .tab import Tab
+    from .tabs import Tabs
+
+EMPTY: Final = "about:blank"
+LEAVE_SECONDS: Final = 5.0
+"""Seconds that the pages get to give way to empty ones."""
+
+ScriptState = Literal["none", "pages", "code"]
+
+
+class AgentScripts:
+    """Marks the pages that the agent scripted, or to which a mocked route answered. It lives as long as the session.
+
+    A script reaches the pages that its page opened, and the one that opened it. So a new document ends the mark of its page
+    only if no other page has one.
+    """
+
+    def __init__(self, tabs: Tabs, *, spawn: Callable[..., None]) -> None:
+        self._tabs = tabs
+        self._spawn = spawn
+        self._marked: set[Tab] = set()
+        self._awaiting: set[Tab] = set()
+        """The tabs to whose next document a mocked route answers."""
+        self.has_code = False
+        """Whether the agent ran code of Playwright, which may follow all pages of the context until its end."""
+        tabs.on_tab = self._follow
+        for tab in tabs:
+            self._follow(tab)
+
+    @property
+    def state(self) -> ScriptState:
+        """`pages` if renew() ends the scripts, `code` if no load of a page ends them."""
+        if self.has_code:
+            return "code"
+        self._marked = {tab for tab in self._marked if not tab.closed}
+        return "pages" if self._marked else "none"
+
+    def resume(self, state: str) -> None:
+        """Take over the state of a server that ended, whose pages are open still."""
+        self.has_code = state == "code"
+        if state != "none":
+            self.note_script()
+
+    def note_script(self) -> None:
+        """Note that a script of the agent runs in a page."""
+        self._marked.update(self._tabs)
+
+    def note_code(self) -> None:
+        """Note that code of the agent runs with Playwright's page."""
+        self.has_code = True
+        self.note_script()
+
+    def note_answer(self, request: Request) -> None:
+        """Note that a mocked route answers a request of a page, perhaps with a script."""
+        from playwright.async_api import Error
+
+        self.note_script()
+        # The request of a new window has no frame yet.
+        with suppress(Error):
+            frame = request.frame
+            if frame.parent_frame is None and request.is_navigation_request():
+                self._awaiting.update(tab for tab in self._tabs if tab.page == frame.page)
+
+    async def renew(self, *, milliseconds: float) -> str:
+        """Load the marked pages anew. Return why that is not possible, or "".
+
+        All of them are empty for a moment, so that none scripts another one that was loaded already.
+        """
+        tabs = [tab for tab in self._tabs if tab in self._marked and not tab.crashed]
+        addresses = [tab.url for tab in tabs]
+        left: list[Tab] = []
+
+        async def leave(tab: Tab) -> None:
+            with suppress(Exception):
+                await tab.page.goto(EMPTY, timeout=LEAVE_SECONDS * 1000)
+                left.append(tab)
+
+        async with anyio.create_task_group() as tasks:
+            for tab in tabs:
+                tasks.start_soon(leave, tab)
+        is_whole = len(left) == len(tabs)
+        if is_whole:
+            self._marked.clear()
+            self._awaiting.clear()
+        for tab, address in zip(tabs, addresses, strict=True):
+            if tab in left and address != EMPTY:
+                go = partial(tab.page.goto, address, wait_until="commit", timeout=milliseconds)
+                self._spawn(_ignore_failure, go)
+        return "" if is_whole else "A page did not give way. Close its tab, and open it again."
+
+    def _follow(self, tab: Tab) -> None:
+        tab.on_document = partial(self._begin_document, tab)
+        if self._marked:
+            self._marked.add(tab)
+
+    def _begin_document(self, tab: Tab) -> None:
+        if tab in self._awaiting:
+            self._awaiting.discard(tab)
+        elif not any(not other.closed for other in self._marked - {tab}):
+            self._marked.clear()
+
+
+async def _ignore_failure(navigate: Callable[[], Awaitable[object]]) -> None:
+    """Navigate. The person sees whether the page arrives."""
+    with suppress(Exception):
+        await navigate()
+
+
+__all__ = ["AgentScripts", "ScriptState"]
