@@ -320,6 +320,31 @@ async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_inpu
         await context.close()
 
 
+async def test_a_person_who_drives_is_told_of_scripts_of_the_agent_and_of_others_who_watch(
+    window: ConsolePage, browser: Browser, url: str, console: Console, bob: Agent, gateway: Gateway
+) -> None:
+    await bob.said("browser_evaluate", function="() => { globalThis.listens = true; }")
+    warning = window.page.get_by_text("The agent changed pages of this session")
+    # Before the takeover, too.
+    await warning.wait_for()
+    async with console_client(url) as client:
+        await client.log_in(code=await console.logins.mint_code())
+        link = await client.post(f"/sessions/{bob.session}/links", rights="view")
+    await window.take()
+    assert await window.page.get_by_text("watch").count() == 0
+    context = await browser.new_context()
+    guest = await context.new_page()
+    await guest.goto(f"{url}{link['path']}")
+    await window.page.get_by_text("1 other person watches this page.").wait_for()
+    assert await guest.get_by_text("watches this page").count() == 0
+    await window.page.get_by_role("button", name="Load anew").click()
+    await warning.wait_for(state="hidden")
+    assert await page_of(gateway, bob.session).evaluate("() => globalThis.listens") is None
+    await context.close()
+    await window.page.get_by_text("1 other person watches").wait_for(state="hidden")
+    await window.give_back()
+
+
 async def test_a_password_that_is_typed_over_the_page_is_written_nowhere(
     window: ConsolePage, bob: Agent, gateway: Gateway
 ) -> None:

@@ -184,6 +184,8 @@ async def test_the_mask_of_a_value_that_can_be_guessed_is_no_oracle(
     texts += [await browse.text("network_requests"), await browse.text("find", text=CODE)]
     texts += [await browse.text("network_request", index=2, part="response-body")]
     texts += [await browse.text("tabs", action="list")]
+    field = {"type": "textbox", "element": "decoy", "target": "[name=decoy]"}
+    texts += [await browse.error("verify_value", **field, value="zz")]
     assert [text for text in texts if "%CODE%" in text or CODE not in text] == []
     for tool, arguments in {
         "cookie_set": {"name": "a", "value": "%CODE%"},
@@ -209,7 +211,11 @@ async def test_a_value_that_can_be_guessed_is_hidden_in_the_field_that_it_was_pu
     snapshot = section(await browse.text("snapshot"), "Snapshot")
     assert (snapshot.count("%CODE%"), snapshot.count(CODE)) == (2, 1)
     field = {"type": "textbox", "element": "code", "target": "[name=code]"}
-    assert 'but got "%CODE%"' in await browse.error("verify_value", **field, value="other")
+    for guess in ("other", CODE, CODE[:-1]):
+        error = await browse.error("verify_value", **field, value=guess)
+        assert 'but got "%CODE%"' in error
+    done = await browse.text("verify_value", **field, value="%CODE%")
+    assert ('os.environ["CODE"]' in done, CODE in done) == (True, False)
     await browse.text("type", target="[name=first]", text="plain")
     snapshot = section(await browse.text("snapshot"), "Snapshot")
     assert (snapshot.count("%CODE%"), snapshot.count("plain")) == (1, 1)
@@ -230,6 +236,38 @@ async def test_a_value_that_can_be_guessed_is_in_no_warning_of_a_field_that_refu
     texts += [await browse.text("console_messages"), await browse.text("snapshot")]
     assert not [text for text in texts if CODE in text]
     assert await browse.value("() => document.querySelector('input').value") == value
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    matrix(
+        ("kept.txt", "secret"),
+        ("kept.json", "JSON.stringify({secret})"),
+        ("kept", "`<p>${secret}</p>`"),
+        ("kept.csv", "encodeURIComponent(secret)"),
+    ),
+)
+async def test_a_download_that_a_page_made_of_a_value_is_masked_when_it_is_read(
+    browse: Browse, shop: Changing, name: str, content: str
+) -> None:
+    shop.pages["/"] = f"{FORM}<button>Save</button>"
+    await browse.text("navigate", url=f"{shop.url}/")
+    await browse.text("type", target="[name=first]", text="%PASSWORD%")
+    await browse.value(
+        f"""() => {{ document.querySelector("button").onclick = () => {{
+          const secret = document.querySelector("[name=first]").value, link = document.createElement("a");
+          link.href = URL.createObjectURL(new Blob([{content}]));
+          link.download = "{name}";
+          link.click(); }} }}"""
+    )
+    result = await browse.call("click", target="button")
+    (link,) = (b for b in result.payload["content"] if b["type"] == "resource_link")
+    read = await browse.connection.request("resources/read", {"uri": link["uri"]}, browse.ctx)
+    text = read["contents"][0]["text"]
+    assert ("%PASSWORD%" in text, "sesame" in text) == (True, False)
+    # A page gets the file as it is.
+    data, _ = await browse.connection.session.files.read(f"files/{link['name']}")
+    assert b"sesame" in data
 
 
 SPELLINGS = {
