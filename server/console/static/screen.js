@@ -130,18 +130,18 @@ class Screen extends LitElement {
       <button class=${asks ? "main" : ""} ?disabled=${stops} @click=${this._take}>${this.busy ? "Waiting for the agent …" : "Take over"}</button></div>`;
   }
 
-  // Who else may read what the person types. Before the takeover, too: they decide then.
+  // Who else may read what the person types, also before the takeover.
   _renderWarnings({ driver }, about) {
-    const mayType = this.held || (driver !== "human" && this.user?.rights !== "view");
-    const { agent_scripts: scripts = "none", other_viewers: others = 0 } = about ?? {};
-    if (!mayType || (scripts === "none" && (!others || !this.held))) return nothing;
-    const renew = () => this._input?.add({ type: "history", action: "renew" });
+    const { held } = this;
+    if (!held && (driver === "human" || this.user?.rights === "view")) return nothing;
+    const { agent_scripts: scripts, other_viewers: others } = about ?? {};
+    const warn = (text, button) => html`<p class="notice warn"><span>${text}</span>${button}</p>`;
+    const renew = () => this._input.add({ type: "history", action: "renew" });
     return html`<div role="status">
-      ${scripts === "pages" ? html`<p class="notice warn"><span>The agent changed pages of this session: they may pass on what you type.</span>
-        ${this.held ? html`<button @click=${renew}>Load anew</button>` : nothing}</p>` : nothing}
-      ${scripts === "code" ? html`<p class="notice warn">The agent ran code in this browser, which may pass on what you type until the session
-        is paused.</p>` : nothing}
-      ${this.held && others ? html`<p class="notice warn">${others === 1 ? "1 other person watches" : `${others} other people watch`} this page.</p>` : nothing}</div>`;
+      ${scripts === "pages" ? warn("The agent changed pages of this session: they may pass on what you type.",
+    held ? html`<button @click=${renew}>Load anew</button>` : nothing) : nothing}
+      ${scripts === "code" ? warn("The agent ran code in this browser, which may pass on what you type until a pause.") : nothing}
+      ${held && others ? warn(`${others} other ${others > 1 ? "people watch" : "person watches"} this page.`) : nothing}</div>`;
   }
 
   _renderEnd() {

@@ -64,7 +64,11 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
             refused = await eve.refused("POST", path, {"epoch": epoch + 1, "events": []})
             assert refused["code"] == "control_refused"
             await eve.act(ada.session, "give-back", epoch=epoch)
-            assert "Eve" in await ada.said("browser_snapshot")
+            spelled = (
+                "() => [...document.querySelectorAll('input')].map(e => [...e.value].join('-'))"
+            )
+            assert "E-v-e" in await ada.said("browser_evaluate", function=spelled)
+            assert "Eve" not in await ada.said("browser_snapshot")
             sockets = open_sockets(server)
         # The viewer has left, so the owner ends its exchange.
         await until(lambda: open_sockets(server) < sockets)
