@@ -9,9 +9,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
+import anyio.to_thread
 
 from ...sessions.json_codec import JSON, well_formed
-from ...sessions.services import CallContext
+from ...sessions.services import CallContext, ToolResult
 from .answers.answer import ADDRESS, TITLE, PageAnswer, to_line
 from .answers.difference import difference
 from .answers.events import News, summarize, summarize_news
@@ -335,6 +336,12 @@ class BrowserCall:
             mime = await self.session.files.mime(name)
             self.answer.file(self.session.files.uri(name), name, mime, size)
             self.facts.files.append(name)
+
+    async def render(self) -> ToolResult:
+        """Return the result. In a thread where the masks of an earlier process take long."""
+        render = self.answer.render
+        is_slow = self.session.secrets.named.typed.is_slow
+        return await anyio.to_thread.run_sync(render) if is_slow else render()
 
     def step_facts(self, tool: str) -> JSON:
         """Return the facts of the step, once the answer is finished."""

@@ -92,7 +92,7 @@ class BrowserConnection:
         self.reason: str | None = None
         self.restore_report = RestoreReport()
         self.unsaved = False
-        self._on_unsaved: Callable[[], None] = _nothing
+        self._on_unsaved: Callable[[], None] = lambda: None
         self.on_closed: list[Callable[[], None]] = []
         """Callbacks that release resources on close, run in reverse order. If one fails, the others still run."""
         self.progress_seconds = PROGRESS_SECONDS
@@ -260,9 +260,7 @@ class BrowserConnection:
                 self.resumption.record(self.session)
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
-        render = call.answer.render
-        is_slow = self.session.secrets.named.typed.is_slow
-        result = await anyio.to_thread.run_sync(render) if is_slow else render()
+        result = await call.render()
         typed = texts_under(tool.secret, arguments)
         result.secrets = None if typed is None else call.secrets(typed)
         if ctx.wants_facts:
@@ -497,9 +495,6 @@ class BrowserConnection:
                     stack.callback(self.resumption.end)
                 for release in self.on_closed:
                     stack.callback(release)
-
-
-def _nothing() -> None: ...
 
 
 __all__ = ["BrowserConnection"]

@@ -205,8 +205,7 @@ class BrowserOpening:
             process, access, restored_context, tools, encryption, bool(snapshot.cookies)
         )
         self._keep(connection, process.host, place)
-        connection.session.scripts.resume(record.scripts)
-        connection.session.secrets.named.typed.restore(record.typed)
+        record.resume(connection.session)
         connection.unsaved = True
         if record.activities:
             await context.set_offline(False)

@@ -138,8 +138,7 @@ class Tab:
         """The last snapshot of the document that was read; it has the roles and names of refs."""
         self.shown_snapshot: str | None = None
         """The last snapshot of the document that an answer described, for the difference to it."""
-        self.on_document: Callable[[], None] = lambda: None
-        """Is called when an answer of the network becomes the new document of the page."""
+        self.on_document: Callable[[], None] = lambda: None  # see AgentScripts
         self.secret_fields: dict[str, str] = {}
         """By ref, the fields whose values snapshots do not show, with the texts that they show instead."""
         self.stage: Literal["unknown", "loading", "loaded"] = "unknown"

@@ -91,6 +91,11 @@ class ContextRecord:
             session.secrets.named.typed.to_json(),
         )
 
+    def resume(self, session: BrowserSession) -> None:
+        """Take over what a person typed, and which pages the agent scripted."""
+        session.scripts.resume(self.scripts)
+        session.secrets.named.typed.restore(self.typed)
+
 
 class ContextFile:
     """The file with the record of one context. Each call takes about 100 microseconds."""
