@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -51,6 +51,7 @@ PAGE_FILE: Final = "page.yml"
 """The file of a page of which the answer has an outline; the next one replaces it."""
 NOTE_SECONDS: Final = 1.0
 DIALOG_SECONDS: Final = 1.0
+LATE_SECONDS: Final = 0.5
 FRESH_SECONDS: Final = 0.01
 """Seconds for which an early snapshot of a page counts as current."""
 
@@ -58,8 +59,12 @@ FRESH_SECONDS: Final = 0.01
 class BrowserCall:
     """A call under way. It lives until the tool returns."""
 
-    def __init__(self, session: BrowserSession, ctx: CallContext) -> None:
+    def __init__(
+        self, session: BrowserSession, ctx: CallContext, *, is_action: bool = False
+    ) -> None:
+        """`is_action`: what act() runs ends within `action_seconds`, also if the browser confirms no input."""
         self.session = session
+        self._is_action = is_action
         self.config = session.config
         self.ctx = ctx
         self.answer = PageAnswer(self.config.codegen, secrets=session.secrets.named)
@@ -183,7 +188,8 @@ class BrowserCall:
                 await watch_activity(tab, watch=self.session.watch)
         await self.session.pause_if_stepping()
         try:
-            result = await self.session.run_until_modal(tab, action, answers=answers)
+            with self._limit_action(tab):
+                result = await self.session.run_until_modal(tab, action, answers=answers)
         except (Error, BrowserToolFailed) as error:
             await unwatch_activity(tab, watch=self.session.watch)
             if not was_action_done(error):
@@ -234,6 +240,18 @@ class BrowserCall:
                 early_snapshot if anyio.current_time() - settled_at < FRESH_SECONDS else None
             )
         return result
+
+    @contextmanager
+    def _limit_action(self, tab: Tab) -> Generator[None]:
+        seconds = self.config.action_seconds
+        try:
+            # Playwright's own limit, which tells the reason, comes first.
+            with anyio.fail_after(seconds + LATE_SECONDS if self._is_action else None):
+                yield
+        except TimeoutError:
+            raise BrowserToolFailed(
+                f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
+            ) from None
 
     def note_typed(self, text: str, *, is_secret: bool) -> None:
         """Note a text that goes into a field; the text of a secret field is hidden from then on."""

@@ -233,7 +233,7 @@ class BrowserConnection:
             raise ConnectionLost(f"The browser is gone: {self.reason or LOST_PROCESS}.")
         if not tool.read_only:
             self.unsaved = True
-        call = BrowserCall(self.session, ctx)
+        call = BrowserCall(self.session, ctx, is_action=tool.limit == "action")
         try:
             await self._run(tool, call, parsed_arguments)
             for line in self.session.listener_errors.take():

@@ -151,6 +151,23 @@ async def test_a_page_that_is_not_painted_says_what_it_waits_for(
     lab_site.open("sheet")
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", ["text=more", "#box", "button >> nth=1"])
+async def test_a_browser_that_confirms_no_input_does_not_outlast_the_limit_of_an_action(
+    browse: Browse, lab: str, target: str
+) -> None:
+    await browse.text("navigate", url=f"{lab}/frame")
+    await browse.value("""() => {
+      document.body.innerHTML = '<button>Lock</button><button>b</button><input type=checkbox id=box><p>more</p>';
+      document.querySelector('button').onclick = event => event.target.requestPointerLock(); }""")
+    await browse.call("click", target="text=Lock")
+    config = browse.service.config.model_copy(update={"action_seconds": 1.0, "settle_seconds": 0.5})
+    browse.connection.session.config = config
+    # The action, the hooks of the page, its title and its snapshot have limits of their own.
+    with anyio.fail_after(8):
+        await browse.call("click", target=target)
+
+
 @pytest.mark.parametrize("way", matrix(*ANSWERS))
 async def test_a_message_to_a_frame_of_another_site_is_waited_for(
     browse: Browse, lab: str, way: str
