@@ -79,7 +79,7 @@ def no_keeper_is_left(tmp_path: Path) -> Generator[None]:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.fixture(params=matrix("legacy", "modern"))
+@pytest.fixture(params=matrix("both", "legacy"))
 def restarts(request: pytest.FixtureRequest, tmp_path: Path) -> Restarts:
     return Restarts(tmp_path, options=["--era", request.param])
 

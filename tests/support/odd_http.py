@@ -45,9 +45,9 @@ def page(status: int, **headers: str) -> Response:
     return Response(status, b"<html><h1>Sorry</h1></html>", "text/html", names)
 
 
-def rpc_error(status: int, code: int, message: str, number: object = None) -> Response:
-    error = {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}
-    return Response(status, json.dumps(error).encode())
+def rpc_error(status: int, code: int, message: str, number: object = None, **more: Any) -> Response:
+    error = {"code": code, "message": message, **more}
+    return Response(status, json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode())
 
 
 def tool(name: str, **more: Any) -> JSON:
@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         odd, method = self.odd, message.get("method")
         if "id" not in message or "method" not in message:
             return Response(202)
-        modern = "mcp-method" in self.headers
+        modern = self.headers.get("mcp-protocol-version") == "2026-07-28"
         if modern != (odd.era == "modern"):
             return rpc_error(400, -32022 if method == "initialize" else -32601, "No", message["id"])
         session, headers = self.headers.get("mcp-session-id", ""), dict[str, str]()

@@ -25,6 +25,7 @@ from mcp_types import (
     INTERNAL_ERROR,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
 )
 from mcp_types.version import (
     HANDSHAKE_PROTOCOL_VERSIONS,
@@ -328,7 +329,8 @@ async def _initialize(send: SendRequest, service: str) -> Peer:
         "capabilities": OFFERED_CAPABILITIES,
         "clientInfo": CLIENT_INFO,
     }
-    answer = await send("initialize", params, {})
+    # A server of the newer revision expects the header of every request, also of one that it refuses.
+    answer = await send("initialize", params, {MCP_METHOD_HEADER: "initialize"})
     version = answer.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamMisbehaved(service, f"it speaks protocol version {str(version)[:40]!r}")
@@ -336,19 +338,29 @@ async def _initialize(send: SendRequest, service: str) -> Peer:
 
 
 async def _discover(send: SendRequest, service: str) -> Peer:
-    version = LATEST_MODERN_VERSION
-    params: JSON = {"_meta": _envelope(version, OFFERED_CAPABILITIES)}
-    answer = await send("server/discover", params, _modern_headers(version, "server/discover", {}))
-    value: object = answer.get("supportedVersions")
-    supported_versions = cast(list[object], value) if isinstance(value, list) else []
-    mutual = [
-        candidate for candidate in MODERN_PROTOCOL_VERSIONS if candidate in supported_versions
-    ]
-    if not mutual:
+    try:
+        answer = await _send_discover(send, LATEST_MODERN_VERSION)
+    except UpstreamRefused as error:
+        version = _mutual_version(_dict(error.data).get("supported"))
+        if error.rpc_code != UNSUPPORTED_PROTOCOL_VERSION or version is None:
+            raise
+        answer = await _send_discover(send, version)
+    version = _mutual_version(answer.get("supportedVersions"))
+    if version is None:
         raise UpstreamMisbehaved(service, "it supports none of our protocol versions")
-    return _peer(
-        answer, mutual[-1], _dict(answer.get("_meta")).get(SERVER_INFO_META_KEY), modern=True
-    )
+    return _peer(answer, version, _dict(answer.get("_meta")).get(SERVER_INFO_META_KEY), modern=True)
+
+
+async def _send_discover(send: SendRequest, version: str) -> JSON:
+    params: JSON = {"_meta": _envelope(version, OFFERED_CAPABILITIES)}
+    return await send("server/discover", params, _modern_headers(version, "server/discover", {}))
+
+
+def _mutual_version(supported: object) -> str | None:
+    """Return the newest of our modern versions in the list of an upstream."""
+    versions = cast(list[object], supported) if isinstance(supported, list) else []
+    mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in versions]
+    return mutual[-1] if mutual else None
 
 
 def _peer(answer: JSON, version: str, info: object, *, modern: bool) -> Peer:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from callers import UPSTREAMS, Caller, Serving, text_of, view
 from support.fork_server import ForkServer
+from support.odd_http import Response, odd_server, rpc_error
 from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
@@ -150,6 +151,32 @@ async def test_a_server_that_keeps_a_session_over_http_is_spoken_to_in_the_older
         await connection.aclose()
     check = await service.check()
     assert (check.era, bool(check.era_reason)) == (era, True)
+
+
+@pytest.mark.parametrize("era", matrix("auto", "modern"))
+@pytest.mark.parametrize("supported", matrix(["2026-07-28"], ["2026-07-28", "2025-11-25"], [], "?"))
+async def test_a_newer_server_that_refuses_a_request_and_names_its_version_is_asked_again(
+    era: Any, supported: Any
+) -> None:
+    refused: list[str] = []
+
+    def refuse(message: dict[str, Any]) -> Response | None:
+        if message["method"] != "server/discover" or refused:
+            return None
+        refused.append(message["method"])
+        return rpc_error(400, -32022, "No", message["id"], data={"supported": supported})
+
+    with odd_server(era="modern", refuse=refuse) as odd:
+        config = UpstreamConfig(url=odd.url, type="http", era=era)
+        service = UpstreamService("odd", config)
+        if "2026-07-28" not in supported:
+            with pytest.raises(ServiceUnavailable):
+                await service.open(view(), None)
+            return
+        await (await service.open(view(), None)).aclose()
+        assert odd.count_of("server/discover") == 2
+        methods = [method for _, _, method in odd.requests]
+        assert [headers.get("mcp-method") for headers in odd.headers] == methods
 
 
 @pytest.mark.thorough
