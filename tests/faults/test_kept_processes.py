@@ -129,6 +129,36 @@ async def test_counters_go_on_without_a_note(restarts: Restarts, kills: int) -> 
 
 
 @pytest.mark.thorough
+async def test_the_subscriptions_of_a_killed_server_end_with_their_first_message(
+    tmp_path: Path,
+) -> None:
+    restarts = Restarts(tmp_path, options=[])
+    with restarts.serve() as server:
+        async with Client(f"{server.url}/s/one/mcp") as client:
+            await client.call_tool("inc", {})
+            kill(server)
+    events: list[object] = []
+    with restarts.serve() as server:
+        async with (
+            Client(f"{server.url}/s/one/mcp") as client,
+            client.listen(resources_list_changed=True) as changes,
+            anyio.create_task_group() as tasks,
+        ):
+
+            async def read() -> None:
+                while True:
+                    events.append(await anext(changes))
+
+            tasks.start_soon(read)
+            await client.call_tool("inc", {})
+            for total in range(2, 7):
+                await client.call_tool("grow", {"what": "resources"})
+                await until(lambda expected=total: len(events) >= expected)
+            assert len(events) == 6
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.thorough
 async def test_a_repeat_gets_the_answer_to_a_call_that_ran_while_the_server_was_killed(
     restarts: Restarts,
 ) -> None:

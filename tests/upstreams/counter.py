@@ -28,6 +28,8 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
@@ -38,10 +40,11 @@ Arguments: TypeAlias = dict[str, Any]
 Answer: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-CHANGED: dict[str, type[ToolsListChanged | PromptsListChanged | ResourcesListChanged]] = {
+CHANGED: dict[str, Callable[[], ServerEvent]] = {
     "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
     "resources": ResourcesListChanged,
+    "value": lambda: ResourceUpdated(uri="counter://value"),
 }
 WANTED_ANSWER: dict[str, Any] = {
     "type": "object",

@@ -10,11 +10,12 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from anyio import to_thread
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -108,6 +109,7 @@ class UpstreamConnection:
         )
         self._calls = ActiveCalls(set() if asking_tools is None else asking_tools, shared=shared)
         self._log_level: str | None = None
+        self._first_number = 0
         self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
         self._quiet_lists = list_changes.QuietLists(None)
@@ -183,7 +185,7 @@ class UpstreamConnection:
         self._rpc = JsonRpcConnection(
             open_transport, self, service=self.service, secrets=secrets, first_number=first_number
         )
-        self._had_calls = True
+        self._had_calls, self._first_number = True, first_number
         try:
             await self._rpc.open(peer)
             if self._rpc.transport.has_session:
@@ -475,7 +477,18 @@ class UpstreamConnection:
             if self._listener is not None and "resourceSubscriptions" not in filters:
                 self._listener.handle_acknowledgement(params, late=self._had_calls)
         elif self._on_changed is not None and _is_change(method):
+            self._end_earlier_subscription(params)
             self._on_changed(self, method, params)
+
+    def _end_earlier_subscription(self, params: JSON) -> None:
+        """End the subscription of an earlier process that brought a notification; this connection has its own."""
+        meta: object = params.get("_meta")
+        number = (
+            cast("JSON", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
+        )
+        if isinstance(number, int) and number < self._first_number:
+            end = partial(self.rpc.notify, "notifications/cancelled", {"requestId": number})
+            self.rpc.spawn(contextvars.Context(), end)
 
 
 def _is_change(method: str) -> bool:

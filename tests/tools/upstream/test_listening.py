@@ -60,7 +60,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "PAUSES", (0.0, 0.0, 0.0))
 
 
-@pytest.fixture(params=matrix("http", "stdio", "sse"))
+@pytest.fixture(params=matrix("stdio", "http", "sse"))
 def counter(
     request: pytest.FixtureRequest,
     serving: Serving,
@@ -106,6 +106,20 @@ async def test_a_modern_upstream_is_heard(counter: UpstreamService, kind: str) -
     async with open_connection(counter) as connection:
         await connection.call("grow", {"what": kind}, Caller())
         assert await recorder.of(f"notifications/{kind}/list_changed") is connection
+
+
+async def test_a_subscription_that_ended_and_began_again_brings_a_change_once(
+    counter: UpstreamService,
+) -> None:
+    recorder, params = ChangeRecorder(counter), {"uri": "counter://value"}
+    async with open_connection(counter) as connection:
+        for verb in ("subscribe", "unsubscribe", "subscribe"):
+            await connection.request(f"resources/{verb}", params, Caller())
+        for kind in ("value", "tools"):
+            await connection.call("grow", {"what": kind}, Caller())
+        await recorder.of("notifications/resources/updated")
+        await recorder.of(TOOLS)
+        assert recorder.methods == []
 
 
 async def test_listening_ends_with_the_connection(counter: UpstreamService, leaks: Any) -> None:

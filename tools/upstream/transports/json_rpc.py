@@ -374,9 +374,7 @@ class JsonRpcConnection:
         try:
             if self._pipe_requests is not None and not is_tracing():
                 return await self._pipe_requests.send(method, params, number)
-            options: CallOptions = {"request_id": number}
-            if headers:
-                options["headers"] = headers
+            options: CallOptions = {"request_id": number, "headers": headers or {}}
             token = CAUSE.set(number)
             try:
                 return await self._dispatcher.send_raw_request(method, params, options)
@@ -448,15 +446,18 @@ class JsonRpcConnection:
             MCPError: The request was refused, or its stream broke.
         """
         assert self._dispatcher is not None
-        # It is abandoned only when the connection closes; over a pipe, a cancellation message would delay that.
-        options: CallOptions = {"request_id": number, "cancel_on_abandon": self.http}
-        if headers:
-            options["headers"] = headers
+        options: CallOptions = {"request_id": number, "headers": headers or {}}
+        options["cancel_on_abandon"] = self.http
         scope = anyio.CancelScope()
         ended = self._streams[scope] = anyio.Event()
         try:
             with scope:
                 await self._dispatcher.send_raw_request(method, params, options)
+        except anyio.get_cancelled_exc_class():
+            # Over a pipe, a cancellation message would delay the close of the connection.
+            if self._pipe_requests is not None and self.usable:
+                await self._pipe_requests.cancel(number)
+            raise
         finally:
             del self._streams[scope]
             ended.set()

@@ -74,7 +74,7 @@ class PipeRequests:
                 raise _closed() from None
             return await answer
         except anyio.get_cancelled_exc_class():
-            await self._cancel(number)
+            await self.cancel(number)
             raise
         finally:
             self._waiting.pop(number, None)
@@ -101,7 +101,8 @@ class PipeRequests:
         answer.add_done_callback(_note_retrieved)
         return answer
 
-    async def _cancel(self, number: int) -> None:
+    async def cancel(self, number: int) -> None:
+        """Cancel a request upstream. It needs a limited time also within a cancelled scope."""
         params = {"requestId": number, "reason": "caller cancelled"}
         message = JSONRPCNotification(
             jsonrpc="2.0", method="notifications/cancelled", params=params
