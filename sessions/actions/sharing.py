@@ -83,12 +83,21 @@ class Sharing:
             return None
         return Principal.of_key(owner)
 
-    async def shared_with(self, grantees: Sequence[Grantee], limit: int) -> list[dict[str, Any]]:
-        """Return the sessions that are shared with the grantees, each once with its highest rights, and their owners."""
+    async def shared_with(
+        self,
+        grantees: Sequence[Grantee],
+        limit: int,
+        statuses: Sequence[Status] = tuple(Status),
+    ) -> list[dict[str, Any]]:
+        """Return the sessions that are shared with the grantees, each once with its highest rights, and their owners.
+
+        At most `limit` shares count, and each owner has a fair part of them.
+        """
         digests = [grantee.digest for grantee in grantees]
         now = self._core.clock.now()
         found: dict[str, dict[str, Any]] = {}
-        for record, rights in await self._core.store.access.shared_sessions(digests, now, limit):
+        access = self._core.store.access
+        for record, rights in await access.shared_sessions(digests, statuses, now, limit):
             if record.owner in self._core.revoked:
                 continue
             known = found.setdefault(record.id, describe_shared(record, rights))

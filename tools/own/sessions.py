@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -201,10 +201,6 @@ LISTED: Final = (
 """The members of a session in a list."""
 
 
-MOST_SHARED: Final = 1000
-"""Shares of other principals that are read for one list."""
-
-
 class SessionTools:
     """The tools of these toolsets for one registry. `services` returns the status of the services."""
 
@@ -382,15 +378,15 @@ class SessionTools:
         return self._outcome(session)
 
     async def _list(self, context: ToolContext, arguments: ListArguments) -> Outcome:
-        statuses = arguments.statuses or [
-            status.value for status in Status if status is not Status.CLOSED
+        statuses = [Status(status) for status in arguments.statuses or ()] or [
+            status for status in Status if status is not Status.CLOSED
         ]
         if isinstance(arguments, SharedListArguments) and arguments.shared:
             return await self._list_shared(context, statuses, arguments.limit)
         session_filter = SessionFilter(
             namespace=arguments.namespace,
             name_prefix=arguments.name,
-            statuses=[Status(status) for status in statuses],
+            statuses=statuses,
             updated_since=parse_time(arguments.updated_since, "updated_since"),
             labels=labels_of(arguments),
             metadata=arguments.metadata,
@@ -403,13 +399,12 @@ class SessionTools:
         return Outcome({"sessions": sessions, "next_cursor": cursor})
 
     async def _list_shared(
-        self, context: ToolContext, statuses: Iterable[str], limit: int
+        self, context: ToolContext, statuses: Sequence[Status], limit: int
     ) -> Outcome:
         grantees = grantees_of(context.principal, context.groups)
-        found = await self._registry.sharing.shared_with(grantees, MOST_SHARED)
-        wanted = [session for session in found if session["status"] in statuses]
+        found = await self._registry.sharing.shared_with(grantees, limit, statuses)
         keys = (*LISTED, "owner", "rights")
-        sessions = [{key: session[key] for key in keys} for session in wanted[:limit]]
+        sessions = [{key: session[key] for key in keys} for session in found]
         return Outcome({"sessions": sessions, "next_cursor": None})
 
     async def _info(self, context: ToolContext, arguments: SessionArguments) -> Outcome:

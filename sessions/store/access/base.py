@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ...lifecycle import Status
 from ...principals.oauth import OAuthRecord
 from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
@@ -108,9 +109,11 @@ class AccessRecords(Protocol):
         ...
 
     async def shared_sessions(
-        self, grantees: Sequence[str], now: float, limit: int
+        self, grantees: Sequence[str], statuses: Sequence[Status], now: float, limit: int
     ) -> list[tuple[SessionRecord, ShareRights]]:
-        """Return the sessions that are shared with the grantees, those used last first, with the rights of each share."""
+        """Return the sessions with one of the statuses that are shared with the grantees, those used last first, with the
+        rights of each share. Beyond the limit, the owner with the most loses the one that was used longest ago.
+        """
         ...
 
     async def changed_principals(self, after: int) -> list[PrincipalRecord]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
+from ...lifecycle import Status
 from ...records import SessionRecord, ShareRecord, ShareRights
 from .. import schema
 from ..dialect import among, pack_ids
@@ -53,15 +54,25 @@ def owner(
 
 
 def sessions(
-    connection: Connection, grantees: Sequence[str], now: float, limit: int
+    connection: Connection,
+    grantees: Sequence[str],
+    statuses: Sequence[Status],
+    now: float,
+    limit: int,
 ) -> list[tuple[SessionRecord, ShareRights]]:
-    """Return the sessions that are shared with the grantees, those used last first, with the rights of each share."""
+    """Return the sessions with one of the statuses that are shared with the grantees, those used last first, with the rights
+    of each share. Beyond the limit, the owner with the most loses the one that was used longest ago.
+    """
     statement = select(schema.session, _t.rights).join(schema.session_share, _t.session_id == _s.id)
     statement = statement.where(among(_t.grantee), _t.expires_at > now)
-    statement = statement.order_by(_s.used_at.desc(), _s.id).limit(limit)
+    statement = statement.where(_s.status.in_([each.value for each in statuses]))
+    # Anybody can share any number with a person, and must not hide the shares of others.
+    newest_first = (_s.used_at.desc(), _s.id)
+    turn = func.row_number().over(partition_by=_s.owner, order_by=newest_first)
+    statement = statement.order_by(turn, *newest_first).limit(limit)
     found: list[tuple[SessionRecord, ShareRights]] = []
     for row in connection.execute(statement, {"ids": pack_ids(grantees)}):
         columns = dict(columns_of(row))
         rights = ShareRights(columns.pop("rights"))
         found.append((session_record(columns), rights))
-    return found
+    return sorted(found, key=lambda each: (-each[0].used_at, each[0].id))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
+from ...lifecycle import Status
 from ...principals.oauth import OAuthRecord
 from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
@@ -116,9 +117,9 @@ class AccessStore:
         return await self._transactions.read(query)
 
     async def shared_sessions(
-        self, grantees: Sequence[str], now: float, limit: int
+        self, grantees: Sequence[str], statuses: Sequence[Status], now: float, limit: int
     ) -> list[tuple[SessionRecord, ShareRights]]:
-        query = partial(shares.sessions, grantees=grantees, now=now, limit=limit)
+        query = partial(shares.sessions, grantees=grantees, statuses=statuses, now=now, limit=limit)
         return await self._transactions.read(query)
 
     async def changed_principals(self, after: int) -> list[PrincipalRecord]:

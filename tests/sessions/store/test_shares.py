@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from store_making import Sessions
+from support.selection import matrix
 
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import Grantee, GranteeKind, Principal, ShareRecord, ShareRights
 from statehold.sessions.store import Store
 
 VIEW, USE = ShareRights.VIEW, ShareRights.USE
+ALL = tuple(Status)
 BEN = Grantee.principal(Principal(issuer="home", subject="ben"))
 CREW = Grantee(kind=GranteeKind.GROUP, issuer="home", name="ben")
 
@@ -64,14 +67,32 @@ async def test_shared_sessions_are_listed_and_shares_are_deleted_with_them(store
     for session_id, grantee, rights in (("sh_a", CREW, VIEW), ("sh_b", BEN, USE)):
         assert await store.access.put_share(share(session_id, grantee, rights=rights), most=10)
     digests = [BEN.digest, CREW.digest]
-    found = await store.access.shared_sessions(digests, 50.0, 10)
+    found = await store.access.shared_sessions(digests, ALL, 50.0, 10)
     assert [(record.id, rights) for record, rights in found] == [("sh_b", USE), ("sh_a", VIEW)]
-    assert [record.id for record, _ in await store.access.shared_sessions(digests, 50.0, 1)] == [
-        "sh_b"
-    ]
-    assert await store.access.shared_sessions(digests, 100.0, 10) == []
+    assert [
+        record.id for record, _ in await store.access.shared_sessions(digests, ALL, 50.0, 1)
+    ] == ["sh_b"]
+    assert await store.access.shared_sessions(digests, ALL, 100.0, 10) == []
     assert await store.purge("sh_a")
-    assert [record.id for record, _ in await store.access.shared_sessions(digests, 50.0, 10)] == [
-        "sh_b"
-    ]
+    assert [
+        record.id for record, _ in await store.access.shared_sessions(digests, ALL, 50.0, 10)
+    ] == ["sh_b"]
     assert await store.check() == []
+
+
+@pytest.mark.parametrize("strangers", matrix(1, 3))
+async def test_many_shares_of_others_hide_none_of_a_neighbour(store: Store, strangers: int) -> None:
+    sessions = Sessions(store)
+    await sessions.make("sh_ada", owner=":ada", used_at=1.0)
+    await sessions.make("sh_done", owner=":ada", used_at=9.0, status=Status.CLOSED, node=None)
+    ids = ["sh_ada", "sh_done"]
+    for number in range(10):
+        ids.append(f"sh_{number}")
+        await sessions.make(ids[-1], owner=f":eve{number % strangers}", used_at=2.0 + number)
+    for session_id in ids:
+        assert await store.access.put_share(share(session_id), most=10)
+    for limit in (strangers + 1, 6):
+        found = await store.access.shared_sessions([BEN.digest], [Status.IDLE], 50.0, limit)
+        assert found[-1][0].id == "sh_ada"
+        assert found[0][0].id == "sh_9"
+        assert len(found) == limit
