@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -32,19 +32,31 @@ class OwnedMap(Generic[K, V]):
         entry = self._entries.get(key)
         return None if entry is None else entry[1]
 
-    def put(self, owner: Hashable, key: K, value: V) -> None:
-        """Set an entry, which is the newest one of its owner then."""
+    def entries(self) -> Iterator[tuple[Hashable, K, V]]:
+        """Return the entries with their owners, the oldest first."""
+        for key, (owner, value) in self._entries.items():
+            yield owner, key, value
+
+    def replace(self, key: K, value: V) -> None:
+        """Set the value of an entry that there is, which stays as old as it is."""
+        self._entries[key] = self._entries[key][0], value
+
+    def put(self, owner: Hashable, key: K, value: V) -> Hashable | None:
+        """Set an entry, which is the newest one of its owner then. Return the owner whose oldest entry it displaced."""
         self.pop(key)
         own = self._keys.setdefault(owner, {})
         own[key] = None
         self._entries[key] = owner, value
         self._count(owner, len(own) - 1, len(own))
+        victim = None
         if self._most and len(own) > self._most:
-            self.pop(next(iter(own)))
+            victim = owner
         elif len(self._entries) > self._total:
             has_most = 1 < len(own) == self._highest
             victim = owner if has_most else next(iter(self._owners[self._highest]))
+        if victim is not None:
             self.pop(next(iter(self._keys[victim])))
+        return victim
 
     def pop(self, key: K) -> V | None:
         """Remove an entry, and return its value; None if there is none."""

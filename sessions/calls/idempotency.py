@@ -12,9 +12,9 @@ outcome stays unknown.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter, defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
-from itertools import islice
 from typing import Final, Protocol
 
 import anyio
@@ -32,6 +32,7 @@ from ..errors import (
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..lifecycle import Status
 from ..live.quota import Quota
+from ..owned_map import OwnedMap
 from ..policy import Policy
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
@@ -149,8 +150,9 @@ def _keeps_id(operation: Operation) -> bool:
 class ReceiptMemory:
     """Receipts that live as long as their origin: a session in one epoch, or this process.
 
-    Callers acknowledge the results they have. When there is no room for more, the oldest receipts are forgotten. For
-    REMEMBERED seconds after that, a repeat of an unknown id gets OutcomeUnknown instead of running.
+    Callers acknowledge the results they have. When there is no room for more, the oldest receipt of the scope with the
+    most is forgotten. For REMEMBERED seconds after that, a repeat of an unknown id of this scope gets OutcomeUnknown instead
+    of running.
     """
 
     def __init__(
@@ -164,13 +166,13 @@ class ReceiptMemory:
         self.origin = origin
         self._note_growth = note_growth
         self._clock = clock
-        self._most = policy.receipts
         self._limit = min(policy.receipt_bytes, RESULTS_BYTES)
-        self._receipts: dict[tuple[str, str], ReceiptRecord] = {}
-        """In the order in which the calls ended."""
+        self._receipts = OwnedMap[tuple[str, str], ReceiptRecord](policy.receipts)
+        """By scope, in the order in which the calls ended."""
         self.bytes = 0
         """Upper bound of the bytes of the results; it includes some that were acknowledged since."""
-        self._unsure_until = 0.0
+        self._unsure_until: dict[str, float] = {}
+        """The ends of these times, by the scopes that lost a receipt."""
 
     async def find(self, operation: Operation) -> ReceiptRecord | None:
         receipt = self._receipts.get((operation.scope, operation.id))
@@ -178,18 +180,13 @@ class ReceiptMemory:
             if operation.origin != self.origin:
                 message = "The call was sent to another process, or before the session changed hands; it may have run."
                 raise OutcomeUnknown(message, recovery=ANOTHER)
-            if self._clock.now() < self._unsure_until:
+            if self._clock.now() < self._unsure_until.get(operation.scope, 0.0):
                 message = "The call may have run so long ago that its result is not remembered."
                 raise OutcomeUnknown(message, recovery=ANOTHER)
         return receipt
 
     async def start(self, operation: Operation, *, new: bool) -> None:
-        now = self._clock.now()
-        operation.start_receipt = operation.start("", now)
-        if new and len(self._receipts) >= self._most:
-            for key in list(islice(self._receipts, max(1, self._most // 10))):
-                del self._receipts[key]
-            self._unsure_until = now + REMEMBERED
+        operation.start_receipt = operation.start("", self._clock.now())
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         if not _keeps_id(operation):
@@ -200,8 +197,11 @@ class ReceiptMemory:
         operation.receipt = receipt
         key = operation.scope, operation.id
         # A continued call moves to the end.
-        self._receipts.pop(key, None)
-        self._receipts[key] = receipt
+        loser = self._receipts.put(operation.scope, key, receipt)
+        if loser is not None:
+            for scope in [scope for scope, end in self._unsure_until.items() if end <= now]:
+                del self._unsure_until[scope]
+            self._unsure_until[str(loser)] = now + REMEMBERED
         if receipt.result is not None:
             self.bytes += receipt.bytes
             self._note_growth(receipt.bytes)
@@ -210,18 +210,25 @@ class ReceiptMemory:
 
     def forget(self, scope: str, operation_id: str) -> bool:
         """Delete the receipt that a caller acknowledged; return whether there was one."""
-        return self._receipts.pop((scope, operation_id), None) is not None
+        return self._receipts.pop((scope, operation_id)) is not None
 
     def drop_results(self, most: int) -> None:
-        """Drop the results of the oldest calls until they take at most `most` bytes."""
-        size = sum(receipt.bytes for receipt in self._receipts.values() if receipt.result)
-        for key, receipt in self._receipts.items():
-            if size <= most:
-                break
+        """Drop the results of the oldest calls of the scopes with the most, until all take at most `most` bytes."""
+        results = defaultdict[Hashable, deque[tuple[tuple[str, str], ReceiptRecord]]](deque)
+        sizes = Counter[Hashable]()
+        for scope, key, receipt in self._receipts.entries():
             if receipt.result is not None:
-                size -= receipt.bytes
-                self._receipts[key] = receipt.model_copy(update={"result": None})
-        self.bytes = size
+                results[scope].append((key, receipt))
+                sizes[scope] += receipt.bytes
+        self.bytes = sizes.total()
+        while self.bytes > most and sizes:
+            scope = max(sizes, key=sizes.__getitem__)
+            key, receipt = results[scope].popleft()
+            sizes[scope] -= receipt.bytes
+            self.bytes -= receipt.bytes
+            if not results[scope]:
+                del sizes[scope]
+            self._receipts.replace(key, receipt.model_copy(update={"result": None}))
 
 
 class CallReceipts:

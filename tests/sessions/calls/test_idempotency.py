@@ -61,6 +61,8 @@ class Guarded:
     error: Exception | None = None
     effective: bool = True
     origin: int = 1
+    scope: str = ""
+    """The scope of operations in memory, if it is not the session."""
 
     def __post_init__(self) -> None:
         self.go.set()
@@ -71,7 +73,8 @@ class Guarded:
         session, digest = self.session, digest_of("", "change", {"n": n})
         match self.kind:
             case "memory":
-                operation = Operation(session.id, operation_id, digest, self.origin, is_repeat)
+                scope = self.scope or session.id
+                operation = Operation(scope, operation_id, digest, self.origin, is_repeat)
                 return operation, self.memory
             case "service":
                 operation = Operation(session.id, operation_id, digest)
@@ -381,3 +384,41 @@ async def test_only_the_newest_results_are_kept(
         for number in range(2, 4):
             assert await guarded.run(str(number)) == {"runs": number + 1}
         assert guarded.runs == 4
+
+
+@pytest.mark.parametrize("others", matrix(1, 3))
+async def test_many_calls_of_others_cost_a_caller_no_receipt_in_memory(
+    build: Build, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    monkeypatch.setattr(idempotency, "RESULTS_BYTES", 150)
+    async with build(policy=Policy(receipts=10)) as home:
+        guarded = Guarded(home, "memory", await home.create())
+        guarded.scope = "ada"
+        await guarded.run("kept", is_repeat=False)
+        for number in range(40):
+            guarded.scope = f"eve{number % others}"
+            await guarded.run(f"call {number}", is_repeat=False)
+        guarded.scope = "ada"
+        assert await guarded.run("kept") == {"runs": 1}
+        # One that never came is known not to have run, too.
+        assert await guarded.run("never came") == {"runs": 42}
+        guarded.scope = "eve0"
+        with pytest.raises(OutcomeUnknown, match="not remembered"):
+            await guarded.run("call 0")
+
+
+async def test_large_results_of_others_cost_a_caller_no_result_in_memory(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "RESULTS_BYTES", 50)
+    async with build() as home:
+        guarded = Guarded(home, "memory", await home.create())
+        guarded.scope = "ada"
+        await guarded.run("kept", is_repeat=False)
+        guarded.scope = "eve"
+        for number in range(9):
+            await guarded.run(str(number), is_repeat=False)
+        with pytest.raises(OutcomeUnknown, match="not kept"):
+            await guarded.run("0")
+        guarded.scope = "ada"
+        assert await guarded.run("kept") == {"runs": 1}
