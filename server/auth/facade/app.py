@@ -38,7 +38,7 @@ from .provider import NO_RESOURCE, FacadeProvider, TokenClients
 BODY_BYTES: Final = 64 * 1024
 _NO_STORE: Final = {"cache-control": "no-store"}
 _QUOTED: Final = 8
-"""The length from which a text of a request is not shown in an answer to it."""
+"""The length from which a text of a request is not shown in an answer to it, also where no quotes are around it."""
 
 
 class Facade:
@@ -120,7 +120,8 @@ class Facade:
             reason: str = json.loads(bytes(response.body)).get("error_description") or ""
             # The texts of a request come from anyone, and the page speaks for this server.
             if any(
-                len(text) >= _QUOTED and text in reason for text in request.query_params.values()
+                f"'{text}'" in reason or (len(text) >= _QUOTED and text in reason)
+                for text in request.query_params.values()
             ):
                 reason = "This server does not know the program, or cannot read its document."
             return problem_page("The program asks in a wrong way", reason)

@@ -1,10 +1,10 @@
 """The logins of people at the authorization server, and the codes and tokens that name them.
 
 A login is one record of the store. Codes and refresh tokens have the id of their login and a secret, of which the record has
-the digest. Only the last secret is accepted; an earlier one shows that two parties have it, and ends the login. The refresh
-token before the last gets the same answer again for a short time, since two processes of a client may use it at once, or
-its answer was lost. A code works once (RFC 6749, 4.1.2). Access tokens name their login in sealed form, so that they end
-with it.
+the digest. Only the last secret is accepted; an earlier one, known by its mark, shows that two parties have it, and ends the
+login. The refresh token before the last gets the same answer again for a short time, since two processes of a client may use
+it at once, or its answer was lost. A code works once (RFC 6749, 4.1.2). Access tokens name their login in sealed form, so
+that they end with it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ CODE_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 10
 """Seconds for which a refresh token that was exchanged gets the same tokens again."""
 _LONGEST_SECONDS: Final = 3600
+_VALUE_CHARACTERS: Final = 43
+"""The characters of a secret before its mark."""
 
 logger = logging.getLogger("statehold.server")
 
@@ -86,6 +88,9 @@ class FacadeLogins:
         self._settings = settings
         self._checks = checks
         self._access = Seal(secret, "access tokens")
+        self._marks = hmac.new(
+            secret.encode(errors="surrogatepass"), b"statehold secrets", "sha256"
+        )
 
     async def open(self, person: AccessToken, request: LoginRequest, now: float) -> str:
         """Open a login of a person, and return its code."""
@@ -129,17 +134,17 @@ class FacadeLogins:
 
     async def find(self, text: str, now: float) -> StoredLogin | None:
         """Return the login of a code or a refresh token. One that was exchanged before ends the login; the refresh token
-        before the last does not for a short time.
+        before the last does not for a short time, and a secret that this server never gave to the login does nothing.
         """
         login_id, _, secret = text.partition(".")
         stored = await self._load(login_id, now, secret)
         if stored is None or not secret:
             return None
-        is_current = hmac.compare_digest(_digest(secret), stored.secret)
-        if not is_current and _former_answer(stored, now) is None:
+        if _is_current(stored) or _former_answer(stored, now) is not None:
+            return stored
+        if self._is_of(login_id, secret):
             await self._end_reused(stored)
-            return None
-        return stored
+        return None
 
     async def exchange(
         self, stored: StoredLogin, scopes: Sequence[str], now: float
@@ -152,7 +157,7 @@ class FacadeLogins:
         if former is not None:
             return former
         login = stored.login.model_copy(update={"request": None, "answer": ""})
-        secret = secrets.token_urlsafe(32)
+        secret = self._new_secret(stored.id)
         refresh_token = f"{stored.id}.{secret}" if login.is_refreshable else None
         tokens = self._tokens(login, stored.id, scopes, refresh_token, now)
         if stored.login.request is None:
@@ -208,20 +213,21 @@ class FacadeLogins:
         )
 
     async def end(self, token: str, client_id: str, now: float) -> None:
-        """End the login of an access token or a refresh token of a client."""
+        """End the login of an access token or a refresh token of a client, also of one that was exchanged."""
         login_id, _, secret = token.partition(".")
         if token.startswith(ACCESS_PREFIX):
             text = token.removeprefix(ACCESS_PREFIX)
             document = self._access.open(text, now, seconds=_LONGEST_SECONDS)
             login_id = "" if document is None else document["login"]
-        elif not secret:
+        stored = await self._load(login_id, now, secret)
+        if stored is None or stored.login.client_id != client_id:
             return
-        stored = await self._load(login_id, now)
-        if stored is not None and stored.login.client_id == client_id:
+        if token.startswith(ACCESS_PREFIX) or _is_current(stored) or self._is_of(login_id, secret):
             await self._store.access.delete_oauth(_digest(login_id))
 
     async def _add(self, login: FacadeLogin, expires_at: float) -> str:
-        login_id, secret = secrets.token_urlsafe(16), secrets.token_urlsafe(32)
+        login_id = secrets.token_urlsafe(16)
+        secret = self._new_secret(login_id)
         record = OAuthRecord(
             digest=_digest(login_id),
             secret=_digest(secret),
@@ -240,10 +246,27 @@ class FacadeLogins:
 
     async def _end_reused(self, stored: StoredLogin) -> None:
         logger.warning(
-            "a login of %s ends: a code or a refresh token of it was used twice, or guessed",
+            "a login of %s ends: a code or a refresh token of it was used twice",
             stored.login.subject,
         )
         await self._store.access.delete_oauth(_digest(stored.id))
+
+    def _new_secret(self, login_id: str) -> str:
+        """Return a secret with a mark, by which it is known later as one of the login."""
+        value = secrets.token_urlsafe(32)
+        return value + self._mark(login_id, value)
+
+    def _is_of(self, login_id: str, secret: str) -> bool:
+        """Whether this server gave a secret to a login, at any time."""
+        value, mark = secret[:_VALUE_CHARACTERS], secret[_VALUE_CHARACTERS:]
+        return hmac.compare_digest(
+            mark.encode(errors="surrogatepass"), self._mark(login_id, value).encode()
+        )
+
+    def _mark(self, login_id: str, value: str) -> str:
+        mark = self._marks.copy()
+        mark.update(f"{login_id}.{value}".encode(errors="surrogatepass"))
+        return mark.hexdigest()[:32]
 
     def _tokens(
         self,
@@ -285,6 +308,11 @@ def _former_answer(stored: StoredLogin, now: float) -> OAuthToken | None:
         return None
     expires_in = max(0, document.pop("expires_at") - int(now))
     return OAuthToken(**document, expires_in=expires_in)
+
+
+def _is_current(stored: StoredLogin) -> bool:
+    """Whether a login was found with its secret."""
+    return hmac.compare_digest(_digest(stored.presented), stored.secret)
 
 
 def _digest(text: str) -> str:

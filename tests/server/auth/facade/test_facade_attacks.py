@@ -365,3 +365,43 @@ async def test_no_token_of_the_issuer_gets_in(flow: Flow) -> None:
     flow.sign()
     for token in (flow.issuer.token(aud=f"{flow.url}/mcp"), assertion(flow)):
         assert await flow.status(token) == 401
+
+
+@pytest.mark.parametrize("end", matrix("revoke", "refresh", "code"))
+@pytest.mark.parametrize("secret", matrix("guess", "x" * 75, "\u20ac", "a.b"))
+async def test_a_secret_that_was_never_given_ends_no_login(
+    flow: Flow, end: str, secret: str
+) -> None:
+    code = await flow.code()
+    guess = f"{code.partition('.')[0]}.{secret}"
+    if end == "code":
+        assert refused(await flow.exchange(guess))
+    tokens = (await flow.exchange(code)).json()
+    if end == "refresh":
+        assert refused(await flow.refresh(guess))
+    if end == "revoke":
+        form = {"client_id": flow.client_id, "token": guess}
+        assert (await flow.http.post("/revoke", data=form)).status_code == 200
+    assert await flow.status(tokens["access_token"]) == 200
+    assert (await flow.refresh(tokens["refresh_token"])).status_code == 200
+
+
+@pytest.mark.parametrize("token", matrix("exchanged", "current", "access_token"))
+async def test_each_token_of_a_login_revokes_it(flow: Flow, token: str) -> None:
+    first = await flow.log_in()
+    second = (await flow.refresh(first["refresh_token"])).json()
+    revoked = {
+        "exchanged": first["refresh_token"],
+        "current": second["refresh_token"],
+        "access_token": second["access_token"],
+    }[token]
+    form = {"client_id": flow.client_id, "token": revoked}
+    assert (await flow.http.post("/revoke", data=form)).status_code == 200
+    assert refused(await flow.refresh(second["refresh_token"]))
+
+
+@pytest.mark.parametrize("text", matrix("Pay now", "call-9", "1 555 01", "Your account is locked"))
+async def test_the_page_about_an_error_quotes_nothing_of_the_request(flow: Flow, text: str) -> None:
+    page = await flow.browser.get(flow.authorize_url(client_id=text))
+    assert page.status_code == 400
+    assert text not in page.text
