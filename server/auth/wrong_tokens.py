@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -17,6 +18,7 @@ LONGEST_SECONDS: Final = 2.0
 FORGET_SECONDS: Final = 60.0
 """Seconds without a wrong token after which the delay of a network starts anew."""
 NETWORKS: Final = 4096
+CACHED_ADDRESSES: Final = 1024
 PREFIX: Final = 64
 """Bits of an IPv6 address that one client does not choose."""
 WRONG: Final = "wrong token"
@@ -60,6 +62,7 @@ class Backoff:
         self._failures[network] = (count + 1, now)
 
 
+@lru_cache(CACHED_ADDRESSES)
 def network_of(address: str) -> str:
     """Return the network that stands for a client in shares of strangers: an IPv4 address, or the /64 of an IPv6 address."""
     try:

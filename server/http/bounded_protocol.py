@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from ...sessions.live.session import client_address
 from ..auth.principals import principal_of
+from ..auth.wrong_tokens import network_of
 from .clients import Clients
 from .proxies import TrustedProxies
 
@@ -88,14 +89,16 @@ class BoundedHttp(HttpToolsProtocol):
         self._waiting_bytes = 0
         """Bytes of an answer that the application waits to send, because the client does not read."""
         self.address = ""
+        """What the connection counts for: a proxy, or the network of its client."""
         self.written_bytes = 0
         self.body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
-        if self._proxies is not None and self._proxies.trusts(self.address):
-            self._proxy = self.address
+        address = self.client[0] if self.client else ""
+        if self._proxies is not None and self._proxies.trusts(address):
+            self._proxy = address
+        self.address = self._proxy or network_of(address)
         if self._clients.admit(self, is_proxy=self._proxy is not None):
             self._head_timer = self.loop.call_later(self.head_seconds, transport.close)
         else:
@@ -288,14 +291,15 @@ class BoundedHttp(HttpToolsProtocol):
         """Give the request the client behind the proxy, or the refusal of one that should have come through a proxy."""
         if self._proxy is None:
             path = self.url.partition(b"?")[0].decode("latin-1")
-            if proxies.refuses(self.address, path):
+            if proxies.refuses(self.client[0] if self.client else "", path):
                 self._clients.refusals.add("request past server.trusted_proxies", self.address)
                 self.scope[REFUSAL] = PlainTextResponse("Only the proxies may connect", 403)  # type: ignore[typeddict-unknown-key]
             return
         address, scheme = proxies.client_of(self._proxy, self.headers)
         self.scope["client"] = (address, 0)
         self.scope["scheme"] = scheme or self.scope["scheme"]
-        if not self._clients.move(self, address, is_proxy=address == self._proxy):
+        counted = address if address == self._proxy else network_of(address)
+        if not self._clients.move(self, counted, is_proxy=address == self._proxy):
             headers = {"retry-after": "1"}
             self.scope[REFUSAL] = PlainTextResponse("Too many connections", 503, headers)  # type: ignore[typeddict-unknown-key]
 

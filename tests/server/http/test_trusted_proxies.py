@@ -14,6 +14,7 @@ import anyio
 import httpx2
 import pytest
 from support.gateway_process import JSON, Running, modern_call, serving, statehold, toml
+from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -165,25 +166,37 @@ async def test_the_console_works_behind_a_proxy_with_tls(proxied: Running) -> No
             assert answer.status_code == 403
 
 
-async def test_connections_count_for_the_client_whose_request_they_carry(proxied: Running) -> None:
+@pytest.mark.parametrize(
+    ("client", "same", "other"),
+    matrix(
+        ("198.51.100.1", "198.51.100.1", "198.51.100.2"),
+        # One client chooses any address of its network of IPv6.
+        ("2001:db8::1", "2001:db8::2:3", "2001:db8:0:1::1"),
+        ("2001:db8:9::1", "[2001:db8:9::4]:80", "198.51.100.3"),
+        ("198.51.100.4", "::ffff:198.51.100.4", "198.51.100.5"),
+    ),
+)
+async def test_connections_count_for_the_client_whose_request_they_carry(
+    proxied: Running, client: str, same: str, other: str
+) -> None:
     host, _, port = proxied.url.removeprefix("http://").rpartition(":")
     with ExitStack() as stack:
 
-        def stream(client: str) -> http.client.HTTPResponse:
+        def stream(address: str) -> http.client.HTTPResponse:
             connection = http.client.HTTPConnection(host, int(port), timeout=30)
             stack.callback(connection.close)
-            connection.request("GET", "/sse", headers={**ALICE, "x-forwarded-for": client})
+            connection.request("GET", "/sse", headers={**ALICE, "x-forwarded-for": address})
             return connection.getresponse()
 
-        first = [await anyio.to_thread.run_sync(stream, "198.51.100.1") for _ in range(4)]
+        first = [await anyio.to_thread.run_sync(stream, each) for each in (client, same) * 2]
         assert [answer.status for answer in first] == [200, 200, 503, 503]
-        second = await anyio.to_thread.run_sync(stream, "198.51.100.2")
+        second = await anyio.to_thread.run_sync(stream, other)
         assert second.status == 200
-    await until(lambda: "beyond http.connections_per_address from 198.51.100.1\n" in proxied.log)
+    await until(lambda: "beyond http.connections_per_address from " in proxied.log)
 
     async def is_free() -> bool:
         async with httpx2.AsyncClient(base_url=proxied.url, timeout=60) as raw:
-            answer = await raw.get("/livez", headers={"x-forwarded-for": "198.51.100.1"})
+            answer = await raw.get("/livez", headers={"x-forwarded-for": client})
             return answer.status_code == 200
 
     await until(is_free)
