@@ -32,8 +32,9 @@ class HttpSettings(Section):
     )
     connections_per_address: Count = Field(
         default=0,
-        description="Client connections of one address at a time. 0: half of `connections`. Those of "
-        "`server.trusted_proxies` count for the client whose request they carry. Raise it behind any other proxy.",
+        description="Client connections of one address, or of one /64 network of IPv6, at a time. 0: half of "
+        "`connections`. Those of `server.trusted_proxies` count for the client whose request they carry. Raise it behind "
+        "any other proxy.",
     )
     reserved_files: Count = Field(
         default=512,

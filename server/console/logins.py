@@ -46,6 +46,8 @@ MOST: Final = 100
 """Logins of one principal, codes of the user of this machine, and links to one session. Beyond them its oldest ends."""
 STREAMS: Final = 100
 """Open streams of one person in this process, over all its logins, and of all guests of one owner together."""
+GUEST_STREAMS: Final = 25
+"""Those of one guest, which leaves some to the other guests of the owner."""
 CHECK_SECONDS: Final = 0.5
 """Seconds between two looks at the store for the logins in use, and so the time until an open stream ends."""
 FRESH_SECONDS: Final = 1.0
@@ -164,24 +166,27 @@ class Logins:
         """Count a stream of a login while the block runs. `owner` is the key of the owner of a guest's session.
 
         Raises:
-            SessionLimit: the person, or the guests of the owner, have STREAMS.
+            SessionLimit: the person, or the guests of the owner, have STREAMS, or the guest has GUEST_STREAMS.
         """
-        payer = f"guests of {owner}" if login.user.is_guest else login.user.key
-        if self._streams[payer] >= STREAMS:
+        most = {login.user.key: STREAMS}
+        if login.user.is_guest:
+            most = {login.user.key: GUEST_STREAMS, f"guests of {owner}": STREAMS}
+        if any(self._streams[payer] >= count for payer, count in most.items()):
             raise SessionLimit(
-                f"{STREAMS} pictures and lists of this person, or of the guests of its host, are open.",
+                "Too many pictures and lists of this person, or of the guests of its host, are open.",
                 retry_after=5.0,
                 recovery="Close some of the pages that show them.",
             )
-        self._streams[payer] += 1
+        self._streams.update(most.keys())
         login.streams += 1
         try:
             yield
         finally:
             login.streams -= 1
-            self._streams[payer] -= 1
-            if not self._streams[payer]:
-                del self._streams[payer]
+            for payer in most:
+                self._streams[payer] -= 1
+                if not self._streams[payer]:
+                    del self._streams[payer]
 
     async def mint_code(self) -> str:
         """Return a new one-time code for the user of this machine."""

@@ -1,7 +1,7 @@
 // Tells on every page of the console that agents ask for a person: title, icon, a badge, and notifications of the browser.
 
 import { html, nothing } from "./vendor/lit/lit-element.js";
-import { nameOf } from "./format.js";
+import { plainName } from "./format.js";
 
 export class Attention {
   constructor(sessions, update) {
@@ -22,7 +22,8 @@ export class Attention {
   _show() {
     const asking = [...this._sessions.waiting.values()];
     const last = asking.at(-1);
-    document.title = last ? `(${asking.length}) ${nameOf(last)} asks - Statehold` : "Statehold";
+    // The name stands last and by itself: anybody chooses one, and it could go on with a sentence of ours.
+    document.title = last ? `(${asking.length}) A session asks - Statehold: ${wordOf(last)}` : "Statehold";
     document.querySelector("link[rel=icon]").href = last ? "icon-asks.svg" : "icon.svg";
     const seen = new Set();
     for (const session of asking) {
@@ -40,13 +41,16 @@ export class Attention {
   }
 }
 
+const wordOf = session => plainName(session.name ?? "") || session.session_id;
+
 const canAsk = () => globalThis.Notification?.permission === "default";
 
 // A person who looks at the page sees the badge.
 function notify(session) {
   if (!document.hidden || globalThis.Notification?.permission !== "granted") return;
   const id = session.session_id;
-  const notification = new Notification(`${nameOf(session)} asks`, { body: session.control.reason ?? "", tag: id, icon: "icon-asks.svg" });
+  const body = `${wordOf(session)}\n${session.control.reason ?? ""}`.trim();
+  const notification = new Notification("A session asks for you", { body, tag: id, icon: "icon-asks.svg" });
   notification.onclick = () => {
     window.focus();
     location.hash = `#/s/${encodeURIComponent(id)}`;

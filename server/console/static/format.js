@@ -38,6 +38,14 @@ export const clock = time => new Date(time).toLocaleTimeString([], { hour12: fal
 
 export const nameOf = session => session.name || session.session_id;
 
+// A name of a stranger for places without markup: one line of letters that show, without quotes and marks that reorder text.
+export function plainName(text, most = 60) {
+  const name = text.normalize("NFC").replace(/[\p{C}\p{Pi}\p{Pf}\p{Default_Ignorable_Code_Point}"'`\u00b4\u201a\u201e\u300c-\u300f\u301d-\u301f\uff62\uff63\u2800\uff02\uff07]/gu, " ")
+    .replace(/(\p{M}{2})\p{M}+/gu, "$1").replace(/\s+/gu, " ").trim();
+  const characters = [...name];
+  return characters.length > most ? `${characters.slice(0, most - 1).join("").trim()}…` : name;
+}
+
 // One line that says what a session is for.
 export function purposeOf(session) {
   const metadata = session.metadata || {};

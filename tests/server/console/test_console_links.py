@@ -19,7 +19,7 @@ from support.waiting import until
 
 from statehold.server.console.app import Console
 from statehold.server.console.events import COMMENT_SECONDS
-from statehold.server.console.logins import MOST, STREAMS, ConsoleUser
+from statehold.server.console.logins import GUEST_STREAMS, MOST, STREAMS, ConsoleUser
 from statehold.server.gateway.gateway import Gateway
 
 BEN = "ben-token-0123456789abc"
@@ -187,7 +187,7 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
         # More connections than one client of httpx2 has.
         watchers = [
             await stack.enter_async_context(console_client(server.url))
-            for _ in range(STREAMS // 50)
+            for _ in range(STREAMS // GUEST_STREAMS)
         ]
         code = ""
         for number, each in enumerate(watchers):
@@ -197,8 +197,9 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
                 code = (await alice.post(f"/sessions/{session}/links"))["code"]
                 await each.log_in(code=code)
             else:
-                each.cookie, each.csrf = watchers[0].cookie, watchers[0].csrf
-        for number in range(STREAMS):
+                each.guest_cookie, each.csrf = watchers[0].guest_cookie, watchers[0].csrf
+        most = GUEST_STREAMS if watcher == "guest" else STREAMS
+        for number in range(most):
             await stack.enter_async_context(watchers[number % len(watchers)].events())
         refused = await watchers[0].refused("GET", "/events")
         assert (refused["status"], refused["code"]) == (429, "session_limit")
@@ -207,6 +208,12 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
             assert (await ben.refused("GET", "/events"))["code"] == "session_limit"
         async with alice.events():
             assert await alice.get("/me")
+        if watcher == "guest":
+            # One guest leaves places to the others of its host.
+            other = await stack.enter_async_context(console_client(server.url))
+            await other.log_in(code=(await alice.post(f"/sessions/{session}/links"))["code"])
+            async with other.events():
+                assert await other.get("/me")
 
     await until(partial(_can_follow, ben))
 
