@@ -184,8 +184,9 @@ class Lying(Quick):
     def tool_null_content(self, *_: object) -> JSON:
         return {"content": None}
 
-    def tool_text_result(self, *_: object) -> JSON:
-        return "just a string"  # pyright: ignore[reportReturnType]
+    def tool_text_result(self, _given: JSON, _params: JSON, request_id: Any) -> JSON:
+        self.write({"jsonrpc": "2.0", "id": request_id, "result": "just a string"})
+        return text("too late")
 
     def tool_unknown_block(self, *_: object) -> JSON:
         return {

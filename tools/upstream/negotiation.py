@@ -179,8 +179,10 @@ class EraPlan:
 class EraChoice:
     """The plan of the next handshake with one upstream, by its configuration and by what earlier connections found."""
 
-    def __init__(self, configured: str) -> None:
+    def __init__(self, configured: str, *, shared: bool) -> None:
+        """`shared`: all sessions use one connection."""
         self._configured = configured
+        self._shared = shared
         self._known = EraPlan()
 
     def plan(self, transport: Transport, *, older_caller: bool) -> EraPlan:
@@ -189,6 +191,9 @@ class EraChoice:
             return EraPlan((cast("Era", self._configured),), "the configuration sets it")
         if transport == "sse":
             return EraPlan(reason="its state may hang on its connection over HTTP+SSE")
+        if transport == "stdio" and self._shared:
+            # No session can have its connection opened again in the era that a tool needs for its questions.
+            return EraPlan(reason="all sessions share its connection")
         if transport == "stdio" and older_caller:
             return EraPlan(reason=_OLDER_CALLER)
         return self._known

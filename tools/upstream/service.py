@@ -116,7 +116,7 @@ class UpstreamService:
             limits=limits,
             ledger=ledger,
         )
-        self._era = EraChoice(config.era)
+        self._era = EraChoice(config.era, shared=config.scope == "shared")
         self._probing = anyio.Lock()
         self._reading = anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}

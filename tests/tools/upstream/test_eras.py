@@ -95,6 +95,19 @@ async def test_a_slow_server_that_took_both_introductions_is_started_again(
     assert peer.era == "modern"
 
 
+@pytest.mark.parametrize(
+    ("server_era", "configured", "era"),
+    matrix(("both", "auto", "legacy"), ("both", "modern", "modern"), ("modern", "auto", "modern")),
+)
+async def test_a_shared_process_is_spoken_to_in_the_older_era_if_it_speaks_that(
+    serving: Serving, server_era: str, configured: str, era: str
+) -> None:
+    service = serving("quick", "--era", server_era, scope="shared", era=configured)
+    await service.tools()
+    assert service.profile is not None
+    assert (service.profile.peer.era, (await peer_of(service)).era) == (era, era)
+
+
 def methods(log: Path) -> list[list[str]]:
     """Return the methods that each process of a server received."""
     processes: dict[int, list[str]] = {}
