@@ -261,7 +261,7 @@ async def test_a_process_killed_without_a_keeper_leaves_no_child_and_every_sessi
                 assert (info["name"], info["metadata"]) == (f"s{n}", {"n": n})
                 result = await client.call_tool("inc", {"session_id": f"s{n}"})
                 assert structured(result)["count"] == 1
-                assert "generation 1 to 2; the server was restarted" in str(result.content[1])
+                assert "generation 1 to 2; the server was restarted" in text_of(result)
 
 
 # stdio

@@ -47,7 +47,7 @@ def check_issuers(config: Config) -> Iterator[Finding]:
 async def _ask(issuer: IssuerSettings) -> Finding:
     """Ask about a token that cannot exist."""
     try:
-        await Introspection(issuer, clock=time.monotonic).claims(PROBE)
+        await Introspection(issuer, clock=time.monotonic).claims(PROBE, "doctor")
     except TokenInvalid:
         return Finding(_name(issuer), "ok", "answers about tokens")
     return _failure(issuer, "accepts any token", "have the provider mend its introspection")

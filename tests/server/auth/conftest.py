@@ -53,7 +53,8 @@ def settings(
             "audience": [AUDIENCE, PUBLIC_URL],
             "roles": {"staff": "operator"},
         },
-        "services": {"quick": service("asking")},
+        # A question of this server is parked here; one of the newer era is parked at the server.
+        "services": {"quick": service("asking", "--era", "legacy")},
     }
 
 

@@ -88,7 +88,7 @@ async def test_a_question_is_asked_and_answered_through_the_other_process(pair: 
         with anyio.fail_after(20):
             result = await client.call_tool("ask", {**pair.at, "question": "Who?"})
             assert "Who?" in text_of(result)
-            assert text_of(result).startswith("accept")
+            assert "accept" in text_of(result)
             again = await client.call_tool("ask", {**pair.at, "question": "And who else?"})
             assert "And who else?" in text_of(again)
 

@@ -59,7 +59,7 @@ def settings(tokens: Path) -> JSON:
         "log": {"level": "debug"},
         "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin", "view"],
         "services": {
-            "asking": service("asking", "--api-key", ARG_SECRET, **secret),
+            "asking": service("asking", "--era", "legacy", "--api-key", ARG_SECRET, **secret),
             "broken": service("bad", "exit-at-start", prefix="broken_", **secret),
         },
     }

@@ -96,14 +96,11 @@ async def test_names_of_strangers_without_an_answer_hold_up_no_client_elsewhere(
 
     resolver = Resolver(SystemClock(), lookup=look_up, absent_seconds=30.0)
     known = ClientDocuments(allow_loopback=True, resolver=resolver)
-    refused = 0
 
     async def ask(number: int) -> None:
-        nonlocal refused
         client_address.set(f"192.0.2.{number % strangers}")
         with pytest.raises(DocumentInvalid):
             await known.client(f"https://s{number}.attacker.example/client.json")
-        refused += 1
 
     try:
         with anyio.fail_after(30):
@@ -116,7 +113,6 @@ async def test_names_of_strangers_without_an_answer_hold_up_no_client_elsewhere(
                     client_id = documents.url.replace("127.0.0.1", f"client{number}.example")
                     documents.serve(client_id=client_id)
                     assert (await known.client(client_id)).client_id == client_id
-                assert refused == 0
                 may_answer.set()
         again = asked.copy()
         name = next(name for name in asked if name.endswith(".attacker.example"))
