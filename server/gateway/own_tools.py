@@ -95,7 +95,7 @@ class OwnToolCalls:
             if not self._forwarded_ids.get((principal.key, operation_id)):
                 return await self._run_here(tool, context, arguments, operation)
         tool.parse_call(context, arguments)
-        receipts = ToolReceipts(self._registry, principal)
+        receipts = ToolReceipts(self._registry, principal, is_shared=context.is_shared)
         if not tool.takes_session:
             digest = digest_of("", tool.name, arguments)
             operation = Operation(principal.key, creation_id(operation_id), digest)

@@ -48,6 +48,9 @@ RESULTS_BYTES: Final = 4 << 20
 REMEMBERED: Final = 900.0
 """Seconds after the end of a call in which its caller may repeat it, if the receipt is in memory."""
 
+SHARED_PART: Final = 0.75
+"""The part of the receipts of a session that callers may fill with whom it is shared."""
+
 ENTRY_BYTES: Final = 1000
 """Approximate bytes of the start of an operation in the store."""
 
@@ -252,7 +255,8 @@ class CallReceipts:
         if new:
             if session.stored_receipts is None:
                 session.stored_receipts = await core.store.receipts(session.id)
-            require_room(core.policy, session.id, session.stored_receipts)
+            is_shared = self._call.request.sharee is not None
+            require_room(core.policy, session.id, session.stored_receipts, is_shared=is_shared)
         if session.quota is not None:
             session.quota.check(session.record.owner, ENTRY_BYTES)
         started_at = core.clock.now()
@@ -344,9 +348,13 @@ class ToolReceipts:
 
     Such a call may pause, close or create the session that keeps its receipt. The first call claims the receipt, and only
     that call ends it. A call that creates a session claims the receipt with the session; its scope is the principal.
+    `is_shared`: the call is one of a caller with whom the principal shares the session.
     """
 
-    def __init__(self, registry: Registry, principal: Principal) -> None:
+    def __init__(
+        self, registry: Registry, principal: Principal, *, is_shared: bool = False
+    ) -> None:
+        self._is_shared = is_shared
         self._registry = registry
         self._core = registry.core
         self._principal = principal
@@ -386,7 +394,8 @@ class ToolReceipts:
         if self._creates(operation):
             return
         session_id, store = operation.scope, self._core.store
-        require_room(self._core.policy, session_id, await store.receipts(session_id))
+        totals = await store.receipts(session_id)
+        require_room(self._core.policy, session_id, totals, is_shared=self._is_shared)
         self._registry.quota.check(self._principal.key, ENTRY_BYTES)
         receipt = operation.start(session_id, self._core.clock.now())
         with anyio.CancelScope(shield=True):
@@ -416,10 +425,16 @@ class ToolReceipts:
             session.stored_receipts = None
 
 
-def require_room(policy: Policy, session_id: str, totals: tuple[int, int]) -> None:
-    """Raises SessionLimit when a session keeps as many receipts, or bytes of results, as it may."""
+def require_room(
+    policy: Policy, session_id: str, totals: tuple[int, int], *, is_shared: bool
+) -> None:
+    """Raises SessionLimit when a session keeps as many receipts, or bytes of results, as it may.
+
+    The last quarter is for the owner: nothing frees the room that callers took with whom it shares the session.
+    """
     count, size = totals
-    if count >= policy.receipts or size >= policy.receipts_bytes:
+    part = SHARED_PART if is_shared else 1.0
+    if count >= policy.receipts * part or size >= policy.receipts_bytes * part:
         raise SessionLimit(
             f"The session keeps the results of {count} operations, as much as it may (history.receipts, "
             "history.receipts_bytes).",

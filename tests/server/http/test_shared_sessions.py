@@ -34,6 +34,7 @@ from statehold.tools.own.names import OWN_NAMES, own_names
 
 ALICE, BEN, EVE = "alice-token-0123456789", "ben-token-0123456789abc", "eve-token-0123456789abc"
 DORA = "dora-token-0123456789ab"
+RECEIPTS = 12
 UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
 ARGUMENTS: dict[str, JSON] = {
     "session_rename": {"name": "mine now"},
@@ -63,6 +64,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
         "policies": [{"match": {"principal": "dora"}, "rate": rate}],
         "toolsets": list(OWN_NAMES),
         "services": {"asking": service("asking")},
+        "history": {"receipts": RECEIPTS},
     }
 
 
@@ -278,6 +280,25 @@ async def test_the_calls_of_a_sharee_count_to_its_own_rate(
             assert code_of(refused) == "session_limit"
             assert await count(ben, session) == most + 11
             assert await count(alice, other) == 1
+
+
+@pytest.mark.parametrize("tool", matrix("echo", "state_update", "session_note"))
+async def test_a_sharee_leaves_the_owner_room_for_operations(
+    alice: Client, ben: Client, tool: str
+) -> None:
+    session = await opened_session(alice)
+    await share(alice, session, "use")
+    arguments = {"session_id": session, **ARGUMENTS.get(tool, {"text": "x"})}
+
+    async def code(client: Client, operation: str) -> str | None:
+        meta: Any = {"statehold/operation_id": operation}
+        result = await client.call_tool(tool, arguments, meta=meta)
+        return code_of(result) if result.is_error else None
+
+    codes = [await code(ben, f"ben {number}") for number in range(RECEIPTS)]
+    assert codes == [None] * 9 + ["session_limit"] * 3
+    codes = [await code(alice, f"alice {number}") for number in range(4)]
+    assert codes == [None] * 3 + ["session_limit"]
 
 
 async def test_a_session_of_another_node_is_shared(settings: JSON, tmp_path: Path) -> None:
