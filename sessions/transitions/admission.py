@@ -37,7 +37,9 @@ class Admission:
             NotAllowed: the owner may not use the service.
         """
         session.require_agent()
-        if session.in_flight >= self._core.policy.calls_per_session:
+        most = self._core.policy.calls_per_session
+        # The last quarter is for the owner.
+        if session.in_flight >= (most if sharee is None else most - most // 4):
             raise busy(session)
         if self._core.limits.is_active:
             owner = session.record.owner

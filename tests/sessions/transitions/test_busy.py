@@ -117,3 +117,18 @@ async def test_a_failed_checkpoint_is_reported_unless_its_session_ends(
             await anyio.wait_all_tasks_blocked()
     messages = [record.message for record in caplog.records if "not saved" in record.message]
     assert len(messages) == (0 if closed else 1)
+
+
+async def test_sharees_leave_the_owner_a_quarter_of_the_calls_at_a_time(build: Build) -> None:
+    async with build(policy=Policy(calls_per_session=4)) as engine:
+        session = await engine.create()
+        admission = engine.registry.admission
+        for sharee in ("ben", "ben", "eve"):
+            admission.admit(session, "counter", "inc", sharee)
+        with pytest.raises(SessionBusy):
+            admission.admit(session, "counter", "inc", "dora")
+        admission.admit(session, "counter", "inc")
+        with pytest.raises(SessionBusy):
+            admission.admit(session, "counter", "inc")
+        for sharee in ("ben", "ben", "eve", None):
+            admission.release(session, sharee)
