@@ -261,8 +261,8 @@ class BrowserConnection:
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
         result = await call.render()
-        typed = texts_under(tool.secret, arguments)
-        result.secrets = None if typed is None else call.secrets(typed)
+        if (typed := texts_under(tool.secret, arguments)) is not None:
+            result.secrets = call.secrets(typed)
         if ctx.wants_facts:
             result.facts = call.step_facts(tool.name)
         if self.log is not None:
@@ -286,8 +286,7 @@ class BrowserConnection:
     async def _run(self, tool: BrowserTool, call: BrowserCall, arguments: Any) -> None:
         from playwright.async_api import Error
 
-        tab = self.session.tabs.current
-        modal_text = tab.modal_text if tab is not None else None
+        modal_text = None if (tab := self.session.tabs.current) is None else tab.modal_text
         if modal_text is not None and tool.answers is None and tool.name not in DURING_MODAL:
             call.answer.error(f"{tool.name} has to wait: answer first what the page asks.")
             return
@@ -309,9 +308,8 @@ class BrowserConnection:
             hint = self._navigation_hint()
             if "Timeout" in str(error) and (tab := self.session.tabs.current) is not None:
                 hint = hint or tab.traffic.paint_hint
-            call.answer.error(
-                f"{describe_error(error).rstrip('.')}{hint}." if hint else describe_error(error)
-            )
+            text = describe_error(error)
+            call.answer.error(f"{text.rstrip('.')}{hint}." if hint else text)
 
     def _navigation_hint(self) -> str:
         tab = self.session.tabs.current
@@ -403,6 +401,8 @@ class BrowserConnection:
         """See Drivable in sessions/services.py."""
         async with self._turn:
             await self.human_control.begin()
+            if self.resumption is not None:
+                self.resumption.record(self.session)
 
     async def end_human_control(self) -> list[str]:
         """See Drivable in sessions/services.py."""

@@ -72,6 +72,10 @@ class HumanControl:
 
         self._before = self._shown(), names
         self._input = PersonInput(session)
+        if session.secrets.may_be_typed:
+            # The person had control of these pages in a process that ended.
+            self._input.note_unknown_edits()
+        session.secrets.may_be_typed = True
 
     async def send(self, batch: InputBatch, grant: InputGrant) -> InputOutcome:
         """Do in the browser what the person did. Nothing of it is recorded.
@@ -96,6 +100,7 @@ class HumanControl:
         if self._input is not None:
             await self._input.aclose()
         (before, names), self._before, self._input = self._before, None, None
+        session.secrets.may_be_typed = False
         session.forget_events()
         await self._hide_secret_fields()
         again = await self._put_back()

@@ -12,6 +12,7 @@ from ....sessions.errors import ControlRefused
 from ..errors import BrowserToolFailed, describe_error
 from .addresses import change_tabs, move_in_history, open_address
 from .answers import answer_chooser, answer_dialog
+from .edited_fields import EditedFields
 from .events import (
     AddressInput,
     AnyInput,
@@ -32,7 +33,7 @@ from .events import (
 )
 from .page_devices import EVENT_SECONDS, PageDevices
 from .selected_text import selected_text, send_paste_event, takes_text
-from .typed_text import TypedText
+from .typed_text import TypedText, is_edit, may_leave
 
 if TYPE_CHECKING:
     from ..session.session import BrowserSession
@@ -56,9 +57,16 @@ class PersonInput:
         self._turn = anyio.Lock()
         self._devices: dict[Tab, PageDevices] = {}
         self._typed = TypedText(session.secrets.hide)
+        self._fields = EditedFields(session)
+        self._edited: Tab | None = None
+        """The tab that the person has edited since the last event that may leave a field."""
         self._is_closed = False
         self._last_number = -1
         """The largest number of a batch so far."""
+
+    def note_unknown_edits(self) -> None:
+        """Count all texts that stand in fields now as the person's."""
+        self._fields.add_all()
 
     async def send(self, batch: InputBatch, grant: InputGrant) -> InputOutcome:
         """Do what a person did, and return what was copied and refused.
@@ -101,6 +109,7 @@ class PersonInput:
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             async with self._turn:
                 self._typed.end()
+                await self._fields.end()
                 while self._devices:
                     _, devices = self._devices.popitem()
                     await devices.aclose()
@@ -121,10 +130,16 @@ class PersonInput:
         if session.clipboard is not None:
             session.clipboard.note_action()
         try:
+            if self._edited is not None and may_leave(event):
+                await self._fields.leave(self._edited)
+                self._edited = None
             if isinstance(event, TabInput):
                 await change_tabs(session, event)
                 return
             tab = await self._tab(batch)
+            if is_edit(event):
+                await self._fields.begin(tab)
+                self._edited = tab
             self._typed.note(event, tab)
             if isinstance(event, DialogInput):
                 await answer_dialog(session, tab, event)

@@ -1,4 +1,4 @@
-"""The selected text of a page, text that a person pastes there, and whether it takes any.
+"""The selected text of a page, the text of the field with the focus, text that a person pastes, and whether it takes any.
 
 The clipboard of the browser is not used: all sessions of a browser share it.
 """
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
+LONGEST: Final = 1000
+"""Characters of the longest text of a field that is read whole."""
 _FOCUSED: Final = """
   let focused = document.activeElement;
   while (focused?.shadowRoot?.activeElement) focused = focused.shadowRoot.activeElement;
@@ -21,6 +23,10 @@ _SELECTED: Final = f"""() => {{ {_FOCUSED}
     return focused.value.slice(focused.selectionStart ?? 0, focused.selectionEnd ?? 0);
   }}
   return String(getSelection());
+}}"""
+_EDITED: Final = f"""() => {{ {_FOCUSED}
+  if (focused?.matches?.("textarea, input")) return focused.value.slice(0, {LONGEST} + 1);
+  return focused?.isContentEditable ? focused.innerText.slice(0, {LONGEST} + 1) : "";
 }}"""
 _PASTE: Final = f"""text => {{ {_FOCUSED}
   const clipboardData = new DataTransfer();
@@ -47,6 +53,15 @@ async def selected_text(page: Page) -> str:
         playwright's Error: The page is gone, or navigates.
     """
     return str(await (await _focused_frame(page)).evaluate(_SELECTED))
+
+
+async def edited_text(page: Page) -> str:
+    """Return the text of the field that has the focus; "" without one.
+
+    Raises:
+        playwright's Error: The page is gone, or navigates.
+    """
+    return str(await (await _focused_frame(page)).evaluate(_EDITED))
 
 
 async def send_paste_event(page: Page, text: str) -> bool:
@@ -80,4 +95,4 @@ async def _focused_frame(page: Page) -> Frame:
         frame = inner
 
 
-__all__ = ["selected_text", "send_paste_event", "takes_text"]
+__all__ = ["edited_text", "selected_text", "send_paste_event", "takes_text"]

@@ -29,16 +29,23 @@ class TypedText:
         self._hide = hide
         self._characters: list[str] = []
         self._place: object = None
+        self._composed = ""
+        """The state of a composition that has not ended."""
         self._is_erasing = False
 
     def note(self, event: AnyInput, place: object) -> None:
         """Add what an event types. `place` is the page that gets it."""
-        if isinstance(event, CopyInput | CompositionInput) or _is_move(event):
+        if isinstance(event, CopyInput) or _is_move(event):
+            return
+        if isinstance(event, CompositionInput):
+            self._composed = event.text
+            self._place = place
             return
         if place is not self._place or len(self._characters) > LONGEST:
             self.end()
             self._place = place
         if isinstance(event, TextInput | PasteInput):
+            self._composed = ""
             self._characters += event.text
             if isinstance(event, PasteInput):
                 self._hide(event.text)
@@ -51,10 +58,12 @@ class TypedText:
 
     def end(self) -> None:
         """Hide the text under way."""
-        text = "".join(self._characters)
+        text, composed = "".join(self._characters), self._composed
         self._characters.clear()
-        if text:
-            self._hide(text)
+        self._composed = ""
+        for each in (text, composed, text + composed if composed else ""):
+            if each:
+                self._hide(each)
 
     def _note_key(self, event: KeyInput) -> None:
         if event.action == "up" or event.key in _HELD:
@@ -75,6 +84,21 @@ class TypedText:
 
 
 _HELD: Final = frozenset({"Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock"})
+_LEAVING: Final = frozenset({"Enter", "Tab", "Escape"})
+
+
+def is_edit(event: AnyInput) -> bool:
+    """Whether an event may change the text of a field."""
+    if isinstance(event, KeyInput):
+        return event.action == "down" and event.key not in _HELD
+    return isinstance(event, TextInput | PasteInput | CompositionInput)
+
+
+def may_leave(event: AnyInput) -> bool:
+    """Whether an event may send the text of a field, or move on from it."""
+    if isinstance(event, KeyInput):
+        return event.action == "down" and event.key in _LEAVING
+    return not (isinstance(event, CopyInput) or is_edit(event) or _is_move(event))
 
 
 def _is_move(event: AnyInput) -> bool:
@@ -82,4 +106,4 @@ def _is_move(event: AnyInput) -> bool:
     return isinstance(event, MouseInput | TouchInput) and event.action not in ("down", "start")
 
 
-__all__ = ["TypedText"]
+__all__ = ["TypedText", "is_edit", "may_leave"]

@@ -12,7 +12,7 @@ from .named import NamedSecrets
 from .snapshot_line import parse_line
 
 SHORTEST: Final = 3
-"""The shortest text that is remembered: one digit of a code is in every page."""
+"""The shortest text that is remembered for the journal: one digit of a code is in every page."""
 SHORTEST_INSIDE: Final = 4
 """The shortest text that is masked inside the value of a field; a shorter one is masked only as the whole value."""
 MOST: Final = 100
@@ -41,16 +41,20 @@ class SessionSecrets:
         self.named = (NamedSecrets() if named is None else named).for_session()
         self._forms: dict[str, set[str]] = {}
         """The typed texts, each with the forms in which a snapshot writes it."""
+        self.may_be_typed = False
+        """Whether a person has control, who may have typed what is in no record if this process ends now."""
 
     @property
     def texts(self) -> Sequence[str]:
         """The texts that the journal must not record."""
-        return (*self.named.masked_values, *self._forms)
+        return (*self.named.masked_values, *(t for t in self._forms if len(t) >= SHORTEST))
 
     def add(self, text: str) -> None:
         """Remember a text of at least SHORTEST characters. Beyond MOST texts, the one typed longest ago is forgotten."""
-        if len(text) < SHORTEST:
-            return
+        if len(text) >= SHORTEST:
+            self._remember(text)
+
+    def _remember(self, text: str) -> None:
         self._forms.pop(text, None)
         # The forms in which a snapshot writes it: with single blanks, and quoted where YAML needs that.
         plain = " ".join(text.split())
@@ -61,8 +65,9 @@ class SessionSecrets:
 
     def hide(self, text: str) -> None:
         """Remember a text that a person typed: it is masked wherever it stands, a short one as the value of a field."""
-        self.add(text)
-        self.named.typed.add(text)
+        if text.strip():
+            self._remember(text)
+            self.named.typed.add(text)
 
     def mask_snapshot(self, snapshot: str) -> str:
         """Return a snapshot in which typed texts are masked in values of fields, and named secrets everywhere."""
@@ -78,7 +83,8 @@ def _mask_line(line: str, forms: Sequence[str]) -> str:
     if parts is None or parts.role not in _FIELDS:
         return line
     for form in forms:
-        if line.endswith(f": {form}"):
+        is_field = parts.role != "text" or len(form) >= SHORTEST
+        if is_field and line.endswith(f": {form}"):
             return line.removesuffix(form) + MASK
     # A text without a field around it may be any text of the page.
     if parts.role != "text" and any(

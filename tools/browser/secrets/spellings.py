@@ -18,6 +18,9 @@ _BLANK_CODES: Final = "9|10|13|32|160|[xX](?:9|[aAdD]|20|[aA]0)"
 _BLANKS: Final = (
     rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
 )
+_ESCAPE: Final = r"(?:\\|%5[cC])"
+"""Matches a backslash, also in an address: JSON may stand there."""
+_SIGNS: Final = re.compile(r"\\+|[^\\]")
 _ENTITIES: Final = codepoint2name | {39: "apos"}
 
 
@@ -80,17 +83,20 @@ def _any_spelling(value: str, between: str) -> str:
 
     `between` matches what may stand between two characters.
     """
-    words = (between.join(map(_spelling_of, word)) for word in value.split())
+    words = (between.join(map(_spelling_of, _SIGNS.findall(word))) for word in value.split())
     return f"{between}{_BLANKS}{between}".join(words)
 
 
 def _spelling_of(sign: str) -> str:
     if _PLAIN.fullmatch(sign):
         return sign
+    if sign.startswith("\\"):
+        # As one: each by itself could match any part of the run.
+        return rf"{_ESCAPE}{{{len(sign)},{16 * len(sign)}}}"
     code, units = ord(sign), sign.encode("utf-16-be").hex()
+    in_address = "".join(f"%{_hex(f'{byte:02x}')}" for byte in sign.encode())
     spellings = [
-        rf"\\{{0,16}}{re.escape(sign)}" if sign != "\\" else r"\\{1,16}",
-        "".join(f"%{_hex(f'{byte:02x}')}" for byte in sign.encode()),
+        rf"{_ESCAPE}{{0,16}}(?:{re.escape(sign)}|{in_address})",
         "".join(rf"\\{{1,16}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)),
         rf"\\{{1,16}}U{_hex(f'{code:08x}')}",
         f"&#0*{code};",

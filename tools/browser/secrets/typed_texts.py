@@ -23,9 +23,9 @@ SHORTEST: Final = 4
 """The shortest text that is masked everywhere."""
 LONGEST: Final = 500
 """Characters of a text; a longer one is remembered in pieces."""
-PIECES: Final = 20
+PIECES: Final = 60
 """Pieces that are remembered of one text."""
-MOST: Final = 100
+MOST: Final = 200
 """Texts that are remembered. Beyond them, the one typed longest ago is forgotten."""
 PART: Final = 1 << 16
 """Characters that are searched for a digest at once; other threads run between two parts."""

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-if TYPE_CHECKING:
-    from playwright.async_api import Request
+from ..devtools.world import origin_of
 
+if TYPE_CHECKING:
+    from playwright.async_api import Request, Worker
+
+    from ..snapshot.storage import OriginStorage
     from .tab import Tab
     from .tabs import Tabs
 
 EMPTY: Final = "about:blank"
+_STAYS: Final = "A page did not give way. Close its tab, and open it again."
+_WORKERS_STAY: Final = "The service workers of the pages stay. Try again."
+CLEAR_SECONDS: Final = 5.0
 LEAVE_SECONDS: Final = 5.0
 """Seconds that the pages get to give way to empty ones."""
 
@@ -26,11 +32,17 @@ class AgentScripts:
     """Marks the pages that the agent scripted, or to which a mocked route answered. It lives as long as the session.
 
     A script reaches the pages that its page opened, and the one that opened it. So a new document ends the mark of its page
-    only if no other page has one.
+    only if no other page has one. A service worker may put scripts into each later document, so then only renew() ends it.
     """
 
-    def __init__(self, tabs: Tabs, *, spawn: Callable[..., None]) -> None:
+    def __init__(self, tabs: Tabs, origins: OriginStorage, *, spawn: Callable[..., None]) -> None:
         self._tabs = tabs
+        self._origins = origins
+        self._worker_origins: set[str] = set()
+        """The origins whose service workers ran."""
+        self._has_scripted = False
+        """Whether the agent scripted a page since the last renew()."""
+        origins.watch.context.on("serviceworker", self._note_worker)
         self._spawn = spawn
         self._marked: set[Tab] = set()
         self._awaiting: set[Tab] = set()
@@ -57,6 +69,7 @@ class AgentScripts:
 
     def note_script(self) -> None:
         """Note that a script of the agent runs in a page."""
+        self._has_scripted = True
         self._marked.update(self._tabs)
 
     def note_code(self) -> None:
@@ -76,7 +89,7 @@ class AgentScripts:
                 self._awaiting.update(tab for tab in self._tabs if tab.page == frame.page)
 
     async def renew(self, *, milliseconds: float) -> str:
-        """Load the marked pages anew. Return why that is not possible, or "".
+        """Load the marked pages anew, without service workers. Return why that is not possible, or "".
 
         All of them are empty for a moment, so that none scripts another one that was loaded already.
         """
@@ -92,25 +105,41 @@ class AgentScripts:
         async with anyio.create_task_group() as tasks:
             for tab in tabs:
                 tasks.start_soon(leave, tab)
-        is_whole = len(left) == len(tabs)
-        if is_whole:
+        refusal = "" if len(left) == len(tabs) else _STAYS
+        try:
+            with anyio.fail_after(CLEAR_SECONDS):
+                await self._origins.clear_workers(self._worker_origins)
+            self._worker_origins.clear()
+        except Exception:
+            refusal = refusal or _WORKERS_STAY
+        if not refusal:
+            self._has_scripted = False
             self._marked.clear()
             self._awaiting.clear()
         for tab, address in zip(tabs, addresses, strict=True):
             if tab in left and address != EMPTY:
                 go = partial(tab.page.goto, address, wait_until="commit", timeout=milliseconds)
                 self._spawn(_ignore_failure, go)
-        return "" if is_whole else "A page did not give way. Close its tab, and open it again."
+        return refusal
 
     def _follow(self, tab: Tab) -> None:
         tab.on_document = partial(self._begin_document, tab)
         if self._marked:
             self._marked.add(tab)
 
+    def _note_worker(self, worker: Worker) -> None:
+        if origin := origin_of(worker.url):
+            self._worker_origins.add(origin)
+        if self._has_scripted:
+            # The script that registered it may be gone, and the worker may have answered the requests of all pages.
+            self.note_script()
+
     def _begin_document(self, tab: Tab) -> None:
         if tab in self._awaiting:
             self._awaiting.discard(tab)
-        elif not any(not other.closed for other in self._marked - {tab}):
+        elif not self._worker_origins and not any(
+            not other.closed for other in self._marked - {tab}
+        ):
             self._marked.clear()
 
 

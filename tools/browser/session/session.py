@@ -132,7 +132,7 @@ class BrowserSession:
             are_foreign=config.is_attached,
         )
         self.tabs.before_close = self.videos.stop_of
-        self.scripts = AgentScripts(self.tabs, spawn=spawn)
+        self.scripts = AgentScripts(self.tabs, origins, spawn=spawn)
         self.mocks.on_answer = self.scripts.note_answer
         # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.
         context.on("dialog", self._on_dialog)

@@ -74,6 +74,8 @@ class ContextRecord:
     """See AgentScripts.state."""
     typed: JSON = field(default_factory=dict[str, Any])
     """See TypedTexts.to_json()."""
+    may_be_typed: bool = False
+    """See SessionSecrets.may_be_typed."""
 
     @staticmethod
     def of(session: BrowserSession) -> ContextRecord:
@@ -89,12 +91,14 @@ class ContextRecord:
             session.activities(),
             session.scripts.state,
             session.secrets.named.typed.to_json(),
+            session.secrets.may_be_typed,
         )
 
     def resume(self, session: BrowserSession) -> None:
         """Take over what a person typed, and which pages the agent scripted."""
         session.scripts.resume(self.scripts)
         session.secrets.named.typed.restore(self.typed)
+        session.secrets.may_be_typed = self.may_be_typed
 
 
 class ContextFile:

@@ -31,6 +31,8 @@ RESTORE_SECONDS: Final = 8.0
 READ_SECONDS: Final = 4.0
 _CLEARED: Final = "local_storage,indexeddb,cache_storage,service_workers,file_systems"
 
+_WORKERS: Final = "cache_storage,service_workers"
+
 
 class OriginStorage:
     """The storage of the origins of one context. Lives as long as the context.
@@ -160,6 +162,18 @@ class OriginStorage:
         await self._interceptor.update_patterns()
         for origin in {*shown_origins} & {*origins}:
             await self.restore_origin(origin)
+
+    async def clear_workers(self, origins: Collection[str]) -> None:
+        """Clear the service workers, and their caches, of some origins and of all that are known to have storage.
+
+        Raises:
+            playwright's Error: The browser refuses, or is gone.
+        """
+        await self._attach_first()
+        async with self._blank_page() as page:
+            world = await self.watch.world(page)
+            for origin in sorted({*self.records.stored, *self.watch.unread_origins, *origins}):
+                await world.clear_storage(origin, _WORKERS)
 
     def unread(self, *, but: Collection[str]) -> list[str]:
         """Return the origins that were visited since they were last read, without those in `but` and the dormant ones."""

@@ -39,7 +39,7 @@ async def test_hostile_texts_stay_text_and_inside_their_place(
             for place in ("#/", f"#/s/{ada.session}"):
                 await page.evaluate("place => { location.hash = place; }", place)
                 await page.locator("sh-screen canvas" if "/s/" in place else ".tile").wait_for()
-                assert await page.title() == "Statehold"
+                assert await page.title() == "(1) shop asks - Statehold"
                 assert await page.evaluate("document.documentElement.scrollWidth") <= width, (
                     name,
                     place,
@@ -47,7 +47,7 @@ async def test_hostile_texts_stay_text_and_inside_their_place(
             await page.locator(".timeline summary").nth(1).click()
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, name
             assert await page.locator("img[src=x], main script").count() == 0
-            assert await page.title() == "Statehold"
+            assert await page.title() == "(1) shop asks - Statehold"
             assert window.errors == []
 
 
@@ -78,7 +78,7 @@ async def test_a_hostile_dialog_and_address_are_text(
             "document.querySelector('.address input').value = 'javascript:document.title=1'"
         )
         await window.page.get_by_label("Address").press("Enter")
-        await window.page.locator(".screen .notice").wait_for()
+        await window.page.locator(".screen .notice", has_text="javascript: URLs").wait_for()
         assert await window.page.title() == "Statehold"
         await window.give_back()
         assert window.errors == []

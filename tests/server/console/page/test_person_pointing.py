@@ -140,9 +140,13 @@ async def test_the_wheel_scrolls_and_a_drag_draws(eve: ConsolePage, watched: Pag
              addEventListener(kind, event => lines.push(kind + event.buttons)); }"""
     )
     # A press on a picture from before the page scrolled would be refused.
-    await eve.page.wait_for_function(
-        "document.querySelector('sh-screen sh-picture').about.scroll_y === 100"
-    )
+
+    async def is_scrolled() -> bool:
+        return await eve.page.evaluate(
+            "document.querySelector('sh-screen sh-picture').about.scroll_y === 100"
+        )
+
+    await until(is_scrolled)
     await eve.page.mouse.down()
     await eve.page.mouse.move(x + 40, y + 30, steps=4)
     # The pointer may leave the picture.

@@ -112,6 +112,59 @@ async def test_a_typed_text_is_masked_in_all_results(
     assert "x••••••y" in results[1]
 
 
+UPPER = "<input id=text oninput='this.value = this.value.toUpperCase()'>"
+GROUPS = "<input id=text oninput='this.value = this.value.replace(/(\\d{3})(?=\\d)/g, `$1 `)'>"
+BOXES = "<input id=text maxlength=1 oninput='this.nextElementSibling.focus()'><input maxlength=1>"
+PREPARED = "<textarea id=text></textarea>"
+
+
+def keys(*names: str) -> list[dict[str, Any]]:
+    return [event for name in names for event in press(name)]
+
+
+@pytest.mark.parametrize(
+    ("page", "events", "shown"),
+    matrix(
+        (LOGIN, keys(*"Passwrd9X", *["ArrowLeft"] * 4, "o"), "Password9X"),
+        (LOGIN, keys(*"Secrx3tWord", "Home", *["ArrowRight"] * 4, "Delete"), "Secr3tWord"),
+        (LOGIN, keys(*"Secrx3t", "ArrowLeft", "ArrowLeft", "Backspace", "Tab"), "Secr3t"),
+        (UPPER, keys(*"secret9x"), "SECRET9X"),
+        (UPPER, keys(*"secret9x", "Tab"), "SECRET9X"),
+        (GROUPS, keys(*"604312"), "604 312"),
+        (BOXES, keys(*"73"), '"7"'),
+        (
+            LOGIN,
+            [{"type": "composition", "text": "秘密の言葉", "start": 1, "end": 1}],
+            "秘密の言葉",
+        ),
+    ),
+)
+async def test_a_text_that_differs_from_what_was_typed_is_masked(
+    browse: Browse, shop: Changing, page: str, events: list[dict[str, Any]], shown: str
+) -> None:
+    shop.pages["/field"] = page
+    await browse.text("navigate", url=f"{shop.url}/field")
+    await give_text(browse, *events)
+    snapshot = await browse.text("snapshot")
+    assert shown not in snapshot
+    assert "••••••" in snapshot
+
+
+@pytest.mark.thorough
+async def test_texts_that_stood_in_a_field_before_stay_readable(
+    browse: Browse, shop: Changing
+) -> None:
+    shop.pages["/field"] = PREPARED
+    await browse.text("navigate", url=f"{shop.url}/field")
+    await browse.text("type", target="#text", element="text", text="Dear Eve,\nmy draft")
+    await give_text(browse, *keys("Enter", *"her words"))
+    await browse.page.evaluate("() => document.title = text.value")
+    answer = await browse.text("tabs", action="list")
+    assert "Dear Eve" in answer
+    assert "my draft" in answer
+    assert "her words" not in answer
+
+
 async def test_masks_outlive_a_pause_without_the_text(browse: Browse) -> None:
     await give_text(browse, *typed(PASSWORD))
     await browse.page.evaluate("text => { localStorage.kk = `<${text}> 12`; }", PASSWORD)
@@ -184,6 +237,41 @@ async def test_a_page_that_the_agent_scripted_listens_no_more_once_it_is_loaded_
         await person.act(*press("a"), tab=tab.number)
         assert await tab.page.evaluate("() => [text.value, localStorage.kk ?? '']") == ["a", ""]
         await tab.page.fill("#text", "")
+    await browse.connection.end_human_control()
+
+
+WORKER = f"""
+addEventListener("install", () => skipWaiting());
+addEventListener("activate", event => event.waitUntil(clients.claim()));
+addEventListener("fetch", event => event.request.mode === "navigate" && event.respondWith(
+  new Response(`{LOGIN}<script>({LISTENER})()</script>`, {{ headers: {{ "Content-Type": "text/html" }} }})));
+"""
+REGISTER = """async () => {
+  await navigator.serviceWorker.register("/worker.js");
+  await navigator.serviceWorker.ready;
+}"""
+
+
+@pytest.mark.parametrize("leaves", matrix(True, False))
+async def test_a_service_worker_of_the_agent_ends_when_pages_are_loaded_anew(
+    browse: Browse, shop: Changing, leaves: bool
+) -> None:
+    scripts = browse.connection.session.scripts
+    await browse.text("route", pattern="**/worker.js", body=WORKER, contentType="text/javascript")
+    await browse.text("evaluate", function=REGISTER)
+    await browse.text("unroute")
+    if leaves:
+        await browse.text("navigate", url=f"{shop.url}/other")
+    assert scripts.state == "pages"
+    await browse.connection.begin_human_control()
+    person = Person(browse.connection)
+    assert (await person.act({"type": "history", "action": "renew"})).refusals == ()
+    assert scripts.state == "none"
+    await person.act({"type": "address", "address": f"{shop.url}/?login"})
+    await until(lambda: browse.page.url.endswith("/?login"))
+    await browse.page.focus("#text")
+    await person.act(*press("a"))
+    assert await browse.page.evaluate("() => [text.value, localStorage.kk ?? '']") == ["a", ""]
     await browse.connection.end_human_control()
 
 
