@@ -16,6 +16,7 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
+from ...tools.upstream.negotiation import EraPlan
 from ...tools.upstream.redaction import Secrets
 from ...tools.upstream.transports.json_rpc import JsonRpcConnection
 from ...tools.upstream.transports.stdio import open_stdio
@@ -63,7 +64,7 @@ class StdioTransport:
             )
             try:
                 with anyio.move_on_after(START_SECONDS) as self._start:
-                    await self._connection.open(("modern",))
+                    await self._connection.open(EraPlan(("modern",), "Statehold speaks it"))
             except ServiceUnavailable as error:
                 raise TransportBroken(error.message.rstrip("."), sent=False) from None
             if self._start.cancelled_caught:
@@ -115,13 +116,13 @@ class StdioTransport:
                 if self._connection is not None:
                     await self._connection.aclose()
 
-    async def on_request(self, method: str, params: JSON) -> JSON:
+    async def on_request(self, method: str, params: JSON, number: int | None) -> JSON:
         """Refuse the request: a server of this revision sends none."""
         from mcp.shared.exceptions import MCPError
 
         raise MCPError(code=-32601, message="Method not found")
 
-    def on_notify(self, method: str, params: JSON) -> None:
+    def on_notify(self, method: str, params: JSON, number: int | None) -> None:
         callback = self._progress.get(params.get("progressToken", 0))
         if (
             method == "notifications/progress"

@@ -19,10 +19,17 @@ APPROVALS: Final = ("alwaysAllow", "autoApprove", "trust")
 _OFF: Final = frozenset({"false", "0", "no", "off"})
 _ON_SWITCHES: Final = ("enabled", "isActive", "isEnabled", "start_on_launch", "startup")
 _INCLUDE_KEYS: Final = (
+    "include",
     *("includeTools", "enabledTools", "enabled_tools", "allowedTools", "allowed_tools"),
     *("available_tools", "tools"),
 )
-_EXCLUDE_KEYS: Final = ("excludeTools", "disabledTools", "disabled_tools", "blockedTools")
+_EXCLUDE_KEYS: Final = (
+    "exclude",
+    "excludeTools",
+    "disabledTools",
+    "disabled_tools",
+    "blockedTools",
+)
 _MODES: Final = {"allow": "include", "block": "exclude"}
 """The modes of `toolFilter`, a key of the proxy of TBXark."""
 NESTED: Final = ("options", "_extensions", "requestOptions")
