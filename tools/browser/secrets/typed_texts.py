@@ -30,6 +30,15 @@ MOST: Final = 200
 PART: Final = 1 << 16
 """Characters that are searched for a digest at once; other threads run between two parts."""
 
+_WORDS: Final = """alert article banner button caption cell checkbox code column combobox complementary contentinfo
+    definition dialog document figure form generic grid gridcell group heading iframe image link list listbox listitem main
+    menu menubar menuitem meter navigation note option paragraph progressbar radio radiogroup region row rowgroup rowheader
+    search searchbox separator slider spinbutton status strong switch table tablist tabpanel term text textbox time timer
+    toolbar tooltip tree treeitem active checked disabled expanded level pressed selected cursor pointer http https true
+    false null"""
+PUBLIC: Final = frozenset(_WORDS.split())
+"""Words of every answer about a page. Masks in their place would take the page from the agent and tell the word."""
+
 _SAVED: Final = 60
 """Digests that are kept for a later process, the newest."""
 _CLASSES: Final = {"U": "[A-Z]", "l": "[a-z]", "d": "[0-9]", "o": "[^A-Za-z0-9]"}
@@ -60,7 +69,7 @@ class TypedTexts:
         lines = [line.strip() for line in text.splitlines()]
         pieces = [line[at : at + LONGEST] for line in lines for at in range(0, len(line), LONGEST)]
         for piece in pieces[:PIECES]:
-            if len(piece) < SHORTEST or piece in self._spellings:
+            if len(piece) < SHORTEST or piece in self._spellings or piece.lower() in PUBLIC:
                 continue
             self._spellings[piece] = Spellings(
                 {piece: MASK}, are_typed=True, is_word=_is_short_word(piece)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
@@ -36,7 +38,7 @@ def shop() -> Generator[Changing]:
 async def prepared_service(
     tmp_path_factory: pytest.TempPathFactory, shell: str
 ) -> AsyncGenerator[BrowserService]:
-    settings = {"caps": ["network", "storage", "testing", "unsafe"]}
+    settings = {"caps": ["devtools", "network", "storage", "testing", "unsafe"]}
     async with running(tmp_path_factory.mktemp("private"), shell, **settings) as service:
         yield service
 
@@ -182,6 +184,28 @@ async def test_short_and_common_texts_leave_the_page_readable(browse: Browse) ->
     await give_text(browse, {"type": "text", "text": "html"})
     await browse.page.evaluate("() => { out.textContent = 'htmlish, and html too' }")
     assert "htmlish, and •••••• too" in await browse.text("snapshot")
+
+
+@pytest.mark.parametrize("word", matrix("heading", "Button", "https", "listitem"))
+async def test_words_of_every_answer_are_no_typed_texts(browse: Browse, word: str) -> None:
+    await browse.page.evaluate(
+        "() => { out.outerHTML = '<h1>A</h1><ul><li>B</ul><button>C</button>' }"
+    )
+    await give_text(browse, {"type": "text", "text": word})
+    shown = await browse.text("snapshot")
+    assert all(part in shown for part in ('heading "A"', "listitem", 'button "C"'))
+
+
+async def test_a_trace_after_the_hand_back_has_no_typed_text(browse: Browse) -> None:
+    await give_text(browse, *typed(PASSWORD)[:-2])
+    await browse.text("start_tracing")
+    await browse.text("click", target="#text")
+    await browse.text("stop_tracing")
+    data, _ = await browse.connection.session.files.read("files/trace.zip")
+    with zipfile.ZipFile(io.BytesIO(data)) as trace:
+        texts = [trace.read(name).decode(errors="replace") for name in trace.namelist()]
+    assert any("••••••" in text for text in texts)
+    assert not any(PASSWORD in text for text in texts)
 
 
 async def test_routes_of_the_agent_are_lifted_while_a_person_drives(

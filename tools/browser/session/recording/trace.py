@@ -44,7 +44,7 @@ class Trace:
         scratch: Path | None,
         secrets: NamedSecrets,
     ) -> None:
-        """`secrets` are masked in the file of the trace."""
+        """`secrets`, and what a person typed, are masked in the file of the trace."""
         self._context = context
         self._files = files
         self._add_event = add_event
@@ -85,7 +85,7 @@ class Trace:
         path: Path | None = None
         try:
             path = await self._files.path(name)
-            if self._secrets:
+            if self._secrets or self._secrets.typed:
                 await self._stop_masked(path)
             else:
                 await self._context.tracing.stop(path=path)
