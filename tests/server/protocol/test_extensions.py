@@ -125,6 +125,8 @@ async def test_the_error_for_a_missing_capability_names_the_side_that_lacks_it(
     code: int,
     words: str,
 ) -> None:
+    if mode == "legacy" and code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+        pytest.skip("a server of the older era knows no such error")
     service = fork_server.service(str(UPSTREAMS / "extended.py"))
     async with (
         serving(tmp_path, one=service) as gateway,
