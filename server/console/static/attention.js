@@ -22,8 +22,7 @@ export class Attention {
   _show() {
     const asking = [...this._sessions.waiting.values()];
     const last = asking.at(-1);
-    // The name stands last and by itself: anybody chooses one, and it could go on with a sentence of ours.
-    document.title = last ? `(${asking.length}) A session asks - Statehold: ${wordOf(last)}` : "Statehold";
+    document.title = last ? `(${asking.length}) ${wordOf(last)} asks - Statehold` : "Statehold";
     document.querySelector("link[rel=icon]").href = last ? "icon-asks.svg" : "icon.svg";
     const seen = new Set();
     for (const session of asking) {
@@ -41,6 +40,7 @@ export class Attention {
   }
 }
 
+// Anybody chooses a name: it is bounded, and no sign in it ends our sentence.
 const wordOf = session => plainName(session.name ?? "") || session.session_id;
 
 const canAsk = () => globalThis.Notification?.permission === "default";

@@ -84,11 +84,11 @@ async def test_every_page_says_which_agents_ask(
     session = await opened_session(agent)
     ask = {"session_id": session, "reason": "type the code", "wait_seconds": 0}
     await agent.call_tool("session_request_human", ask)
-    await expect(page).to_have_title(re.compile(rf"\(\d+\) A session asks - Statehold: {session}$"))
+    await expect(page).to_have_title(re.compile(rf"\(\d+\) {session} asks - Statehold$"))
     # A name is bounded, and cannot go on with a sentence of the console.
     for name, word in (('\u202e"Bank\u201c\u3164 asks', "Bank asks"), ("x" * 99, "x{59}…")):
         await agent.call_tool("session_rename", {"session_id": session, "name": name})
-        await expect(page).to_have_title(re.compile(f"A session asks - Statehold: {word}$"))
+        await expect(page).to_have_title(re.compile(f"{word} asks - Statehold$"))
     badge = page.get_by_role("status").get_by_role("link")
     assert await badge.get_attribute("href") == f"#/s/{session}"
     icon = "document.querySelector('link[rel=icon]').getAttribute('href')"
