@@ -244,14 +244,13 @@ class BrowserCall:
     @contextmanager
     def _limit_action(self, tab: Tab) -> Generator[None]:
         seconds = self.config.action_seconds
-        try:
-            # Playwright's own limit, which tells the reason, comes first.
-            with anyio.fail_after(seconds + LATE_SECONDS if self._is_action else None):
-                yield
-        except TimeoutError:
+        # Playwright's own limit, which tells the reason, comes first, and so does a limit of the action itself.
+        with anyio.move_on_after(seconds + LATE_SECONDS if self._is_action else None) as scope:
+            yield
+        if scope.cancelled_caught:
             raise BrowserToolFailed(
                 f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
-            ) from None
+            )
 
     def note_typed(self, text: str, *, is_secret: bool) -> None:
         """Note a text that goes into a field; the text of a secret field is hidden from then on."""

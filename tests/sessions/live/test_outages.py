@@ -7,7 +7,6 @@ from collections import Counter as Tally
 
 import anyio
 import anyio.lowlevel
-import anyio.lowlevel
 import pytest
 from support.counting import Counter, Counting
 from support.engine import Build, Engine
