@@ -126,6 +126,7 @@ async def test_questions_of_a_server_reach_the_user(
     assert "a poem" in human.asked[1]
 
 
+@pytest.mark.thorough
 async def test_resources_are_read_through_their_session(client: Client, session: str) -> None:
     templates = [
         t.uri_template for t in (await client.list_resource_templates()).resource_templates
@@ -140,6 +141,7 @@ async def test_resources_are_read_through_their_session(client: Client, session:
         assert read.uri == link.uri
 
 
+@pytest.mark.thorough
 async def test_prompts_take_the_session_as_their_first_argument(
     client: Client, session: str
 ) -> None:

@@ -233,6 +233,7 @@ async def race(folder: Path, url: str | None, rounds: int) -> None:
                 await client.aclose()
 
 
+@pytest.mark.thorough
 async def test_one_of_two_nodes_gets_the_last_place(tmp_path: Path) -> None:
     await race(tmp_path, None, 3)
 

@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from support.application_routes import filled_routes
 from support.gateway_process import JSON, Running
 from support.hostile_issuer import AUDIENCE, HostileIssuer, encoded, hostile_issuer
+from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 
@@ -179,7 +180,7 @@ def is_public(method: str, path: str) -> bool:
     return is_login or path.startswith((*PUBLIC, "/console"))
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", matrix(*ATTACKS, quick=24))
 async def test_a_bad_token_gets_in_on_no_route(
     name: str, issuer: HostileIssuer, raw: httpx2.AsyncClient, routes: dict[Endpoint, Reply]
 ) -> None:

@@ -178,8 +178,14 @@ async def test_a_token_that_expires_is_refused_and_named_in_the_log(
                 async for _ in stream.aiter_bytes():
                     pass
     assert format_time(time.time()) >= soon
+
+    async def is_named() -> bool:
+        # A line of its kind is written every ten seconds at most.
+        assert await status_of(guarded, token) == 401
+        return "expired token of https://id.example/cid from 127.0.0.1" in guarded.log
+
     await wait_status(guarded, token, 401)
-    await until(lambda: "expired token of https://id.example/cid from 127.0.0.1" in guarded.log)
+    await until(is_named)
     assert token["token"] not in guarded.log
     listed = commands.run("list")
     assert re.search(rf"{token['id']} .*expired", listed)

@@ -16,6 +16,7 @@ import pytest
 from mcp_types import jsonrpc_message_adapter
 from support.gateway_process import Running, serving, statehold, toml
 from support.token_file import write_tokens
+from support.waiting import until
 
 from statehold.server.auth.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
 from statehold.server.process.logs import ClientMistakes, TextLines
@@ -90,6 +91,7 @@ async def test_a_server_logs_wrong_tokens_without_the_token(guarded: Running) ->
     headers = {"authorization": f"Bearer {WRONG}"}
     async with httpx2.AsyncClient(base_url=guarded.url, timeout=60) as raw:
         assert (await raw.post("/mcp", headers=headers)).status_code == 401
+    await until(lambda: "wrong token from 127.0.0.1" in guarded.log)
     assert guarded.log.count("wrong token from 127.0.0.1") == 1
     assert WRONG not in guarded.log
 

@@ -84,6 +84,7 @@ def test_the_screen_follows_the_sessions_and_keys_change_them(commands: Commands
     assert "play" not in commands.output("sessions", "list")
 
 
+@pytest.mark.thorough
 def test_a_session_that_asks_is_shown_and_found_by_the_filter(commands: Commands) -> None:
     asked = commands("call", "unsure", "ask", "--no-input")
     assert "answer with" in asked.stdout
@@ -152,6 +153,7 @@ def test_without_a_server_nothing_is_shown(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_only_the_screen_imports_its_library(commands: Commands) -> None:
     program = (
         "import sys; from statehold.server.entry import main; code = main(); "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from mcp import Client
 from playwright.async_api import Browser, expect
 from support.console_client import ConsoleClient, console_address
@@ -102,6 +103,7 @@ async def test_every_page_says_which_agents_ask(
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_a_link_asks_before_it_is_opened_beside_a_login(
     server: Running, browser: Browser, agent: Client, alice: ConsoleClient, ben_token: str
 ) -> None:

@@ -292,6 +292,7 @@ async def test_a_service_without_a_picture_shows_its_words_and_all_that_failed(
     assert "fail" in texts[2]
 
 
+@pytest.mark.thorough
 async def test_calls_of_one_tool_in_a_row_are_one_line_that_opens(
     agent: Client, page: Page
 ) -> None:

@@ -169,6 +169,7 @@ async def test_a_page_never_gets_to_the_server_that_shows_it(
         assert "Not allowed to reach" in text_of(result)
 
 
+@pytest.mark.thorough
 async def test_children_of_a_session_are_logged_in_as_it_is(http: Way, login_site: str) -> None:
     """Log in once and fork several browsers, each of which is independent from then on."""
     async with agent(http) as ada:

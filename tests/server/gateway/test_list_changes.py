@@ -260,6 +260,7 @@ async def test_the_first_change_is_followed_at_once(
                 await changes.wait()
 
 
+@pytest.mark.thorough
 async def test_a_service_that_does_not_list_its_changed_tools_delays_one_list_only(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -387,6 +387,7 @@ async def test_an_imported_session_has_the_facts_of_the_exported_one(
     assert facts["target"]["locator"] == role("Password:", "textbox")
 
 
+@pytest.mark.thorough
 async def test_facts_can_be_switched_off(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"history": {"facts": False}, "services": {"quick": service("asking")}}))

@@ -261,6 +261,7 @@ async def test_the_answer_of_the_issuer_works_once(flow: Flow) -> None:
     assert (await flow.come_back()).status_code == 400
 
 
+@pytest.mark.thorough
 async def test_an_issuer_that_does_not_answer_gives_no_code(flow: Flow) -> None:
     await flow.go_to_issuer()
     flow.issuer.answers["/token"] = (500, {}, b"")

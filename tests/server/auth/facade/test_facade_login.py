@@ -230,6 +230,7 @@ async def call(flow: Flow, tokens: JSON, tool: str) -> JSON:
     return answer.json()["result"]["structuredContent"]
 
 
+@pytest.mark.thorough
 async def test_the_scope_admin_is_for_operators(flow: Flow) -> None:
     for groups, scope in ((["staff"], "statehold:admin"), ([], "statehold:use")):
         await flow.go_to_issuer(scope="statehold:admin")
@@ -336,6 +337,7 @@ async def test_a_proxy_need_not_say_that_it_speaks_tls(
             assert answer.status_code == 403
 
 
+@pytest.mark.thorough
 async def test_tokens_are_refreshed_without_the_document_of_the_client(
     flow: Flow, server: Running, documents: DocumentServer, tmp_path: Path
 ) -> None:

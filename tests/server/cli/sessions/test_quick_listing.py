@@ -105,5 +105,6 @@ def shown_at(line: list[str], columns: int) -> str:
     return shown.decode()
 
 
+@pytest.mark.thorough
 def test_the_folder_of_the_sockets_is_that_of_the_nodes() -> None:
     assert NODES == node.NODES

@@ -320,6 +320,7 @@ async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_inpu
         await context.close()
 
 
+@pytest.mark.thorough
 async def test_a_person_who_drives_is_told_of_scripts_of_the_agent_and_of_others_who_watch(
     window: ConsolePage, browser: Browser, url: str, console: Console, bob: Agent, gateway: Gateway
 ) -> None:

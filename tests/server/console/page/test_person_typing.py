@@ -38,6 +38,7 @@ async def until_text(page: Page, text: str) -> None:
         assert await page.evaluate("text.value") == text
 
 
+@pytest.mark.thorough
 async def test_letters_are_keys_and_shortcuts_edit(eve: ConsolePage, field: Page) -> None:
     keys = eve.page.keyboard
     await keys.type("Ada Löw 2")

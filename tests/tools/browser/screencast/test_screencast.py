@@ -208,6 +208,7 @@ async def test_a_still_page_sends_no_frames_but_is_known_to_be_live(
         assert age == pytest.approx(3)
 
 
+@pytest.mark.thorough
 async def test_the_picture_of_a_busy_page_is_not_called_live(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,6 +400,7 @@ async def test_the_last_paint_reaches_a_viewer_at_a_low_rate(
             await frame_with(viewer, last, pixels)
 
 
+@pytest.mark.thorough
 async def test_a_capture_works_at_the_highest_rate_of_its_viewers(
     browse: Browse, commands: list[str], pixels: Pixels
 ) -> None:
@@ -418,6 +420,7 @@ async def test_a_capture_works_at_the_highest_rate_of_its_viewers(
     await until(lambda: commands[-1] == "stopScreencast")
 
 
+@pytest.mark.thorough
 async def test_each_paint_that_waits_for_the_last_one_reaches_a_viewer_at_the_full_rate(
     browse: Browse, commands: list[str], pixels: Pixels
 ) -> None:
