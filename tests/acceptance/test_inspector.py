@@ -96,7 +96,7 @@ async def test_tools_are_listed_with_portable_schemas(inspector: Inspector) -> N
     assert listed.code == 0, listed.errors
     schemas = {tool["name"]: tool["inputSchema"] for tool in listed.result["tools"]}
     assert {"session_create", "session_close", "inc", "slow"} <= set(schemas)
-    assert "session_id" in schemas["inc"]["properties"]
+    assert {"session_id", "statehold_session_id"} & schemas["inc"]["properties"].keys()
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"], indirect=True, scope="module")

@@ -216,11 +216,7 @@ class Offline:
         if offline and not was_on:
             # While there is a route, the browser does not serve pages from its cache.
             await self._context.route(EVERYTHING, _fall_back)
-        self._watch.is_offline = offline
-        await self._context.set_offline(offline)
-        async with anyio.create_task_group() as tasks:
-            for page in self._context.pages:
-                tasks.start_soon(self._watch.share_emulation, page)
+        await self._emulate(offline)
         if was_on and not offline:
             await self._context.unroute(EVERYTHING, _fall_back)
         if not offline:
@@ -230,12 +226,19 @@ class Offline:
     async def lift(self) -> None:
         """Go online until put_back()."""
         if self.on:
-            await self._context.set_offline(False)
+            await self._emulate(False)
 
     async def put_back(self) -> None:
         """End lift()."""
         if self.on:
-            await self._context.set_offline(True)
+            await self._emulate(True)
+
+    async def _emulate(self, offline: bool) -> None:
+        self._watch.is_offline = offline
+        await self._context.set_offline(offline)
+        async with anyio.create_task_group() as tasks:
+            for page in self._context.pages:
+                tasks.start_soon(self._watch.share_emulation, page)
 
     async def _expire(self) -> None:
         self.pause_hold.end()
