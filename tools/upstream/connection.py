@@ -37,7 +37,7 @@ from . import list_changes
 from .calls import LEVELS, ActiveCalls, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .list_changes import Listener
-from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side
+from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
 from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
 from .redaction import Secrets
 from .resource_updates import ResourceUpdates
@@ -308,6 +308,7 @@ class UpstreamConnection:
                 is_slow = is_large(answer)
                 result = await to_thread.run_sync(validate, answer) if is_slow else validate(answer)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
+                    require_answerable(result, ctx.capabilities)
                     await call.flush()
                     if result.get("isError") is True:
                         await self._session_check.check_result(result, rpc, self._open_another)

@@ -23,6 +23,7 @@ from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     INTERNAL_ERROR,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -135,6 +136,21 @@ def name_lacking_side(
     if not lacking:
         return error
     return error.with_message(f"{error.message} (the client does not declare {', '.join(lacking)})")
+
+
+def require_answerable(result: JSON, declared: Mapping[str, Any]) -> None:
+    """Refuse a question that the caller did not declare to answer, as a question of the older era is refused.
+
+    Raises:
+        UpstreamRefused: The result asks such a question.
+    """
+    if result.get("resultType") != "input_required":
+        return
+    for request in _dict(result.get("inputRequests")).values():
+        method = str(_dict(request).get("method"))
+        if method.partition("/")[0] not in declared:
+            message = f"The caller cannot answer {method}."
+            raise UpstreamRefused(MISSING_REQUIRED_CLIENT_CAPABILITY, message)
 
 
 def _envelope(version: str, capabilities: JSON) -> JSON:

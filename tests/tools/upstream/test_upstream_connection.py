@@ -249,7 +249,9 @@ async def test_roots_and_repeated_questions_reach_the_caller(
 async def test_a_caller_who_takes_questions_itself_gets_them_as_they_are(serving: Serving) -> None:
     connection = await serving("asking", "--era", "modern").open(view(), None)
     try:
-        result = await connection.call("ask", {}, Caller(modern=True))
+        result = await connection.call(
+            "ask", {}, Caller(modern=True, capabilities={"elicitation": {}})
+        )
         assert result.input_required
         state = result.payload["requestState"]
         answers = {"question": ANSWERS["elicitation/create"]}
