@@ -85,7 +85,7 @@ def test_a_server_has_its_own_services(server: Running, monkeypatch: pytest.Monk
     """The services belong to the whole server, and the sessions to one space each."""
     with MCPStore.setup_store(url=server.url) as store:
         context, agent = store.for_store(), store.for_agent("team_1")
-        assert [each.service for each in agent.list_services()] == ["quick", "other"]
+        assert [each.service for each in agent.list_services()] == ["quick", "other", "own"]
         assert agent.wait_service("quick").status == "available"
         with pytest.raises(NotAllowed):
             agent.add_service({"name": "more", **service("asking")})
