@@ -308,7 +308,8 @@ class UpstreamConnection:
                 is_slow = is_large(answer)
                 result = await to_thread.run_sync(validate, answer) if is_slow else validate(answer)
                 if result.get("resultType") != "input_required" or ctx.can_return_input_required:
-                    require_answerable(result, ctx.capabilities)
+                    if "inputRequests" in result:
+                        require_answerable(result, ctx.capabilities)
                     await call.flush()
                     if result.get("isError") is True:
                         await self._session_check.check_result(result, rpc, self._open_another)

@@ -66,7 +66,8 @@ async def test_a_session_is_found_driven_shared_renamed_and_paused_without_a_mou
         await page.keyboard.type("by keys")
         await press(page, "Control+Enter")
         await page.get_by_role("button", name="Take over").wait_for()
-        assert "by keys" in await ada.evaluate("document.querySelector('#name').value")
+        spelled = await ada.evaluate("[...document.querySelector('#name').value].join('-')")
+        assert "b-y- -k-e-y-s" in spelled
 
         await tab_to(page, "Services")
         await press(page, "ArrowRight")
