@@ -89,7 +89,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._waiting_bytes = 0
         """Bytes of an answer that the application waits to send, because the client does not read."""
         self.address = ""
-        """What the connection counts for: a proxy, or the network of its client."""
+        """The share that holds the connection: of a proxy, or of the network of its client."""
         self.written_bytes = 0
         self.body_bytes = 0
 

@@ -82,8 +82,7 @@ class ConsolePort:
             return self._own_url
         async with self._opening:
             if self._opened is None:
-                port = self._config.server.console_port or await self._find_last_port()
-                self._opened = await self._open(port)
+                self._opened = await self._open()
             port = self._opened.getsockname()[1]
             if self._last_port is not None:
                 await anyio.to_thread.run_sync(self._last_port.write, port)
@@ -96,16 +95,16 @@ class ConsolePort:
             with suppress(ServiceUnavailable):
                 await self.url()
 
-    async def _find_last_port(self) -> int:
-        """Return the port of an earlier process; 0 for any, if there is none or another program has it now."""
-        port = await anyio.to_thread.run_sync(self._last_port.read) if self._last_port else 0
-        try:
-            socket.create_server((LOOPBACK, port)).close()
-        except OSError:
-            return 0
-        return port
+    async def _listen(self) -> socket.socket:
+        """Listen at the configured port; without one at that of an earlier process, or at any if another program has it."""
+        port = self._config.server.console_port
+        if not port and self._last_port is not None:
+            with suppress(OSError):
+                last = await anyio.to_thread.run_sync(self._last_port.read)
+                return socket.create_server((LOOPBACK, last))
+        return socket.create_server((LOOPBACK, port))
 
-    async def _open(self, port: int) -> socket.socket:
+    async def _open(self) -> socket.socket:
         if self._tasks is None:
             raise ServiceUnavailable("The process starts, or ends.")
         # Imported here: a background server needs uvicorn for nothing else.
@@ -113,7 +112,7 @@ class ConsolePort:
         from .http_server import HttpServer
 
         try:
-            listener = socket.create_server((LOOPBACK, port))
+            listener = await self._listen()
         except OSError as error:
             raise ServiceUnavailable(
                 f"The console cannot listen on {LOOPBACK}: {error.strerror}.",

@@ -1,4 +1,4 @@
-"""What a client's file takes away stays away, or its server is unusable with the key in the message."""
+"""Restrictions in a client's file hold, or their server is unusable and the message names the key."""
 
 from __future__ import annotations
 
