@@ -65,6 +65,8 @@ async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGe
     yield "session-reply"
     await page.get_by_role("button", name="Done").click()
     await page.get_by_role("button", name="Take over").wait_for()
+    # A later request is new only when the agent has read how this one ended.
+    await shop.call("session_request_human", reason="Type the code from your phone", wait_seconds=0)
     await page.locator("sh-timeline summary").nth(1).click()
     yield "session-call"
     await page.get_by_role("button", name="Share …").click()

@@ -40,7 +40,7 @@ class Session extends LitElement {
 
   willUpdate(changed) {
     if (changed.has("sessionId")) {
-      this.session = this.detail = this.view = this.note = this.problem = null;
+      this.session = this.detail = this.view = this.note = this.problem = this._node = null;
       this._load();
     }
   }
@@ -74,7 +74,7 @@ class Session extends LitElement {
       const session = await get(this.path);
       if (id !== this.sessionId) return;
       const old = this.session;
-      this._noteMove(old, session);
+      this._noteMove(session);
       this.session = session;
       this.view ??= this._firstView(session);
       this.problem = null;
@@ -94,8 +94,11 @@ class Session extends LitElement {
     return Object.values(session.stderr ?? {}).some(Boolean) ? "log" : "state";
   }
 
-  _noteMove(old, session) {
-    if (old?.node && session.node && old.node !== session.node) this.note = { text: `It moved: it is open in ${session.open_in} now.` };
+  // Between two processes a session is in none.
+  _noteMove({ node, open_in: place }) {
+    if (!node) return;
+    if (this._node && this._node !== node) this.note = { text: `It moved: it is open in ${place} now.` };
+    this._node = node;
   }
 
   async _loadView() {
