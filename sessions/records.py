@@ -471,6 +471,8 @@ class SessionFilter(Record):
     query: str | None = None
     """Only those with this text in their name, labels, metadata or summary, whatever its case."""
     order: SessionOrder = SessionOrder.USED
+    reverse: bool = False
+    """The other way round."""
     limit: int = Field(default=100, ge=1, le=1000)
     cursor: str | None = None
     """The value `list_sessions` returned with the page before."""

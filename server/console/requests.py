@@ -110,7 +110,8 @@ class ListQuery(ApiModel):
         Field(description="A person, or an agent that asks for one"),
     ] = None
     sort: Annotated[
-        Literal["used", "created", "name"], Field(description="Times: the latest first")
+        Literal["used", "created", "name", "-used", "-created", "-name"],
+        Field(description="Times: the latest first. With a minus sign, the other way round"),
     ] = "used"
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str | None, Field(max_length=512)] = None

@@ -136,7 +136,7 @@ class ConsoleSessions:
         query, user = call.query, call.user
         assert isinstance(query, ListQuery)
         statuses = parse_statuses(query.status)
-        order = SessionOrder(query.sort)
+        order = SessionOrder(query.sort.removeprefix("-"))
         if user.session_id is not None:
             records, cursor = [await self.find(user, user.session_id)], None
         else:
@@ -148,6 +148,7 @@ class ConsoleSessions:
                 query=query.query,
                 driver=None if query.driver is None else SessionDriver(query.driver),
                 order=order,
+                reverse=query.sort.startswith("-"),
                 limit=query.limit,
                 cursor=query.cursor,
             )

@@ -86,6 +86,13 @@ class LiveNodes:
         """Return the bindings of a session that its owner reported, None when no owner reported any."""
         return cast("list[JSON] | None", self._sessions.get(session_id, {}).get("services"))
 
+    def open_services(self, record: SessionRecord) -> list[str] | None:
+        """Return the services of a session whose connections are open, None if its owner did not answer."""
+        bindings = self.bindings(record.id)
+        if bindings is not None:
+            return [str(each["service"]) for each in bindings if each["connected"]]
+        return None if record.node in self._silent else []
+
     async def stderr(self, record: SessionRecord) -> dict[str, str]:
         """Ask the owner of a session for the last lines of stderr of its services, by service."""
         if record.node is None or not self.answers(record.node):

@@ -108,6 +108,7 @@ class SessionDocuments:
         return {
             **describe_for_user(record, closes_idle=self._closes_idle),
             "services": record.services,
+            "open_services": live.open_services(record),
             "open_in": live.describe_node(record.node),
         }
 

@@ -90,7 +90,7 @@ def _candidates(
     needs_reading = _needs_reading(session_filter)
     size = CHUNK if needs_reading else session_filter.limit + 1
     while True:
-        statement = _behind(_indexed_query(session_filter), session_filter.order, after)
+        statement = _behind(_indexed_query(session_filter), session_filter, after)
         chunk = connection.execute(statement.limit(size)).all()
         for row in chunk:
             yield row, not needs_reading or _fits(row, session_filter)
@@ -128,27 +128,40 @@ def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
         statement = statement.where(_s.used_at >= session_filter.updated_since)
     for label, value in (session_filter.labels or {}).items():
         statement = statement.where(_s[label] == value)
-    if session_filter.order is SessionOrder.NAME:
-        return statement.order_by(_name, _s.id)
-    column = _time_column(session_filter.order)
-    return statement.order_by(column.desc(), _s.id.desc())
+    column = _sort_column(session_filter.order)
+    if _is_descending(session_filter):
+        return statement.order_by(column.desc(), _s.id.desc())
+    return statement.order_by(column, _s.id)
 
 
-def _behind(statement: Select[Any], order: SessionOrder, after: Position | None) -> Select[Any]:
+def _behind(
+    statement: Select[Any], session_filter: SessionFilter, after: Position | None
+) -> Select[Any]:
     if after is None:
         return statement
     value: Any = after[0]
     session_id = after[1]
-    if order is SessionOrder.NAME:
-        return statement.where(or_(_name > value, and_(_name == value, _s.id > session_id)))
-    column = _time_column(order)
-    later = and_(column == value, _s.id < session_id)
+    column = _sort_column(session_filter.order)
+    is_same = column == value
     # The first condition is implied by the second, but an index can use it.
-    return statement.where(column <= value, or_(column < value, later))
+    if _is_descending(session_filter):
+        later = or_(column < value, and_(is_same, _s.id < session_id))
+        return statement.where(column <= value, later)
+    return statement.where(column >= value, or_(column > value, and_(is_same, _s.id > session_id)))
 
 
-def _time_column(order: SessionOrder) -> ColumnElement[Any]:
-    return _s.created_at if order is SessionOrder.CREATED else _s.used_at
+def _sort_column(order: SessionOrder) -> ColumnElement[Any]:
+    match order:
+        case SessionOrder.NAME:
+            return _name
+        case SessionOrder.CREATED:
+            return _s.created_at
+        case SessionOrder.USED:
+            return _s.used_at
+
+
+def _is_descending(session_filter: SessionFilter) -> bool:
+    return (session_filter.order is SessionOrder.NAME) is session_filter.reverse
 
 
 def _position_of(row: Any, order: SessionOrder) -> Position:

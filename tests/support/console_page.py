@@ -120,4 +120,22 @@ def page_of(gateway: Gateway, session_id: str) -> Page:
     return tab.page
 
 
-__all__ = ["BLUE", "RED", "ConsolePage", "browser_of", "opened_console", "page_of"]
+@asynccontextmanager
+async def console(
+    browser: Browser, address: str, *, width: int = 1440, **options: Any
+) -> AsyncGenerator[Page]:
+    """A page that is logged in. It must report no error of its scripts."""
+    size: Any = {"width": width, "height": 900}
+    context = await browser.new_context(viewport=size, **options)
+    page = await context.new_page()
+    page.set_default_timeout(15_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    await page.goto(address)
+    await page.get_by_role("button", name="Log out").wait_for()
+    yield page
+    assert errors == []
+    await context.close()
+
+
+__all__ = ["BLUE", "RED", "ConsolePage", "browser_of", "console", "opened_console", "page_of"]

@@ -42,12 +42,14 @@ class Console extends LitElement {
 
   async connectedCallback() {
     super.connectedCallback();
-    const words = new URLSearchParams(location.hash.slice(1));
+    // What begins with a slash is a page, and no login.
+    const words = new URLSearchParams(location.hash.startsWith("#/") ? "" : location.hash.slice(1));
     const code = words.get("code");
     if (words.has("failed")) {
       this.problem = { message: FAILURES[words.get("failed")] ?? FAILURES.login_failed };
       history.replaceState(null, "", location.pathname);
     }
+    this._go();
     if (code) {
       // The code leaves the address before anything else can read it.
       history.replaceState(null, "", location.pathname + (words.get("at") ? `#/${words.get("at")}` : ""));
@@ -144,13 +146,15 @@ class Console extends LitElement {
   }
 
   _go() {
-    const parts = location.hash.replace(/^#\/?/, "").split("/");
+    const [path, words] = location.hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+    const parts = path.split("/");
     // An address with a percent sign that encodes nothing leads to the overview, as other unknown addresses do.
     try {
       this.route = parts.map(decodeURIComponent);
     } catch {
       this.route = [""];
     }
+    if (!this.route[0]) this.sessions.follow(new URLSearchParams(words));
   }
 
   _onKey(event) {
@@ -162,7 +166,7 @@ class Console extends LitElement {
       event.preventDefault();
       this.querySelector("sh-jump")?.open();
     } else if (event.key === "Escape" && this.route[0] === "s" && !this.user.session_id && !isBusy) {
-      location.hash = "#/";
+      location.hash = this.sessions.address;
     }
   }
 
@@ -205,7 +209,7 @@ class Console extends LitElement {
     }
     if (page === "operator" && hasRole(this.user)) return html`<sh-operator></sh-operator>`;
     if (page === "services") return html`<sh-services .user=${this.user}></sh-services>`;
-    return html`<sh-overview .sessions=${this.sessions} .browsers=${this.user.browsers}></sh-overview>`;
+    return html`<sh-overview .sessions=${this.sessions} .user=${this.user}></sh-overview>`;
   }
 
   _renderLogin() {

@@ -54,10 +54,14 @@ export function purposeOf(session) {
 
 const LIVE = new Set(["idle", "active", "error"]);
 
-// Whether a session has a browser that may have a live picture; `browsers` are the names of such services.
+// Whether a session has a browser that a person may use; `browsers` are the names of such services.
 // A session that a person drives is paused only while it moves to another process, and its control must not go with the picture.
-export const hasPicture = (session, browsers) => (LIVE.has(session.status) || isDriven(session))
+export const hasBrowser = (session, browsers) => (LIVE.has(session.status) || isDriven(session))
   && (session.services ?? []).some(service => browsers.includes(service.service ?? service));
+
+// Whether its browser is open: without that, there is no picture to ask for. A process that does not answer says nothing of it.
+export const hasPicture = (session, browsers) => hasBrowser(session, browsers)
+  && (isDriven(session) || !session.open_services || session.open_services.some(service => browsers.includes(service)));
 
 const isDriven = session => session.status === "paused" && session.control?.driver === "human";
 

@@ -1,16 +1,15 @@
-// All sessions: tiles of those with a live picture, rows of the rest.
+// All sessions: tiles of those with an open page, rows of the rest.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { repeat } from "./vendor/lit/directives/repeat.js";
+import "./choice.js";
 import { ago, driverOf, hasPicture, nameOf, purposeOf } from "./format.js";
 import { icon } from "./icons.js";
+import { ORDERS, STATUSES } from "./sessions.js";
 import "./thumbnail.js";
 
-const STATUSES = ["", "active", "idle", "paused", "error", "closed"];
-const ORDERS = { used: "Used last", name: "Name", created: "Newest" };
-
 class Overview extends LitElement {
-  static properties = { sessions: {}, browsers: {} };
+  static properties = { sessions: {}, user: {} };
 
   constructor() {
     super();
@@ -32,38 +31,61 @@ class Overview extends LitElement {
     super.disconnectedCallback();
     this.sessions.removeEventListener("change", this._onChange);
     clearInterval(this._timer);
+    clearTimeout(this._search);
   }
 
   get sorted() {
-    const waiting = session => (session.control?.driver === "requested" ? 0 : 1);
-    return this.sessions.all.sort((a, b) => waiting(a) - waiting(b));
+    return this.sessions.all.sort((a, b) => isAsking(b) - isAsking(a));
   }
 
   render() {
     const { state, error, query } = this.sessions;
     const all = this.sorted;
-    const tiles = all.filter(session => hasPicture(session, this.browsers));
-    const rows = all.filter(session => !hasPicture(session, this.browsers));
+    const tiles = all.filter(session => hasPicture(session, this.user.browsers));
+    const rows = all.filter(session => !tiles.includes(session));
+    const first = rows.filter(isAsking);
     return html`<div class="page ${state === "lost" ? "stale" : ""}">
       <div class="tools" role="search">
         <h1>Sessions <span class="count">${this.sessions.total?.toLocaleString("en") ?? ""}</span></h1>
         <span class="spacer"></span>
-        <input type="search" placeholder="Search" aria-label="Search" .value=${query.query}
+        <input type="search" placeholder="Search" aria-label="Search" maxlength="256" .value=${query.query}
           @input=${event => this._find({ query: event.target.value })}>
-        <select aria-label="Status" @change=${event => this._find({ status: event.target.value })}>${STATUSES.map(status => html`
-          <option value=${status} ?selected=${query.status === status}>${status || "All open"}</option>`)}</select>
+        <select aria-label="Status" @change=${event => this._find({ status: event.target.value })}>${["", ...STATUSES].map(status => html`
+          <option value=${status} .selected=${query.status === status}>${status || "All open"}</option>`)}</select>
         <select aria-label="Order" @change=${event => this._find({ sort: event.target.value })}>${Object.entries(ORDERS).map(([key, title]) => html`
-          <option value=${key} ?selected=${query.sort === key}>${title}</option>`)}</select>
+          <option value=${key} .selected=${query.sort === key}>${title}</option>`)}</select>
       </div>
       ${state === "failed" ? html`<p class="notice bad" role="alert"><span>${error.message} ${error.recovery} It is tried again; if it stays away, run <code>statehold console</code>.</span>
         <button @click=${() => this.sessions.load()}>Try now</button></p>` : nothing}
       ${state === "loading" ? html`<div class="tiles" aria-busy="true">${[1, 2, 3].map(() => html`<div class="tile ghost"></div>`)}</div>` : nothing}
       ${state === "live" && !all.length ? this._renderEmpty() : nothing}
-      ${tiles.length ? html`<div class="tiles">${repeat(tiles, session => session.session_id, tile)}</div>` : nothing}
-      ${rows.length ? this._renderRows(rows) : nothing}
+      ${first.length ? this._renderRows(first, "Sessions that ask for a person") : nothing}
+      ${tiles.length ? html`<div class="tiles">${repeat(tiles, session => session.session_id, session => this._renderTile(session))}</div>` : nothing}
+      ${rows.length > first.length ? this._renderRows(rows.filter(session => !isAsking(session)), "Sessions without an open page") : nothing}
       ${this._renderPages()}
       ${this._renderShared(this.sessions.shared.filter(session => session.status !== "closed"))}
+      ${this._mayChoose ? html`<sh-choice .sessions=${this.sessions} .shown=${all.filter(isOpen)}></sh-choice>` : nothing}
     </div>`;
+  }
+
+  get _mayChoose() {
+    return this.user.rights === "control";
+  }
+
+  _renderBox(session) {
+    if (!this._mayChoose || !isOpen(session)) return nothing;
+    return html`<label class="check choose"><input type="checkbox" aria-label="Choose ${nameOf(session)}"
+      .checked=${this.sessions.chosen.has(session.session_id)} @change=${event => this.sessions.choose(session, event.target.checked)}></label>`;
+  }
+
+  _renderTile(session) {
+    return html`<div class="holder"><a class="tile ${driverOf(session).kind}" href="#/s/${session.session_id}">
+      <sh-thumbnail .sessionId=${session.session_id} .alt="Page of ${nameOf(session)}"></sh-thumbnail>
+      <div class="caption">
+        <b class="cut" title=${nameOf(session)}>${nameOf(session)}</b>${statusTag(session)}
+        <span class="quiet cut wide" title=${wordsOf(session)}>${wordsOf(session) || " "}</span>
+        ${driverTag(session)}<span class="quiet">${ago(session.used_at)}</span>
+      </div></a>${this._renderBox(session)}</div>`;
   }
 
   _renderPages() {
@@ -90,15 +112,25 @@ class Overview extends LitElement {
       <p>An agent makes one with <code>session_create</code>, a shell with <code>statehold call work TOOL</code>.</p></div>`;
   }
 
-  _renderRows(rows) {
-    return html`<div class="scroll"><table class="rows"><thead><tr>
-      <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Driver</th><th scope="col" class="roomy">Services</th>
-      <th scope="col">Used</th></tr></thead>
+  _renderRows(rows, label) {
+    return html`<div class="scroll"><table class="rows" aria-label=${label}><thead><tr>
+      ${this._mayChoose ? html`<td class="narrow"></td>` : nothing}${this._renderHeading("name", "Session")}<th scope="col">Status</th>
+      <th scope="col" class="roomy">Services</th>${this._renderHeading("created", "Created", "roomy")}${this._renderHeading("used", "Used")}</tr></thead>
       <tbody>${repeat(rows, session => session.session_id, session => html`<tr>
-        <td><a class=${session.name ? "" : "mono"} href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
-        <td>${statusTag(session)}</td><td>${driverTag(session)}</td>
+        ${this._mayChoose ? html`<td class="narrow">${this._renderBox(session)}</td>` : nothing}
+        <td class="main">${linkTo(session)}<div class="quiet cut" title=${wordsOf(session)}>${driverOf(session).kind === "agent" ? nothing : driverTag(session)} ${wordsOf(session)}</div></td>
+        <td>${statusTag(session)}</td>
         <td class="cut roomy">${servicesOf(session)}</td>
-        <td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
+        <td class="nowrap roomy">${ago(session.created_at)}</td><td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
+  }
+
+  // A heading sorts by its column, and at the next click the other way round.
+  _renderHeading(key, title, width = "") {
+    const { sort } = this.sessions.query;
+    const isThis = sort.replace("-", "") === key;
+    const isAscending = (key === "name") !== sort.startsWith("-");
+    return html`<th scope="col" class=${width} aria-sort=${isThis ? (isAscending ? "ascending" : "descending") : "none"}>
+      <button class="plain sort" @click=${() => this._find({ sort: sort === key ? `-${key}` : key })}>${title}<span aria-hidden="true">${isThis ? (isAscending ? " ↑" : " ↓") : ""}</span></button></th>`;
   }
 
   _renderShared(shared) {
@@ -107,7 +139,7 @@ class Overview extends LitElement {
       <th scope="col">Session</th><th scope="col">Status</th><th scope="col">Owner</th><th scope="col" class="roomy">You may</th>
       <th scope="col">Used</th></tr></thead>
       <tbody>${repeat(shared, session => session.session_id, session => html`<tr>
-        <td><a class=${session.name ? "" : "mono"} href="#/s/${session.session_id}">${nameOf(session)}</a><div class="quiet cut">${purposeOf(session)}</div></td>
+        <td class="main">${linkTo(session)}<div class="quiet cut">${purposeOf(session)}</div></td>
         <td>${statusTag(session)}</td><td class="cut">${session.owner.subject}</td>
         <td class="roomy">${session.rights === "use" ? "use it" : "look only"}</td>
         <td class="nowrap">${ago(session.used_at)}</td></tr>`)}</tbody></table></div>`;
@@ -121,7 +153,11 @@ class Overview extends LitElement {
   }
 }
 
+const isAsking = session => session.control?.driver === "requested";
+const isOpen = session => !["closed", "closing"].includes(session.status);
 const servicesOf = session => (session.services ?? []).map(service => service.service ?? service).join(", ");
+const wordsOf = session => (isAsking(session) ? session.control.reason : "") || purposeOf(session);
+const linkTo = session => html`<a class="cut ${session.name ? "" : "mono"}" title=${nameOf(session)} href="#/s/${session.session_id}">${nameOf(session)}</a>`;
 
 export const statusTag = session => html`<span class="state ${session.status}">${icon(session.status)}${session.status}</span>`;
 
@@ -129,13 +165,5 @@ export function driverTag(session, user) {
   const driver = driverOf(session, user);
   return html`<span class="driver ${driver.kind}">${icon(driver.kind)}${driver.text}</span>`;
 }
-
-const tile = session => html`<a class="tile ${driverOf(session).kind}" href="#/s/${session.session_id}">
-  <sh-thumbnail .sessionId=${session.session_id} .alt="Page of ${nameOf(session)}"></sh-thumbnail>
-  <div class="caption">
-    <b class="cut">${nameOf(session)}</b>${statusTag(session)}
-    <span class="quiet cut wide">${session.control?.driver === "requested" ? session.control.reason : purposeOf(session) || " "}</span>
-    ${driverTag(session)}<span class="quiet">${ago(session.used_at)}</span>
-  </div></a>`;
 
 customElements.define("sh-overview", Overview);

@@ -2,7 +2,7 @@
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { get } from "./api.js";
-import { ago, bytes, hasPicture, nameOf, ownerOf, purposeOf, until } from "./format.js";
+import { ago, bytes, hasBrowser, nameOf, ownerOf, purposeOf, until } from "./format.js";
 import { driverTag, statusTag } from "./overview.js";
 import "./actions.js";
 import "./forks.js";
@@ -90,7 +90,7 @@ class Session extends LitElement {
 
   // Without a picture the words of its programs come first, then its state.
   _firstView(session) {
-    if (hasPicture(session, this.user.browsers)) return "services";
+    if (hasBrowser(session, this.user.browsers)) return "services";
     return Object.values(session.stderr ?? {}).some(Boolean) ? "log" : "state";
   }
 
@@ -113,12 +113,12 @@ class Session extends LitElement {
     if (this.problem && !this.session) return this._renderProblem();
     if (!this.session) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
     const session = this.session;
-    const isPictured = hasPicture(session, this.user.browsers);
+    const isPictured = hasBrowser(session, this.user.browsers);
     const timeline = html`<sh-timeline .sessionId=${this.sessionId}></sh-timeline>`;
     return html`<div class="page session ${this.problem ? "stale" : ""}">
       <div class="tools head">
-        ${this.user.session_id ? nothing : html`<a class="plain back" href="#/" aria-label="All sessions">←</a>`}
-        <div class="title"><h1 class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
+        ${this.user.session_id ? nothing : html`<a class="plain back" href=${this.sessions.address} aria-label="All sessions">←</a>`}
+        <div class="title"><h1 class="cut ${session.name ? "" : "mono"}" title=${nameOf(session)}>${nameOf(session)}</h1><span class="quiet cut">${purposeOf(session)}</span></div>
         ${statusTag(session)}${isOpen(session) ? driverTag(session, this.user) : nothing}
         <span class="spacer"></span>
         ${this.viewer.is_sharee ? html`<span class="tag">Shared with you${this.viewer.rights === "view" ? ", to look only" : ""}</span>` : nothing}

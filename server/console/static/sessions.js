@@ -6,6 +6,11 @@ const LIMIT = 60;
 const WAITING = 20;
 const RELOAD_MILLISECONDS = 4000;
 const RETRY_MILLISECONDS = 3000;
+const EVERYTHING = { query: "", status: "", sort: "used" };
+export const STATUSES = ["active", "idle", "paused", "error", "closed"];
+export const ORDERS = {
+  used: "Used last", "-used": "Unused longest", name: "Name A to Z", "-name": "Name Z to A", created: "Newest", "-created": "Oldest",
+};
 
 export class Sessions extends EventTarget {
   constructor() {
@@ -14,7 +19,9 @@ export class Sessions extends EventTarget {
     this.waiting = new Map();
     this.shared = [];
     this.state = "loading";
-    this.query = { query: "", status: "", sort: "used" };
+    this.query = { ...EVERYTHING };
+    // The sessions that a person chose, over all pages of the list.
+    this.chosen = new Map();
     this.total = null;
     this._cursors = [null];
     this._next = null;
@@ -50,15 +57,37 @@ export class Sessions extends EventTarget {
     this._timer = null;
     this.byId.clear();
     this.waiting.clear();
+    this.chosen.clear();
     this.shared = [];
     this._changed();
+  }
+
+  // The address of the list as it is shown.
+  get address() {
+    const words = new URLSearchParams(Object.entries(this.query).filter(([key, value]) => value !== EVERYTHING[key]));
+    return words.size ? `#/?${words}` : "#/";
+  }
+
+  // Show what an address says; what it may not say is as without it.
+  follow(words) {
+    const { query, status, sort } = { ...EVERYTHING, ...Object.fromEntries(words) };
+    const old = this.address;
+    this.query = { query: query.slice(0, 256), status: STATUSES.includes(status) ? status : "", sort: Object.hasOwn(ORDERS, sort) ? sort : "used" };
+    if (this._close && this.address !== old) this.find({});
   }
 
   // Begin again at the first page, with other words, another status or another order.
   find(query) {
     Object.assign(this.query, query);
+    history.replaceState(null, "", this.address);
     this._cursors = [null];
     return this.load();
+  }
+
+  choose(session, isChosen) {
+    if (isChosen) this.chosen.set(session.session_id, session);
+    else this.chosen.delete(session.session_id);
+    this._changed();
   }
 
   turn(step) {
@@ -112,6 +141,8 @@ export class Sessions extends EventTarget {
   _put(session) {
     const id = session.session_id;
     this.dispatchEvent(new CustomEvent("session", { detail: session }));
+    if (["deleted", "closed"].includes(session.status)) this.chosen.delete(id);
+    else if (this.chosen.has(id)) this.chosen.set(id, session);
     const shared = this.shared.find(each => each.session_id === id);
     if (shared) {
       // Its owner is written otherwise there.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -15,6 +13,7 @@ from lab import Lab
 from mcp import Client
 from playwright.async_api import Browser, Locator, Page
 from support.console_client import console_address, operator
+from support.console_page import console
 from support.gateway_process import (
     JSON,
     Running,
@@ -46,24 +45,6 @@ def settings(headless_shell: str) -> JSON:
 async def agent(server: Running, config_file: Path) -> AsyncGenerator[Client]:
     async with Way("http", "modern", config_file, server.data, url=server.url).connect() as client:
         yield client
-
-
-@asynccontextmanager
-async def console(
-    browser: Browser, address: str, *, width: int = 1440, **options: Any
-) -> AsyncGenerator[Page]:
-    """A page that is logged in. It must report no error of its scripts."""
-    size: Any = {"width": width, "height": 900}
-    context = await browser.new_context(viewport=size, **options)
-    page = await context.new_page()
-    page.set_default_timeout(15_000)
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    await page.goto(address)
-    await page.get_by_role("button", name="Log out").wait_for()
-    yield page
-    assert errors == []
-    await context.close()
 
 
 @pytest.fixture

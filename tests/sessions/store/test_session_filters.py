@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, event
 from store_making import NODE, Sessions, node_record
 from support.selection import matrix
 
-from statehold.sessions.records import LABELS, SessionFilter, SummaryRecord
+from statehold.sessions.records import LABELS, SessionFilter, SessionOrder, SummaryRecord
 from statehold.sessions.store import Store, Write, session_queries
 from statehold.sessions.store.sql import SQLStore
 
@@ -69,6 +69,19 @@ async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None
     assert cursor is not None
     page, cursor = await store.list_sessions(both.model_copy(update={"cursor": cursor}))
     assert ([record.id for record in page], cursor) == (["sh_a"], None)
+
+
+@pytest.mark.parametrize("order", matrix(*SessionOrder))
+async def test_an_order_the_other_way_round_has_the_same_pages(
+    store: Store, sessions: Sessions, order: SessionOrder
+) -> None:
+    """Sessions with the same time, or without a name, are on one page only."""
+    for number, name in enumerate(["b", None, "a", None, "c"]):
+        times = {"used_at": float(number // 2), "created_at": float(number // 3)}
+        await sessions.make(f"sh_{number}", name=name, **times)
+    forward = await listed(store, order=order, limit=2)
+    assert len(set(forward)) == 5
+    assert await listed(store, order=order, limit=2, reverse=True) == forward[::-1]
 
 
 async def test_a_text_is_sought_in_what_callers_wrote_only(
