@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -32,7 +33,7 @@ from .secrets.addresses import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
 from .session.settle import settle, unwatch_activity, watch_activity
 from .session.tab import Tab, TabEvents
-from .targets import ElementNotFound, Targets
+from .targets import ElementNotFound, Targets, limit_answer
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator
@@ -188,7 +189,9 @@ class BrowserCall:
                 await watch_activity(tab, watch=self.session.watch)
         await self.session.pause_if_stepping()
         try:
-            with self._limit_action(tab):
+            # Playwright's own limit, which tells the reason, comes first, and so does a limit of the action itself.
+            late = LATE_SECONDS if self._is_action else math.inf
+            with limit_answer(tab, self.config.action_seconds, late=late):
                 result = await self.session.run_until_modal(tab, action, answers=answers)
         except (Error, BrowserToolFailed) as error:
             await unwatch_activity(tab, watch=self.session.watch)
@@ -240,17 +243,6 @@ class BrowserCall:
                 early_snapshot if anyio.current_time() - settled_at < FRESH_SECONDS else None
             )
         return result
-
-    @contextmanager
-    def _limit_action(self, tab: Tab) -> Generator[None]:
-        seconds = self.config.action_seconds
-        # Playwright's own limit, which tells the reason, comes first, and so does a limit of the action itself.
-        with anyio.move_on_after(seconds + LATE_SECONDS if self._is_action else None) as scope:
-            yield
-        if scope.cancelled_caught:
-            raise BrowserToolFailed(
-                f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
-            )
 
     def note_typed(self, text: str, *, is_secret: bool) -> None:
         """Note a text that goes into a field; the text of a secret field is hidden from then on."""

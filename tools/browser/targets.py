@@ -84,7 +84,7 @@ class Targets:
 
         try:
             # Check first: a click on a missing ref would wait for its whole timeout.
-            with self._limit_action(tab):
+            with limit_answer(tab, self._config.action_seconds):
                 is_there = await locator.count() == 1
                 code = await self._code_of(tab, locator, ref) if is_there else ""
         except Error:
@@ -171,7 +171,7 @@ class Targets:
         locator, code, first_hint = parse_target(tab.page, selector)
         step_code = code
         try:
-            with self._limit_action(tab):
+            with limit_answer(tab, self._config.action_seconds):
                 count = await locator.count()
                 if count == 1 and "get_by_test_id" not in code:
                     if self._wants_facts and not is_locator(selector):
@@ -202,16 +202,20 @@ class Targets:
             return "browser_snapshot gives new refs"
         return "use a ref of the snapshot below"
 
-    @contextmanager
-    def _limit_action(self, tab: Tab) -> Generator[None]:
-        seconds = self._config.action_seconds
-        try:
-            with anyio.fail_after(seconds):
-                yield
-        except TimeoutError:
-            raise BrowserToolFailed(
-                f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
-            ) from None
+
+@contextmanager
+def limit_answer(tab: Tab, seconds: float, *, late: float = 0.0) -> Generator[None]:
+    """Cancel the block when the page of a tab has not answered `seconds` and `late` seconds after its begin.
+
+    Raises:
+        BrowserToolFailed: it was cancelled so.
+    """
+    with anyio.move_on_after(seconds + late) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise BrowserToolFailed(
+            f"The page did not answer within {seconds:g} seconds{tab.navigation_hint}."
+        )
 
 
 async def _is_single(locator: Locator) -> bool:
@@ -224,4 +228,4 @@ async def _is_single(locator: Locator) -> bool:
         return False
 
 
-__all__ = ["Element", "ElementNotFound", "Targets"]
+__all__ = ["Element", "ElementNotFound", "Targets", "limit_answer"]
