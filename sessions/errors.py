@@ -45,6 +45,8 @@ class SessionError(Exception):
     recovery: str = "Call session_info to see the state of the session."
     did_not_run: bool = False
     """Whether the request certainly had no effect, so that its operation id stays unused."""
+    goes_to_next: bool = False
+    """Whether nothing ran, and the same request may be sent to the next process at the same address."""
 
     def __init__(
         self,
@@ -75,6 +77,8 @@ class SessionError(Exception):
         }
         if self.retry_after is not None:
             fields["retry_after_seconds"] = self.retry_after
+        if self.goes_to_next:
+            fields["next_process"] = True
         return fields
 
 
@@ -225,6 +229,8 @@ class NodeSuspended(NodeUnavailable):
 
 class ShuttingDown(NodeUnavailable):
     """Raised when this process ends and takes no new work."""
+
+    goes_to_next = True
 
     def __init__(self) -> None:
         super().__init__("The server is shutting down.")

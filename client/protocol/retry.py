@@ -279,18 +279,30 @@ class RetryingRequests:
     async def _send_once(self, request: RepeatableRequest, params: JSON) -> JSON:
         headers = self._mirror_arguments(params) if self._headers else None
         try:
-            return await self.transport.request(
+            result = await self.transport.request(
                 request.method,
                 params,
                 headers=headers,
                 progress_callback=request.progress_callback,
             )
         except JsonRpcError as error:
+            self._require_next(error.data, error.message, params)
             raise RequestRefused(error.code, error.message, error.data) from None
         except AccessDenied as denied:
             raise NotAllowed(
                 str(denied), recovery="Give `token=` or `headers=` that the server accepts."
             ) from None
+        if result.get("isError") is True and (error := error_in(result)) is not None:
+            self._require_next(
+                object_of(result.get("_meta")).get(ERROR_META), error.message, params
+            )
+        return result
+
+    def _require_next(self, details: object, message: str, params: JSON) -> None:
+        """Raise TransportBroken if an error says that the next process takes the request, which this one did not begin."""
+        if self.transport.breaks and object_of(details).get("next_process") is True:
+            # A call that has asked questions did begin.
+            raise TransportBroken(message.rstrip("."), sent="inputResponses" in params)
 
     def _mirror_arguments(self, params: JSON) -> dict[str, str] | None:
         """Return the headers that repeat some arguments; a proxy may route by them."""

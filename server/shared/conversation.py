@@ -18,6 +18,9 @@ Id: TypeAlias = "str | int"
 
 _START: Final = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d+|"[^"\\]*"),"(?:result|error)":')
 """The beginning of an answer as our server writes it."""
+_NEXT: Final = b'"next_process":true'
+_REFUSAL_BYTES: Final = 4096
+"""Bytes of an answer in which a refusal says that the next server takes the request."""
 VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
 SUBSCRIPTION_META: Final = "io.modelcontextprotocol/subscriptionId"
 ERROR_META: Final = "statehold/error"
@@ -61,7 +64,8 @@ class _Request:
     method: str
     is_modern: bool
     line: bytes
-    """The request itself, if it may be repeated."""
+    is_repeatable: bool
+    """Whether the next server gets it too: it has no effect, or the last one ended and did not begin it."""
     is_repeated: bool = False
     is_acknowledged: bool = False
     """Whether the client knows that this subscription is open."""
@@ -126,8 +130,7 @@ class Conversation:
         lines = [_cancellation(number) for number in self._questions]
         self._questions.clear()
         for number, request in list(self._requests.items()):
-            is_repeatable = request.method == _LISTEN or (request.line and not request.is_repeated)
-            if is_repeatable:
+            if request.method == _LISTEN or (request.is_repeatable and not request.is_repeated):
                 request.is_repeated = True
             else:
                 del self._requests[number]
@@ -190,7 +193,8 @@ class Conversation:
         if start is not None:
             number: Id = json.loads(start[1])
             request = self._requests.get(number)
-            if number not in self._replays and (request is None or not request.line):
+            is_replayed = number in self._replays or (request is not None and request.is_repeatable)
+            if not is_replayed and line.find(_NEXT, 0, _REFUSAL_BYTES) < 0:
                 # Most lines are answers to calls, and may be long.
                 self._requests.pop(number, None)
                 return line
@@ -214,11 +218,14 @@ class Conversation:
         if replay is not None:
             return self._take_replayed(replay, message)
         request = self._requests.get(number)
-        if request is not None and request.line and _is_closed(message):
+        if request is not None and request.is_repeatable and _is_closed(message):
             # The server ends. The request stays, for the next one.
             return b""
+        if request is not None and _goes_to_next(message):
+            request.is_repeatable, request.is_repeated = True, False
+            return b""
         self._requests.pop(number, None)
-        if request is None or not request.line or "result" not in message:
+        if request is None or not request.is_repeatable or "result" not in message:
             return line
         params = _params(_parse(request.line) or {})
         if request.method == _INITIALIZE:
@@ -304,7 +311,7 @@ def _request_of(message: Message, line: bytes) -> _Request | None:
     if not isinstance(method, str) or not isinstance(number, str | int):
         return None
     is_modern = VERSION_META in _meta(_params(message))
-    return _Request(method, is_modern, line if method in _REPEATABLE else b"")
+    return _Request(method, is_modern, line, method in _REPEATABLE)
 
 
 def _refusal(number: Id, request: _Request, error: SessionError) -> bytes:
@@ -337,6 +344,13 @@ def _notification(name: str, params: Message | None = None) -> bytes:
 def _is_closed(answer: Message) -> bool:
     """Whether a server answers so because it ends."""
     return _members(answer.get("error")).get("code") == CONNECTION_CLOSED
+
+
+def _goes_to_next(answer: Message) -> bool:
+    """Whether a server that ends says that it did not begin a request, which the next one takes."""
+    result = _members(answer.get("result"))
+    details = _members(answer.get("error")).get("data") or _meta(result).get(ERROR_META)
+    return _members(details).get("next_process") is True
 
 
 def _encode(message: Message) -> bytes:

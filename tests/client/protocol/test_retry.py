@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import signal
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
+import httpx2
 import pytest
 from support.gateway_process import JSON, Running, kill, serving
+from support.selection import matrix
+from support.waiting import until
 
-from statehold.client import Client, connect
+from statehold.client import Client, Session, connect
 from statehold.client.errors import (
     OutcomeUnknown,
     ServerUnreachable,
+    SessionNotFound,
     StateConflict,
     ToolFailed,
 )
 from statehold.client.transport.http import HttpTransport
+
+ABSENT: Final = "sh_00000000000000000000000000"
 
 
 class Relay:
     """Forwards requests to a server. For the next `lose` requests the server runs them, but the answer is lost."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
         self.lose = 0
+        self.answered = 0
+        """The answers, or parts of them, that passed."""
         self.then: int | None = None
         """The port to which requests go after a lost answer."""
         self.on_loss: Callable[[], object] = lambda: None
@@ -41,7 +50,7 @@ class Relay:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
-        theirs, ours = await asyncio.open_connection("127.0.0.1", self._port)
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._pass, read, ours, False, tasks.cancel_scope)
@@ -60,9 +69,10 @@ class Relay:
         while data := await read.read(65536):
             if answers and self.lose:
                 self.lose -= 1
-                self._port = self.then or self._port
+                self.port = self.then or self.port
                 self.on_loss()
                 break
+            self.answered += answers
             write.write(data)
         scope.cancel()
 
@@ -141,6 +151,60 @@ async def test_the_outcome_of_a_call_is_unknown_when_its_process_is_gone(
             relay.lose = 1
             sessions.append(await client.create(metadata={"test": "the next process"}))
             assert set(await ids(client, "the next process")) == {s.id for s in sessions}
+
+
+async def create(client: Client) -> object:
+    return await client.create(metadata={"test": "the next server"})
+
+
+async def fork(client: Client) -> object:
+    return await client.calls.call(ABSENT, "session_fork", {})
+
+
+async def call(client: Client) -> object:
+    return await client.calls.call(ABSENT, "inc", {})
+
+
+async def is_busy(session: Session) -> bool:
+    return (await session.info()).in_flight > 0
+
+
+async def is_ending(url: str) -> bool:
+    async with httpx2.AsyncClient() as http:
+        return (await http.get(f"{url}/readyz")).status_code != 200
+
+
+@pytest.mark.parametrize("request_of", matrix(create, call, fork))
+async def test_a_request_that_an_ending_server_refuses_is_sent_to_the_next_one(
+    request_of: Callable[[Client], Awaitable[object]],
+    port: int,
+    config_file: Path,
+    tmp_path: Path,
+) -> None:
+    with serving(config_file, tmp_path) as ending:
+        relay = Relay(int(ending.url.rpartition(":")[2]))
+        async with relay.run() as url, connect(url) as client, connect(ending.url) as busy:
+            session, answers = await busy.create(services=["quick"]), list[object]()
+
+            async def send() -> None:
+                try:
+                    answers.append(await request_of(client))
+                except SessionNotFound as error:
+                    answers.append(error)
+
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(partial(session.call, "slow", seconds=30))
+                    await until(lambda: is_busy(session))
+                    ending.process.send_signal(signal.SIGTERM)
+                    await until(lambda: is_ending(ending.url))
+                    before = relay.answered
+                    tasks.start_soon(send)
+                    await until(lambda: relay.answered > before)
+                    assert not answers
+                    relay.port = port
+                    await until(lambda: answers)
+                    tasks.cancel_scope.cancel()
 
 
 async def test_a_run_ends_once_when_the_process_that_stored_its_end_is_killed(

@@ -27,6 +27,7 @@ from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.server.protocol.results import ERROR_META
 from statehold.server.shared import conversation
 from statehold.server.sockets.address import claim_socket, remove_socket
+from statehold.sessions.errors import ShuttingDown
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 PIN: Final = ("--session", "s")
@@ -197,18 +198,25 @@ async def test_racing_programs_start_one_server(shared: SharedClients) -> None:
 
 @pytest.mark.thorough
 async def test_lists_in_flight_are_asked_of_the_next_server(shared: SharedClients) -> None:
-    async with shared.piped(*PIN) as pipes:
-        pid = pid_of(shared)
-        assert pid is not None
-        os.kill(pid, signal.SIGSTOP)
-        await pipes.send({"id": 1, "method": "tools/list"}, {"id": 2, "method": "ping"})
-        await pipes.send(tool_call(3, "inc"), {"id": 4, "method": "resources/read", "params": {}})
-        os.kill(pid, signal.SIGKILL)
-        answers = {(answer := await pipes.line()).get("id"): answer for _ in range(4)}
-        assert "inc" in str(answers[1]["result"]["tools"])
-        assert answers[2]["result"] == {}
+    """The first server has read every request: one that no server has read goes to the next one."""
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(90):
+            server = await accept()
+            await pipes.send({"id": 1, "method": "tools/list"}, {"id": 2, "method": "ping"})
+            await pipes.send(
+                tool_call(3, "inc"), {"id": 4, "method": "resources/read", "params": {}}
+            )
+            assert [(await server.line())["id"] for _ in range(4)] == [1, 2, 3, 4]
+            server.writer.close()
+            server = await accept()
+            for number in (1, 2):
+                assert (await server.line())["id"] == number
+                await server.send({"jsonrpc": "2.0", "id": number, "result": {"number": number}})
+            answers = {(answer := await pipes.line())["id"]: answer for _ in range(4)}
+        assert [answers[number]["result"] for number in (1, 2)] == [{"number": 1}, {"number": 2}]
         assert answers[3]["result"]["_meta"]["statehold/error"]["code"] == "outcome_unknown"
         assert answers[4]["error"]["data"]["code"] == "outcome_unknown"
+        server.writer.close()
 
 
 @pytest.mark.thorough
@@ -399,6 +407,34 @@ async def test_a_request_that_ends_each_server_is_repeated_once(shared: SharedCl
                 assert (await server.line())["method"] == "tools/list"
                 server.writer.close()
             assert (await pipes.line())["error"]["data"]["code"] == "outcome_unknown"
+
+
+async def test_a_request_that_an_ending_server_refuses_is_asked_of_the_next_one(
+    shared: SharedClients,
+) -> None:
+    details = ShuttingDown().details()
+    refusals: list[JSON] = [
+        {"id": 1, "result": {"content": [], "isError": True, "_meta": {ERROR_META: details}}},
+        {"id": 2, "error": {"code": types.INVALID_PARAMS, "message": "no", "data": details}},
+    ]
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(90):
+            sent: list[JSON] = [tool_call(1, "inc"), {"id": 2, "method": "resources/read"}]
+            await pipes.send(*sent)
+            for _ in range(2):
+                server = await accept()
+                for request, refusal in zip(sent, refusals, strict=True):
+                    assert await server.line() == {"jsonrpc": "2.0", **request}
+                    line = json.dumps({"jsonrpc": "2.0", **refusal}, separators=(",", ":"))
+                    server.writer.write(line.encode() + b"\n")
+                await server.writer.drain()
+                server.writer.close()
+            server = await accept()
+            for request in sent:
+                await server.line()
+                await server.send({"jsonrpc": "2.0", "id": request["id"], "result": {}})
+            assert [(await pipes.line())["result"] for _ in sent] == [{}, {}]
+            server.writer.close()
 
 
 @pytest.mark.thorough
