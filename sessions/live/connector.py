@@ -191,7 +191,7 @@ class Connector:
                 on_opening_ended=self._outcome_noter(session, binding, by_call=spacing is None),
             )
         self._outages.note_start(live)
-        binding.live = binding.last_live = live
+        binding.live = live
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
         live.start(self._core.tasks.start)
@@ -293,6 +293,8 @@ class Connector:
 
     def _note_opened(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         record, generation = binding.record, live.view.generation
+        # Until then the output of the lost connection is the one that explains.
+        binding.last_live = live
         if live.resume_token is not None and record.status is BindingStatus.KEPT:
             if max(record.told_generation, 1) < generation:
                 binding.notice = unreported_notice(record, binding.unreported_losses)
