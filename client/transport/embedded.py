@@ -198,28 +198,25 @@ def load_config(
         flags["services"] = service_table(services)
     elif services is not None:
         file = Path(services)
-    storage: JSON = {"ephemeral": True} if data is None else {"ephemeral": False}
-    if data is not None:
-        storage["data"] = str(Path(data).expanduser().absolute())
+    changes: JSON = {}
     if isinstance(config, Config):
-        changes: JSON = {**storage, **({"data": Path(storage["data"])} if data is not None else {})}
-        if "toolsets" not in config.model_fields_set:
-            changes["toolsets"] = list(TOOLSETS)
+        settings = config
         if services is not None:
             loaded = load(services=file, flags=flags, environ=_environment())
             changes["services"] = loaded.services
-            config = config.with_notes(loaded.notes)
-        return config.model_copy(update=changes)
-    settings = load(
-        config=None if config is None else Path(config),
-        services=file,
-        flags={**storage, **flags},
-        environ=_environment(),
-    )
-    if "toolsets" in settings.model_fields_set:
-        return settings
-    # The program owns the server, so it gets all toolsets.
-    return settings.model_copy(update={"toolsets": list(TOOLSETS)})
+            settings = config.with_notes(loaded.notes)
+    else:
+        path = None if config is None else Path(config)
+        settings = load(config=path, services=file, flags=flags, environ=_environment())
+    names = settings.model_fields_set
+    if data is not None:
+        changes |= {"ephemeral": False, "data": Path(data).expanduser().absolute()}
+    elif not (names & {"data", "ephemeral"} or settings.store.model_fields_set):
+        changes["ephemeral"] = True
+    if "toolsets" not in names:
+        # The program owns the server, so it gets all toolsets.
+        changes["toolsets"] = list(TOOLSETS)
+    return settings.model_copy(update=changes)
 
 
 def service_table(services: Mapping[str, Any]) -> JSON:

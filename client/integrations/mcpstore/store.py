@@ -45,7 +45,7 @@ class MCPStore:
         """Return a store that is ready: a Statehold of its own in this process, or the one that serves at `url`.
 
         Its own one starts with the services of `services`, in the forms of add_service(), or of `config`, and stores nothing
-        on disk without a folder `data`. The other options are those of statehold.client.connect.
+        on disk without a folder `data`, or one of `config`. The other options are those of statehold.client.connect.
 
         Raises:
             InvalidArgument, ConfigError: `services` or `config` are wrong.

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from support.gateway_process import Running, service
+from support.selection import matrix
 
 from statehold.client import Client, connect
 from statehold.client.errors import (
@@ -23,6 +24,7 @@ from statehold.client.errors import (
 )
 from statehold.server.config.model import Config, ConfigError
 from statehold.server.gateway.tool_list import ToolList
+from statehold.sessions.errors import StoreUnavailable
 
 
 async def test_a_service_is_added_while_it_runs(leaks: Any) -> None:
@@ -138,6 +140,34 @@ async def test_settings_come_as_a_file_as_a_value_or_as_a_clients_table(
     assert await services() == {"browser"}
     with pytest.raises(ConfigError):
         connect(services={"one": {"command": 5}})
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    matrix(
+        ('data = "kept"', {}),
+        ('ephemeral = false\ndata = "kept"\n[limits]\nqueue = 5', {}),
+        ('[store]\nurl_file = "address"', {}),
+        ("ephemeral = true", {"data": "kept"}),
+    ),
+)
+async def test_sessions_stay_where_the_configuration_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "statehold.toml"
+    file.write_text(text)
+    (tmp_path / "address").write_text("postgresql://u@127.0.0.1:1/x")
+    if "url_file" in text:
+        with pytest.raises(StoreUnavailable):
+            async with connect(config=file, services={}, **options):
+                pass
+        return
+    async with connect(config=file, services={}, **options) as client:
+        await client.create("x", state={"a": 1})
+    async with connect(config=file, services={}, **options) as client:
+        assert await (await client.get("x")).state.get("/a") == 1
+    assert (tmp_path / "kept").is_dir()
 
 
 @pytest.mark.parametrize(
