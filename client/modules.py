@@ -275,9 +275,7 @@ def load_modules(
         reason = "there is no such session" if session is None else f"{session} has none"
         raise SessionNotFound(f"No state of {', '.join(missing)} was saved: {reason}.")
     for name in missing:
-        # Without a session it is a new one, where that is expected.
-        level = logging.INFO if session is None else logging.WARNING
-        logger.log(level, "no state of module %s was saved; it stays as it is", name)
+        logger.warning("no state of module %s was saved; it stays as it is", name)
     if len(missing) == len(modules):
         return None
     plan = _LoadPlan(strict)

@@ -57,6 +57,8 @@ class Policy:
     """Bytes that the sessions of one principal may take in the store; 0 means no limit."""
     principal_policies: tuple[PolicyRule, ...] = ()
     """The policies of the configuration, with limits in place of these defaults; see principals/limits.py."""
+    state_bytes: int = 1 << 20
+    """Most bytes of the state of a session as JSON text."""
     free_disk_bytes: int = 100 << 20
     """Bytes that stay free on the disk of the data folder."""
     calls_per_session: int = 1000

@@ -1,7 +1,7 @@
 """agentscope 1's session API on a Statehold: modules of agents go into sessions and come back.
 
     session = JSONSession(save_dir="./sessions")
-    await session.load_session_state(session_id="alice", allow_not_exist=True, agent=agent)
+    await session.load_session_state(session_id="alice", agent=agent)
     ...
     await session.save_session_state(session_id="alice", agent=agent)
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from ...sessions.ids import name_of_id
 from ..errors import SessionNotFound
 from ..modules import (
     LoadResult,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 
 FOLDER: Final = "statehold"
+STATE_BYTES: Final = 64 << 20
+"""Bytes that the states of one session in a folder may take."""
 
 
 class SessionBase(ABC):
@@ -54,7 +57,7 @@ class SessionBase(ABC):
         self,
         session_id: str,
         user_id: str = "",
-        allow_not_exist: bool = False,
+        allow_not_exist: bool = True,
         **state_modules_mapping: Stateful,
     ) -> LoadResult | None:
         """Load the states of modules, all or none."""
@@ -100,7 +103,7 @@ class _StoredSession(SessionBase):
 
         Raises:
             TypeError: a value is not JSON; nothing was saved.
-            StateInvalid: they take more than 1 MiB; nothing was saved.
+            StateInvalid: they take more than 64 MiB, on a server `limits.state_bytes`; nothing was saved.
         """
         name = self._name(session_id)
         states = dump_modules(state_modules_mapping)
@@ -111,12 +114,13 @@ class _StoredSession(SessionBase):
         self,
         session_id: str | None = None,
         user_id: str = "",
-        allow_not_exist: bool = False,
+        allow_not_exist: bool = True,
         **state_modules_mapping: Stateful,
     ) -> LoadResult | None:
         """Load the states of modules, all or none.
 
-        `allow_not_exist`: modules without a saved state stay as they are; returns None when none has one.
+        `allow_not_exist`, True as in agentscope: modules without a saved state stay as they are, with a warning; returns
+        None when none has one.
 
         Raises:
             SessionNotFound: there is no such session, or it has no state of a module that the error names.
@@ -142,7 +146,7 @@ class _StoredSession(SessionBase):
         name = self.session_id if session_id is None else session_id
         if name is None:
             raise TypeError("session_id is missing: name the session")
-        return name
+        return name_of_id(name)
 
 
 class JSONSession(_StoredSession):
@@ -167,7 +171,7 @@ class JSONSession(_StoredSession):
 class SqliteSession(_StoredSession):
     """Keeps the states in the folder `<sqlite_path>.statehold`; a database of agentscope at that path stays as it is."""
 
-    def __init__(self, sqlite_path: StrPath, *, session_id: str | None = None) -> None:
+    def __init__(self, sqlite_path: StrPath, session_id: str | None = None) -> None:
         self.sqlite_path = sqlite_path
         data = Path(f"{os.fspath(sqlite_path)}.{FOLDER}")
         super().__init__(data, session_id)
@@ -183,11 +187,9 @@ class _Statehold:
         self._process = 0
 
     def open(self) -> Client:
-        from ..sync.connect import connect
-
         with self._lock:
             if self._client is None or not self._client.is_open or self._process != os.getpid():
-                self._client, self._process = connect(**self._options), os.getpid()
+                self._client, self._process = _connect(self._options), os.getpid()
                 self._client.__enter__()
             return self._client
 
@@ -207,9 +209,23 @@ def _statehold_of(data: Path) -> _Statehold:
     return _folders.setdefault(folder, _Statehold({"services": {}, "data": folder}))
 
 
+def _connect(options: JSON) -> Client:
+    from ..sync.connect import connect
+
+    if "data" not in options:
+        return connect(**options)
+    from ...server.config.model import Config
+    from ...server.config.sections import LimitSettings
+
+    # A memory with pictures is larger than the states of other programs.
+    return connect(**options, config=Config(limits=LimitSettings(state_bytes=STATE_BYTES)))
+
+
 async def _save(client: Client, name: str, user_id: str, states: JSON) -> None:
-    directory = client.inner.namespace(user_id).directory
-    session = await directory.open({"name": name, "services": [], "user_id": user_id or None})
+    directory = client.inner.namespace(name_of_id(user_id)).directory
+    session = await directory.open(
+        {"name": name, "services": [], "user_id": name_of_id(user_id) or None}
+    )
     await save_states(session.state, states)
     # Any other process may use it from now on.
     await session.pause()
@@ -217,7 +233,7 @@ async def _save(client: Client, name: str, user_id: str, states: JSON) -> None:
 
 async def _read(client: Client, name: str, user_id: str) -> JSON | None:
     try:
-        session = await client.inner.namespace(user_id).directory.get(name)
+        session = await client.inner.namespace(name_of_id(user_id)).directory.get(name)
     except SessionNotFound:
         return None
     return await read_states(session)

@@ -281,7 +281,8 @@ def _copy_commands() -> list[click.Command]:
             click.Argument(
                 ["file"],
                 metavar="FILE",
-                help="the document, - for stdin; the folder of agentscope's JSONSession, or the database of agno's SqliteDb",
+                help="the document, - for stdin; a folder of agentscope's JSONSession, a database of its SqliteSession or "
+                "of agno's SqliteDb",
             ),
             click.Option(
                 ["--from", "source"],
@@ -289,6 +290,8 @@ def _copy_commands() -> list[click.Command]:
                 help="the other system; its sessions are imported once, however often this runs",
             ),
             _flag("--users", "agentscope: file names begin with a user's id and an underscore"),
+            _several("--user", "agentscope: such a user, also with underscores", metavar="ID"),
+            _flag("--update", "import again what has changed there and was not used here"),
             _text("--name", "NAME", "another name than the one in it"),
             _text("--owner", "OWNER", "whose it is to be (local)"),
             _flag("--lenient", "leave out what is not possible here, such as unknown services"),

@@ -203,6 +203,7 @@ class Config(Section):
             sessions_per_principal=self.limits.sessions_per_principal,
             stored_bytes_per_principal=self.limits.stored_bytes_per_principal,
             principal_policies=tuple(policy.rule for policy in self.policies),
+            state_bytes=self.limits.state_bytes,
             free_disk_bytes=self.limits.free_disk_bytes,
             calls_per_session=self.limits.calls_per_session,
             queue=self.limits.queue,

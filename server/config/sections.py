@@ -113,6 +113,10 @@ class LimitSettings(Section):
         "results, and files below the data folder), measured in the background at most once a minute. Past it new sessions "
         "and larger states get `session_limit`; calls go on, with their journal and snapshots. 0: no limit.",
     )
+    state_bytes: Annotated[Bytes, Field(ge=1024, le=64 << 20)] = Field(
+        default=1 << 20,
+        description="Bytes that the state of one session may take as JSON. Each change writes all of it.",
+    )
     free_disk_bytes: Bytes = Field(
         default=100 << 20,
         description="Bytes that stay free on the disk of the data folder. With less, new sessions and larger states get "

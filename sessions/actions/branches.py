@@ -217,7 +217,13 @@ class Branches:
         if len({branch.name for branch in branches}) < len(branches):
             raise InvalidArgument("sources: should be different sessions.")
         conflicts = Conflicts()
-        change = partial(_merge_into, branches=branches, policy=policy, conflicts=conflicts)
+        change = partial(
+            _merge_into,
+            branches=branches,
+            policy=policy,
+            conflicts=conflicts,
+            limit=self._core.policy.state_bytes,
+        )
         arguments = {"sources": [branch.name for branch in branches], "policy": policy}
         in_run = None if run is None else RunChange(run, "session_merge", arguments)
         state = await self._states.change(principal, parent, change, in_thread=True, in_run=in_run)
@@ -286,7 +292,12 @@ def _outdated_note(binding: Binding, *, behind: bool) -> str | None:
 
 
 def _merge_into(
-    state: StateRecord, *, branches: Sequence[Branch], policy: ConflictPolicy, conflicts: Conflicts
+    state: StateRecord,
+    *,
+    branches: Sequence[Branch],
+    policy: ConflictPolicy,
+    conflicts: Conflicts,
+    limit: int,
 ) -> StateRecord:
     value, new_conflicts = merge_branches(state.value, branches, policy)
     conflicts[:], conflicts.total = new_conflicts, new_conflicts.total
@@ -306,7 +317,7 @@ def _merge_into(
         )
     if same_json(value, state.value):
         return state
-    validate_state(value, state.session_id)
+    validate_state(value, state.session_id, limit)
     return state.model_copy(update={"version": state.version + 1, "value": value})
 
 

@@ -59,7 +59,7 @@ class TimeoutsPart(Part):
 
 
 class SessionPart(Part):
-    """The session as it was. An import keeps its id only as the origin, and ignores its status and times."""
+    """The session as it was. An import keeps its id only as the origin, and ignores its status."""
 
     id: Name
     namespace: Annotated[str, Field(max_length=128)]

@@ -292,7 +292,7 @@ def show(entry: JournalRecord) -> JSON:
         case JournalKind.CONTROL:
             fields["control"] = request
         case JournalKind.RUN:
-            fields["ended_at"] = timestamp(entry.ended_at)
+            fields |= {"ended_at": timestamp(entry.ended_at), "metadata": request}
         case JournalKind.COMPACTED:
             fields |= {"compacted": request, "until": timestamp(entry.ended_at)}
     return {key: value for key, value in fields.items() if value is not None}

@@ -50,6 +50,8 @@ IMPORTED_FROM: Final = "statehold/imported_from"
 ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its contents, and of a receipt."""
 LOST: Final = "the session was imported"
+EARLIER_DEFAULTS: Final = (86_400.0, 604_800.0)
+"""The default times of a paused session and of its life before 0.1. Documents with them get the defaults of today."""
 CHUNK: Final = 500
 """Entries that are written at once; other writes wait only a short time for so many."""
 
@@ -100,7 +102,11 @@ async def import_document(
         _rename(target.core.policy, record, validate_name(name, "name"))
     record.services = [binding.service for binding in bindings]
     first_state = await state_of(
-        record.id, record.owner, document.state.value, document.state.json_schema
+        record.id,
+        record.owner,
+        document.state.value,
+        document.state.json_schema,
+        target.core.policy.state_bytes,
     )
     state = first_state.model_copy(update={"version": document.state.version})
     _check_receipts(target.core.policy, document)
@@ -119,25 +125,29 @@ async def import_document(
 def _record(
     target: ImportTarget, document: Document, owner: str, left_out: list[str], *, strict: bool
 ) -> SessionRecord:
-    about = document.session
+    about, times = document.session, document.session.timeouts
+    by_default = (times.paused, times.lifetime) == EARLIER_DEFAULTS
     options = CreationOptions(
         name=about.name,
         namespace=about.namespace,
         metadata=about.metadata,
         labels=labels_of(about),
-        idle=about.timeouts.idle,
-        paused=about.timeouts.paused,
-        lifetime=about.timeouts.lifetime,
+        idle=times.idle,
+        paused=None if by_default else times.paused,
+        lifetime=None if by_default else times.lifetime,
     )
     timeouts = _timeouts(target.core.policy, options, left_out, strict=strict)
+    now = target.core.clock.now()
     record = new_record(
         options,
         target.core.limits.of(owner).shorten(timeouts),
         session_id=target.core.new_id(),
         owner=owner,
         node=target.core.node.id,
-        now=target.core.clock.now(),
+        now=now,
     )
+    # The lifetime begins now: one that has passed elsewhere would close the session at once.
+    record.created_at, record.used_at = min(about.created_at, now), min(about.used_at, now)
     record.metadata = {**record.metadata, IMPORTED_FROM: about.id}
     record.parent = None if document.fork is None else document.fork.parent
     return record
@@ -331,7 +341,7 @@ async def _release_session(
     snapshots: list[SnapshotRecord],
     receipts: list[ReceiptRecord],
 ) -> None:
-    cause = f"imported from {document.session.id}"
+    cause = cause_of_import(document.session.id)
     session.apply(Event.OPENED, cause=cause)
     session.apply(Event.PAUSE_REQUESTED, cause=cause)
     summary = document.summary
@@ -379,6 +389,11 @@ def _receipt(receipt: ReceiptPart, session_id: str) -> ReceiptRecord:
     return ReceiptRecord.model_construct(session_id=session_id, epoch=1, **values)
 
 
+def cause_of_import(origin: str) -> str:
+    """Return the cause of the transitions of an import in the journal."""
+    return f"imported from {origin}"
+
+
 async def _delete_partial(target: ImportTarget, session: LiveSession) -> None:
     """Delete a session that could not be written completely. If that fails, the next start closes it."""
     try:
@@ -391,4 +406,10 @@ async def _delete_partial(target: ImportTarget, session: LiveSession) -> None:
         return
 
 
-__all__ = ["IMPORTED_FROM", "ImportOutcome", "ImportTarget", "import_document"]
+__all__ = [
+    "IMPORTED_FROM",
+    "ImportOutcome",
+    "ImportTarget",
+    "cause_of_import",
+    "import_document",
+]

@@ -113,7 +113,14 @@ class States:
         """
 
         def change(state: StateRecord) -> StateRecord:
-            return update_state(state, values, mode=mode, if_version=if_version, path=path)
+            return update_state(
+                state,
+                values,
+                mode=mode,
+                if_version=if_version,
+                path=path,
+                limit=self._core.policy.state_bytes,
+            )
 
         arguments: dict[str, Any] = {"values": values, "mode": mode}
         if path:

@@ -17,8 +17,8 @@ import orjson
 from ..errors import InvalidArgument, StateConflict, StateInvalid
 from ..records import StateRecord
 
-LIMIT = 1 << 20
-"""Most bytes of a state as JSON text."""
+LIMIT: Final = 1 << 20
+"""Most bytes of a state as JSON text, unless the policy has another limit."""
 DEPTH: Final = 128
 """Most levels of a state."""
 
@@ -156,12 +156,13 @@ def update_state(
     mode: Mode = "merge",
     if_version: int | None = None,
     path: str = "",
+    limit: int = LIMIT,
 ) -> StateRecord:
     """Return the next version of a state, with `values` applied at `path`; below the root, they may be of any kind.
 
     Raises:
         StateConflict: `if_version` is not the current version.
-        StateInvalid: the result is larger than LIMIT bytes, not an object or not JSON, or there is no such place.
+        StateInvalid: the result is larger than `limit` bytes, not an object or not JSON, or there is no such place.
         InvalidArgument: `path` is not a JSON pointer.
     """
     if if_version is not None and if_version != state.version:
@@ -169,7 +170,7 @@ def update_state(
             f"The state is at version {state.version}, not {if_version}.",
             session_id=state.session_id,
         )
-    validate_state(values, state.session_id)
+    validate_state(values, state.session_id, limit)
     new_values = copy_json(values)
 
     def change(old: object) -> object:
@@ -185,7 +186,7 @@ def update_state(
         raise
     if not isinstance(value, dict):
         raise StateInvalid("The state has to be an object.", session_id=state.session_id)
-    validate_state(cast("object", value), state.session_id)
+    validate_state(cast("object", value), state.session_id, limit)
     return state.model_copy(update={"version": state.version + 1, "value": value})
 
 
@@ -198,11 +199,11 @@ def copy_json(value: Any) -> Any:
         return json.loads(json.dumps(value))
 
 
-def validate_state(value: object, session_id: str | None = None) -> None:
+def validate_state(value: object, session_id: str | None = None, limit: int = LIMIT) -> None:
     """Check that a value may be a state or a part of one.
 
     Raises:
-        StateInvalid: it is larger than LIMIT bytes, deeper than DEPTH levels, or not JSON. The message names the place.
+        StateInvalid: it is larger than `limit` bytes, deeper than DEPTH levels, or not JSON. The message names the place.
     """
     size = _size_if_sound(value)
     if size is None:
@@ -210,9 +211,10 @@ def validate_state(value: object, session_id: str | None = None) -> None:
         if fault is not None:
             raise StateInvalid(fault, session_id=session_id)
         size = size_of(value)
-    if size > LIMIT:
+    if size > limit:
         raise StateInvalid(
-            f"The state would take {size} bytes; {LIMIT} are allowed.", session_id=session_id
+            f"The state would take {size} bytes; {limit} are allowed (limits.state_bytes).",
+            session_id=session_id,
         )
 
 

@@ -120,7 +120,13 @@ class Creation:
         record.services = [service.name for service in services]
         session = self._directory.new_session(
             record,
-            await state_of(record.id, record.owner, options.state or {}, options.state_schema),
+            await state_of(
+                record.id,
+                record.owner,
+                options.state or {},
+                options.state_schema,
+                self._core.policy.state_bytes,
+            ),
         )
         for service in services:
             self.bind(session, service)
@@ -336,6 +342,7 @@ async def state_of(
     owner: str,
     state: Mapping[str, Any],
     state_schema: Mapping[str, Any] | None,
+    limit: int,
 ) -> StateRecord:
     """Return the first state of a session.
 
@@ -343,7 +350,7 @@ async def state_of(
         StateInvalid: it is too large, not JSON, or does not fit the schema.
         InvalidArgument: the schema is not valid.
     """
-    validate_state(state)
+    validate_state(state, limit=limit)
     value = copy_json(state)
     if state_schema is not None:
         await check_schema(state_schema, owner=owner)

@@ -101,20 +101,18 @@ async def test_modules_at_any_depth_come_back_after_the_program_ended(
 async def test_an_unknown_session_and_a_missing_module_are_named(session: JSONSession) -> None:
     agent, other = used_agent(), ForeignMemory()
     with pytest.raises(SessionNotFound, match="agent"):
-        await session.load_session_state(session_id="nobody", agent=agent)
+        await session.load_session_state(session_id="nobody", allow_not_exist=False, agent=agent)
     with pytest.raises(TypeError, match="session_id"):
         await session.load_session_state(agent=agent)
-    allowed = await session.load_session_state(
-        session_id="nobody", allow_not_exist=True, agent=agent
-    )
+    allowed = await session.load_session_state(session_id="nobody", agent=agent)
     assert allowed is None
     await session.save_session_state(session_id="alice", agent=Agent())
     with pytest.raises(SessionNotFound, match=r"other.*alice"):
-        await session.load_session_state(session_id="alice", agent=agent, other=other)
+        await session.load_session_state(
+            session_id="alice", allow_not_exist=False, agent=agent, other=other
+        )
     assert agent.name == "alice's"
-    partly = await session.load_session_state(
-        session_id="alice", allow_not_exist=True, agent=agent, other=other
-    )
+    partly = await session.load_session_state(session_id="alice", agent=agent, other=other)
     assert partly is not None
     assert (partly.missing, agent.name) == (["other"], "friday")
 
@@ -133,7 +131,7 @@ async def test_a_load_that_fails_changes_no_module(session: JSONSession) -> None
 async def test_a_save_that_fails_changes_no_session(session: JSONSession) -> None:
     agent = used_agent()
     await session.save_session_state("alice", agent=agent)
-    agent.memory.content = ["x" * (1 << 20)]
+    agent.memory.content = ["x" * (64 << 20)]
     with pytest.raises(StateInvalid):
         await session.save_session_state("alice", agent=agent)
     agent.memory.content = [object()]

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from .....sessions.errors import OutcomeUnknown
 from .....sessions.json_codec import JSON
+from .....sessions.state.patch import size_of
+from .....sessions.transitions.create import METADATA_LIMIT
 
 TEXT: Final = 60_000
 """Characters kept of a message, or of the result of a tool."""
@@ -25,6 +27,11 @@ ERROR_LENGTH: Final = 1000
 SERVICE: Final = "agno"
 """The service of imported calls, so that they differ from those of services here."""
 MEDIA: Final = ("images", "videos", "audio", "files", "audio_output", "image_output")
+READ: Final = {
+    *("run_id", "session_id", "status", "created_at", "messages", "content", "content_type"),
+    *("input", "tools", "member_responses", "from_history", *MEDIA),
+}
+"""Fields of a run that entries have, or that repeat what its messages or other runs have."""
 
 
 class JournalOfRuns:
@@ -38,12 +45,29 @@ class JournalOfRuns:
         self._instructions: str | None = None
 
     def add(self, run: JSON) -> None:
-        """Add the messages and calls of a run. Messages that it repeats from earlier runs are in the journal already."""
+        """Add the messages and calls of a run. Messages that it repeats from earlier runs are in the journal already.
+
+        Raises:
+            TypeError, ValueError, LookupError, AttributeError, ArithmeticError: it is not as agno writes it; nothing of it
+                was added.
+        """
+        before = len(self.entries), self._last_at, self._instructions, dict(self.left_out)
+        try:
+            self._add(run)
+            # A number or a text that no document holds would refuse the whole session.
+            json.dumps(self.entries[before[0] :], allow_nan=False)
+        except BaseException:
+            count, self._last_at, self._instructions, self.left_out = before
+            del self.entries[count:]
+            raise
+
+    def _add(self, run: JSON) -> None:
         if run.get("parent_run_id"):
             # agno leaves the runs of a team's members out of its histories as well.
-            self._leave_out("runs of team members")
+            self.leave_out("runs of team members")
             return
         run_id = str(run.get("run_id") or "") or None
+        self.leave_out_media(run)
         self._last_at = max(self._last_at, float(run.get("created_at") or 0))
         messages: list[JSON] = run.get("messages") or []
         if run_id is not None:
@@ -70,6 +94,11 @@ class JournalOfRuns:
             entry["ended_at"] = max([self._last_at, *map(self._time, messages)])
         if status == "error":
             entry["error"] = _text_of(run.get("content"))[:ERROR_LENGTH] or None
+        others = {key: value for key, value in run.items() if value and key not in READ}
+        if others and size_of(others) <= METADATA_LIMIT:
+            entry["request"] = others
+        elif others:
+            self.leave_out("metrics and other fields of runs")
         self.entries.append(entry)
 
     def _add_message(
@@ -77,6 +106,8 @@ class JournalOfRuns:
     ) -> None:
         role, at = str(message.get("role") or "assistant"), self._time(message)
         self.leave_out_media(message)
+        if message.get("reasoning_content"):
+            self.leave_out("reasoning of the model")
         if role == "tool" and message.get("tool_call_id") in called:
             return
         if role in SYSTEM_ROLES:
@@ -134,7 +165,7 @@ class JournalOfRuns:
 
     def _cut(self, text: str) -> str:
         if len(text) > TEXT:
-            self._leave_out("ends of long texts")
+            self.leave_out("ends of long texts")
         return text[:TEXT]
 
     def _time(self, message: JSON) -> float:
@@ -146,9 +177,10 @@ class JournalOfRuns:
         for kind in MEDIA:
             value: Any = holder.get(kind)
             if value:
-                self._leave_out("media", len(value) if isinstance(value, list) else 1)  # pyright: ignore[reportUnknownArgumentType]
+                self.leave_out("media", len(value) if isinstance(value, list) else 1)  # pyright: ignore[reportUnknownArgumentType]
 
-    def _leave_out(self, part: str, count: int = 1) -> None:
+    def leave_out(self, part: str, count: int = 1) -> None:
+        """Count a part that is not imported."""
         self.left_out[part] = self.left_out.get(part, 0) + count
 
 
@@ -163,4 +195,4 @@ def _text_of(content: object) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-__all__ = ["JournalOfRuns"]
+__all__ = ["MEDIA", "JournalOfRuns"]

@@ -7,15 +7,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 
-from .....sessions.actions.import_ import IMPORTED_FROM
+from .....sessions.actions.import_ import IMPORTED_FROM, cause_of_import
 from .....sessions.clock import SystemClock
 from .....sessions.errors import SessionError
 from .....sessions.json_codec import JSON
-from .....sessions.lifecycle import OPEN
+from .....sessions.lifecycle import OPEN, Status
 from .....sessions.plural import plural
-from .....sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
+from .....sessions.records import (
+    LOCAL,
+    HistoryFilter,
+    Principal,
+    SessionFilter,
+    SessionRecord,
+)
 from .....sessions.registry import Registry
 from .....sessions.store.sql import SQLStore
 from .....sessions.transitions.create import CreationOptions, timeouts_of
@@ -29,7 +36,7 @@ from ...progress import ProgressBar
 from ..tool_calls import ToolCaller
 from .agentscope import read_agentscope
 from .agno import read_agno
-from .foreign import DIGEST, ForeignSession, Sessions, Unreadable
+from .foreign import DIGEST, FIRST_VERSION, ForeignSession, Sessions, Unreadable
 
 MOST = 1_000_000
 
@@ -37,6 +44,7 @@ MOST = 1_000_000
 @dataclass(slots=True)
 class _Report:
     imported: list[JSON] = field(default_factory=list[JSON])
+    updated: list[JSON] = field(default_factory=list[JSON])
     unchanged: list[JSON] = field(default_factory=list[JSON])
     skipped: list[JSON] = field(default_factory=list[JSON])
 
@@ -45,19 +53,21 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
     """Create a session for each session of another system that has none yet."""
     if arguments.name is not None or arguments.lenient:
         raise CommandError.usage("--name and --lenient are for one document, not with --from")
-    if arguments.users and arguments.source != "agentscope":
-        raise CommandError.usage("--users is for --from agentscope")
+    if (arguments.users or arguments.user) and arguments.source != "agentscope":
+        raise CommandError.usage("--users and --user are for --from agentscope")
     source = Path(arguments.file)
     read = (
-        partial(read_agentscope, source, users=bool(arguments.users))
+        partial(read_agentscope, source, users=bool(arguments.users), named=arguments.user or ())
         if arguments.source == "agentscope"
         else partial(read_agno, source)
     )
     count, sessions = await anyio.to_thread.run_sync(read)
     owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
     async with ToolCaller(config, store) as caller:
-        importer = _Importer(config, await caller.open_registry({}), owner)
-        await importer.find_earlier_ones(store)
+        registry = await caller.open_registry({})
+        importer = _Importer(config, store, registry, owner, update=bool(arguments.update))
+        await importer.find_earlier_ones()
+        importer.check_room(count, str(await anyio.Path(source).resolve()), arguments.source)
         done = 0
         with ProgressBar(f"importing {arguments.file}", is_json=arguments.json) as bar:
             async for session in _in_thread(sessions):
@@ -76,20 +86,43 @@ async def _in_thread(sessions: Sessions) -> AsyncGenerator[ForeignSession | Unre
 class _Importer:
     """Imports sessions one after the other, and reports each."""
 
-    def __init__(self, config: Config, registry: Registry, owner: Principal) -> None:
+    def __init__(
+        self, config: Config, store: SQLStore, registry: Registry, owner: Principal, *, update: bool
+    ) -> None:
         self.report = _Report()
+        self._store = store
         self._registry = registry
+        self._update = update
         self._owner = owner
         self._policy = config.policy()
         self._clock = SystemClock()
+        self._open = 0
         self._earlier: dict[object, SessionRecord] = {}
 
-    async def find_earlier_ones(self, store: SQLStore) -> None:
+    async def find_earlier_ones(self) -> None:
         """Find the sessions that were imported before, closed ones too."""
-        records, _ = await read_pages(store, SessionFilter(owner=self._owner.key), MOST)
+        records, _ = await read_pages(self._store, SessionFilter(owner=self._owner.key), MOST)
         # An open one counts before a closed one of the same origin.
         records.sort(key=lambda record: record.status in OPEN)
+        self._open = sum(record.status in OPEN for record in records)
         self._earlier = {record.metadata.get(IMPORTED_FROM): record for record in records}
+
+    def check_room(self, count: int, place: str, system: str) -> None:
+        """Check that the owner may have `count` sessions of a place besides those that are open.
+
+        Raises:
+            CommandError: the limit would refuse some of them.
+        """
+        limits = self._registry.core.limits.of(self._owner.key)
+        opened = [record for record in self._earlier.values() if record.status in OPEN]
+        here = sum(place in str(record.metadata.get(system, "")) for record in opened)
+        needed = self._open + max(0, count - here)
+        if limits.sessions and needed > limits.sessions:
+            raise CommandError(
+                "session_limit",
+                f"{plural(self._open, 'session')} of the owner are open and {count - here} would come: {needed} are more "
+                f"than {limits.name('sessions')} = {limits.sessions}; nothing was imported, raise that first",
+            )
 
     async def add(self, session: ForeignSession | Unreadable) -> None:
         """Import a session that was not imported before."""
@@ -99,20 +132,21 @@ class _Importer:
         earlier = self._earlier.get(session.origin)
         try:
             if earlier is None:
-                await self._import(session)
+                await self._import(session, self.report.imported)
             else:
-                self._compare(session, earlier)
+                await self._compare(session, earlier)
         except SessionError as error:
             self._skip(session.source, error.message)
         except RecursionError:
             self._skip(session.source, "it is nested too deeply")
 
-    async def _import(self, session: ForeignSession) -> None:
+    async def _import(self, session: ForeignSession, report: list[JSON]) -> None:
         timeouts = timeouts_of(self._policy, CreationOptions(name=session.name))
         now = self._clock.now()
-        document = await anyio.to_thread.run_sync(session.document, timeouts, now)
+        namespace = self._policy.namespace
+        document = await anyio.to_thread.run_sync(session.document, timeouts, now, namespace)
         result = await self._registry.porting.import_session(self._owner, document)
-        self.report.imported.append(
+        report.append(
             {
                 "source": session.source,
                 **_identity(result.record),
@@ -120,14 +154,37 @@ class _Importer:
             }
         )
 
-    def _compare(self, session: ForeignSession, earlier: SessionRecord) -> None:
+    async def _compare(self, session: ForeignSession, earlier: SessionRecord) -> None:
         if earlier.metadata.get(DIGEST) == session.digest:
             self.report.unchanged.append({"source": session.source, **_identity(earlier)})
             return
-        reason = (
-            f"it has changed since it was imported as {earlier.id}; delete that to import it again"
+        reason = f"it has changed since it was imported as {earlier.id}"
+        if not await self._is_untouched(earlier):
+            self._skip(session.source, f"{reason}, which was used here; delete that first")
+        elif not self._update:
+            self._skip(session.source, f"{reason}; add --update to import it again")
+        else:
+            changes = self._registry.rename_delete
+            await changes.rename(self._owner, earlier.id, None)
+            try:
+                await self._import(session, self.report.updated)
+            except BaseException:
+                await changes.rename(self._owner, earlier.id, earlier.name)
+                raise
+            await changes.delete(self._owner, earlier.id)
+
+    async def _is_untouched(self, record: SessionRecord) -> bool:
+        """Return whether an imported session was not used, renamed or closed since."""
+        last = await self._store.history(record.id, HistoryFilter(limit=1))
+        state = await self._store.state(record.id)
+        origin = str(record.metadata.get(IMPORTED_FROM))
+        return (
+            record.status is Status.PAUSED
+            and record.used_at <= record.status_at
+            and (state is None or state.version == FIRST_VERSION)
+            and bool(last)
+            and cause_of_import(origin) in str(last[-1].request)
         )
-        self._skip(session.source, reason)
 
     def _skip(self, source: str, reason: str) -> None:
         self.report.skipped.append({"source": source, "reason": reason})
@@ -144,18 +201,21 @@ def _print(report: _Report, count: int, arguments: CommandLine) -> int:
             {
                 "from": arguments.source,
                 "imported": report.imported,
+                "updated": report.updated,
                 "unchanged": report.unchanged,
                 "skipped": report.skipped,
             }
         )
         return code
     parts = [f"{len(report.imported)} of {plural(count, 'session')} imported"]
+    if report.updated:
+        parts.append(f"{len(report.updated)} imported again")
     if report.unchanged:
         parts.append(f"{len(report.unchanged)} imported before")
     if report.skipped:
         parts.append(f"{len(report.skipped)} skipped")
     say(f"{plain(arguments.file)}: {', '.join(parts)}")
-    for each in report.imported:
+    for each in (*report.imported, *report.updated):
         if each["left_out"]:
             say(f"  {plain(each['source'])}: without {plain(', '.join(each['left_out']))}")
     for each in report.skipped:

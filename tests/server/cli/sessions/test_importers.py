@@ -16,9 +16,9 @@ from anyio.to_thread import run_sync
 from support import commands
 from support.selection import matrix
 
-from statehold.client.integrations.agentscope import JSONSession, StateModule
+from statehold.client.integrations.agentscope import JSONSession, SqliteSession, StateModule
 from statehold.server.cli.main import main
-from statehold.server.exit_codes import FAILURE, USAGE
+from statehold.server.exit_codes import FAILURE, OK, USAGE
 
 FOREIGN = Path(__file__).parent / "foreign"
 
@@ -102,20 +102,29 @@ def test_an_import_that_is_repeated_changes_nothing(
     assert {each["session_id"] for each in again["unchanged"]} == {
         each["session_id"] for each in first["imported"]
     }
+    cli.json("state", "poems", "--merge", '{"used": true}')
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("""UPDATE agno_sessions SET metadata = '{"plan": "gold"}'""")
-        connection.execute("UPDATE agno_sessions SET session_data = '[' WHERE session_id = 'poems'")
+        connection.execute(
+            "UPDATE agno_sessions SET session_data = '[' WHERE session_id = 'failed'"
+        )
     code, out, _ = cli.run("import", "--from", "agno", str(file))
     assert code == FAILURE
     assert "0 of 3 sessions imported, 3 skipped" in out
     assert "shopping was skipped: it has changed since" in out
-    assert "poems was skipped: it is not as agno writes it" in out
-    cli.run("close", "shopping")
+    assert "failed was skipped: it is not as agno writes it" in out
+    code, out, _ = cli.run("import", "--from", "agno", str(file), "--update")
+    assert "0 of 3 sessions imported, 1 imported again, 2 skipped" in out
+    assert "poems was skipped: it has changed since" in out
+    shopping = cli.json("show", "shopping")
+    assert shopping["metadata"]["plan"] == "gold"
+    assert shopping["session_id"] not in {each["session_id"] for each in first["imported"]}
+    cli.run("close", "poems")
+    code, out, _ = cli.run("import", "--from", "agno", str(file), "--update")
+    assert "0 of 3 sessions imported, 1 imported before, 2 skipped" in out
+    code, _, _ = cli.run("delete", "poems", "--force")
     code, out, _ = cli.run("import", "--from", "agno", str(file))
-    assert "0 of 3 sessions imported, 3 skipped" in out
-    code, _, _ = cli.run("delete", "shopping", "--force")
-    code, out, _ = cli.run("import", "--from", "agno", str(file))
-    assert "1 of 3 sessions imported, 2 skipped" in out
+    assert "1 of 3 sessions imported, 1 imported before, 1 skipped" in out
 
 
 class Module(StateModule):
@@ -146,16 +155,59 @@ async def test_sessions_of_agentscope_are_those_of_its_api_here(tmp_path: Path) 
     shutil.copytree(FOREIGN / "agentscope", folder)
     words = ["sessions", "import", "--from", "agentscope", str(folder), "--users"]
     flags = ["--data", str(folder / "statehold")]
-    # The other file has no user in its name.
+    # Of this one the end of the user is not known.
+    shutil.copy(folder / "bob_main.json", folder / "ada_b_s.json")
     assert await run_sync(main, [*words, *flags]) == FAILURE
+    assert await run_sync(main, [*words, *flags, "--user", "ada_b"]) == OK
     session, agent = JSONSession(save_dir=folder), Module()
     try:
-        await session.load_session_state(session_id="main", user_id="bob", agent=agent)
+        for user, name in (("bob", "main"), ("ada_b", "s")):
+            agent.name = ""
+            await session.load_session_state(session_id=name, user_id=user, agent=agent)
+            assert agent.name == "Friday"
+        # The name of the other file has no user.
+        assert session.client.get("alice").info().namespace == ""
     finally:
         session.close()
-    assert agent.name == "Friday"
     message, _ = agent.memory.content[0]
     assert message["content"] == "I am Alice"
+
+
+async def test_the_database_of_agentscope_is_moved_with_all_ids_pictures_and_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "friday.db"
+    ids = ["alice", "user/7", "sh_old", "l" * 200, "..", "ü\n"]
+    states = {"agent": {**Module().state_dict(), "name": "Friday"}}
+    picture = {"agent": {**Module().state_dict(), "name": "x" * (1 << 20)}}
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(
+            "CREATE TABLE as_session (session_id TEXT PRIMARY KEY, session_data JSON, created_at TIMESTAMP, "
+            "updated_at TIMESTAMP)"
+        )
+        rows = [(each, json.dumps(states)) for each in ids]
+        rows += [("picture", json.dumps(picture)), ("torn", "{")]
+        connection.executemany(
+            "INSERT INTO as_session VALUES (?, ?, '2024-02-29 12:00:00', '2025-01-31 12:00:00')",
+            rows,
+        )
+    words = ["sessions", "import", "--from", "agentscope", str(file), "--data", f"{file}.statehold"]
+    monkeypatch.setenv("STATEHOLD_LIMITS__STATE_BYTES", str(2 << 20))
+    assert await run_sync(main, words) == FAILURE
+    session, agent = SqliteSession(file), Module()
+    try:
+        for each in ids:
+            agent.name = ""
+            await session.load_session_state(session_id=each, agent=agent)
+            assert agent.name == "Friday", each
+        await session.load_session_state(session_id="picture", agent=agent)
+        assert agent.state_dict()["name"] == picture["agent"]["name"]
+        await session.save_session_state(session_id="picture", agent=agent)
+        for info in session.client.list_sessions():
+            assert info.metadata["agentscope"]["id"] in [*ids, "picture"]
+            assert info.created_at.startswith("2024-02-29T12:00")
+    finally:
+        session.close()
 
 
 def test_files_that_hold_no_session_are_named_with_the_reason(
@@ -173,22 +225,21 @@ def test_files_that_hold_no_session_are_named_with_the_reason(
     code, out, _ = cli.run("import", "--from", "agentscope", str(folder))
     assert code == FAILURE
     first, *reasons = out.splitlines()
-    assert first.endswith("3 of 8 sessions imported, 5 skipped")
+    assert first.endswith("4 of 8 sessions imported, 4 skipped")
     assert [line.split()[0] for line in reasons] == [
         "half.json",
         "large.json",
         "list.json",
-        f"{'l' * 120}.json",
         "torn.json",
     ]
     assert "JSON" in reasons[-1]
-    assert reasons[-2].endswith("its id has 120 characters; an import takes at most 117")
+    assert "limits.state_bytes" in reasons[1]
     modules = cli.json("state", "alice")["value"]["modules"]
     assert modules["board"]["tasks"] == ["greet"]
     state = cli.json("state", "windows")["value"]
     assert state == {"modules": {"agent": {"name": "Saturday"}}}
     code, out, _ = cli.run("import", "--from", "agentscope", str(folder))
-    assert "0 of 8 sessions imported, 3 imported before, 5 skipped" in out
+    assert "0 of 8 sessions imported, 4 imported before, 4 skipped" in out
 
 
 def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_path: Path) -> None:
@@ -215,7 +266,7 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
         assert (code, out, err.count("\n") <= 2) == (USAGE, "", True), (words, err)
 
 
-def test_a_row_that_agno_did_not_write_so_is_skipped_alone(
+def test_a_run_that_agno_did_not_write_so_is_left_out_alone(
     cli: commands.DataFolder, tmp_path: Path
 ) -> None:
     file = database(tmp_path, "agno_2")
@@ -223,15 +274,19 @@ def test_a_row_that_agno_did_not_write_so_is_skipped_alone(
         "texts": [{"run_id": "r", "messages": ["hi"]}],
         "calls": [{"run_id": "r", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}],
         "late": [{"run_id": "r", "created_at": 10**400}],
-        "nan": [{"run_id": "r", "messages": [{"role": "user", "content": float("nan")}]}],
+        "nan": [{"run_id": "r", "metrics": {"seconds": float("nan")}}],
+        "number": [7],
     }
+    whole = {"run_id": "whole", "messages": [{"role": "user", "content": "hi"}]}
     insert = """
         INSERT INTO agno_sessions (session_id, session_type, session_data, runs, created_at)
         VALUES (?, 'agent', ?, ?, 1)
     """
     with closing(sqlite3.connect(file)) as connection, connection:
         for name, runs in strange.items():
-            connection.execute(insert, [name, "{}", json.dumps(runs)])
+            connection.execute(insert, [name, "{}", json.dumps([*runs, whole])])
+        connection.execute(insert, ["torn", "{}", "[{"])
+        connection.execute(insert, ["broken", "{", "[]"])
         connection.execute(insert, ["bytes", b'{"session_state": {"a": 1}}', "[]"])
         connection.execute(
             "INSERT INTO agno_sessions (session_id, session_type, session_data, created_at) "
@@ -240,8 +295,68 @@ def test_a_row_that_agno_did_not_write_so_is_skipped_alone(
     code, out, _ = cli.run("import", "--from", "agno", str(file), "--json")
     report = json.loads(out)
     assert code == FAILURE
-    assert {each["source"] for each in report["skipped"]} == set(strange)
-    assert {"shopping", "poems", "bytes", "latin"} <= {each["name"] for each in report["imported"]}
+    assert {each["source"] for each in report["skipped"]} == {"broken"}
+    imported = {each["name"]: each["left_out"] for each in report["imported"]}
+    assert {"shopping", "poems", "bytes", "latin"} <= imported.keys()
+    for name in (*strange, "torn"):
+        assert imported[name] == ["runs that are not as agno writes them (1)"], name
+    assert list(entries(cli, "texts")) == [("user", "hi")]
+
+
+def test_all_keys_of_the_session_data_of_agno_arrive_or_are_named(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    file = database(tmp_path, "agno_3")
+    own = {"user_preferences": {"tone": "dry"}, "conversation_stage": "greeting", "order_id": 17}
+    data = {**own, "session_metrics": {"tokens": 5}, "session_state": {"a": 1}}
+    taken = {**own, "session_state": {"session_data": 1}}
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for name, values in (("shopping", data), ("poems", taken)):
+            connection.execute(
+                "UPDATE agno_sessions SET session_data = ?, created_at = 1700000000, updated_at = 1700000500, "
+                "user_id = ?, agent_data = ? WHERE session_id = ?",
+                [json.dumps(values), "u" * 200, json.dumps({"large": "x" * 17_000}), name],
+            )
+    report = cli.json("import", "--from", "agno", str(file))
+    left_out = {each["name"]: each["left_out"] for each in report["imported"]}
+    assert cli.json("state", "shopping")["value"] == {"a": 1, "session_data": own}
+    assert cli.json("state", "poems")["value"] == {"session_data": 1}
+    assert f"{', '.join(own)} of session_data (1)" in left_out["poems"]
+    assert left_out["shopping"] == ["agent_data of its metadata (17012 bytes)"]
+    shopping = cli.json("show", "shopping")
+    assert shopping["metadata"]["agno"]["session_metrics"] == {"tokens": 5}
+    assert shopping["metadata"]["agno"]["user_id"] == "u" * 200
+    assert (shopping["created_at"][:10], shopping["used_at"][:10]) == ("2023-11-14", "2023-11-14")
+    run = cli.json("history", "shopping", "--kind", "run")["entries"][0]
+    assert run["metadata"]["metrics"]["duration"] > 0
+    assert run["metadata"]["metadata"] == {"plan": "basic"}
+
+
+def test_two_folders_may_have_a_file_of_one_name(
+    cli: commands.DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for app in ("one", "two"):
+        (tmp_path / app).mkdir()
+        (tmp_path / app / "alice.json").write_text(json.dumps({"agent": {"name": app}}))
+    cli.json("import", "--from", "agentscope", str(tmp_path / "one"))
+    _, out, _ = cli.run("import", "--from", "agentscope", str(tmp_path / "two"), "--json")
+    assert "name" in json.loads(out)["skipped"][0]["reason"]
+    monkeypatch.setenv("STATEHOLD_NAMESPACE", "two")
+    report = cli.json("import", "--from", "agentscope", str(tmp_path / "two"))
+    assert report["imported"][0]["namespace"] == "two"
+
+
+def test_an_import_says_at_its_start_that_the_sessions_do_not_fit(
+    cli: commands.DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATEHOLD_LIMITS__SESSIONS_PER_PRINCIPAL", "2")
+    file = database(tmp_path, "agno_3")
+    code, out, err = cli.run("import", "--from", "agno", str(file))
+    assert (code, out) == (FAILURE, "")
+    assert "limits.sessions_per_principal" in err
+    monkeypatch.setenv("STATEHOLD_LIMITS__SESSIONS_PER_PRINCIPAL", "3")
+    assert len(cli.json("import", "--from", "agno", str(file))["imported"]) == 3
+    assert len(cli.json("import", "--from", "agno", str(file))["unchanged"]) == 3
 
 
 def test_a_file_that_does_not_end_or_is_too_large_is_skipped_alone(
