@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ..tools.own.results import SessionInfo, parse_result
-from .errors import NameTaken, SessionNotFound
+from .errors import NameTaken, SessionNotFound, no_session
 from .protocol.calls import ToolCalls, arguments_of
 from .results import SessionBrief, SessionList
 from .session import Session
@@ -62,7 +62,7 @@ class SessionDirectory:
         """
         session = await self.get_readable(ref)
         if not session.is_open and not ref.startswith("sh_"):
-            raise SessionNotFound(f"There is no open session {ref[:128]!r}.")
+            raise no_session(f"There is no open session {ref[:128]!r}.")
         return session
 
     async def get_readable(self, ref: str) -> Session:
@@ -80,7 +80,7 @@ class SessionDirectory:
             closed = await self.list({"name": name, "statuses": ["closed"]})
             matches = [each for each in closed if each.name == name]
         if not matches:
-            raise SessionNotFound(f"There is no session {ref[:128]!r} in {self.namespace!r}.")
+            raise no_session(f"There is no session {ref[:128]!r} in {self.namespace!r}.")
         return await self.get_readable(matches[0].session_id)
 
     async def get_or_create(self, ref: str) -> Session:

@@ -48,6 +48,7 @@ from ..sessions.errors import (
     StateConflict,
     StateInvalid,
 )
+from ..sessions.wording import PYTHON, next_step
 
 if TYPE_CHECKING:
     from ..server.config.model import ConfigError
@@ -126,10 +127,15 @@ def error_of_result(details: Mapping[str, Any], text: str) -> SessionError:
         error.code = code
     session_id, recovery = details.get("session_id"), details.get("recovery")
     error.session_id = session_id if isinstance(session_id, str) else None
-    error.recovery = recovery if isinstance(recovery, str) else error.recovery
+    error.recovery = next_step(recovery if isinstance(recovery, str) else error.recovery, PYTHON)
     error.retryable = bool(details.get("retryable"))
     error.retry_after = details.get("retry_after_seconds")
     return error
+
+
+def no_session(message: str) -> SessionNotFound:
+    """Return the error for a session that the client itself does not find."""
+    return SessionNotFound(message, recovery=next_step(SessionNotFound.recovery, PYTHON))
 
 
 def error_of_refusal(refusal: RequestRefused) -> SessionError:
@@ -138,7 +144,8 @@ def error_of_refusal(refusal: RequestRefused) -> SessionError:
     if not isinstance(details, dict) or cast("JSON", details).get("code") not in CODES:
         return refusal
     error = error_of_result(cast("JSON", details), refusal.message)
-    error.message = error.message.removesuffix(error.recovery).rstrip()
+    recovery = str(cast("JSON", details).get("recovery") or "")
+    error.message = error.message.removesuffix(recovery).rstrip()
     return error
 
 

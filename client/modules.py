@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
-from .errors import SessionNotFound
+from .errors import no_session
 from .results import object_of
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def load_modules(
     missing = [name for name in modules if name not in states]
     if missing and not allow_not_exist:
         reason = "there is no such session" if session is None else f"{session} has none"
-        raise SessionNotFound(f"No state of {', '.join(missing)} was saved: {reason}.")
+        raise no_session(f"No state of {', '.join(missing)} was saved: {reason}.")
     for name in missing:
         logger.warning("no state of module %s was saved; it stays as it is", name)
     if len(missing) == len(modules):

@@ -30,8 +30,7 @@ _NOT_ASCII = re.compile("[^\x00-\x7e]")
 def end(code: int, *, lost: int = FAILURE) -> int:
     """Write the rest of stdout at the end of a command, and return its exit code, or `lost` if the rest is lost."""
     try:
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
+        flush()
     except BrokenPipeError:
         # The reader of our output has what it wanted.
         discard()
@@ -40,6 +39,16 @@ def end(code: int, *, lost: int = FAILURE) -> int:
         discard()
         return complain_of_output(error, lost)
     return code
+
+
+def flush() -> None:
+    """Write what stdout still holds.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
 
 
 def complain_of_output(error: OSError, code: int) -> int:
@@ -139,6 +148,7 @@ __all__ = [
     "complain_of_output",
     "discard",
     "end",
+    "flush",
     "is_terminal",
     "one_line",
     "without_controls",

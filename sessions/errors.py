@@ -25,8 +25,8 @@
      │    └── RequestRefused        the server answered with a JSON-RPC error
      └── NotAllowed
 
-A client sees `code` and `recovery`. A message never contains a secret, a traceback or a path of this
-machine.
+A client sees `code` and `recovery`, which names our tools as a model calls them; wording.py has the terms of others. A
+message never contains a secret, a traceback or a path of this machine.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class HumanInControl(SessionError):
     retryable = True
     recovery = (
         "Wait, then call again. After the person has handed the session back, the first result says what changed; "
-        "session_info shows who has control."
+        "call session_info to see who has control."
     )
     did_not_run = True
 
@@ -211,7 +211,7 @@ class ServiceUnavailable(SessionError):
 
     code = "service_unavailable"
     retryable = True
-    recovery = "Try again later; session_info shows the last error of each service."
+    recovery = "Try again later; call session_info to see the last error of each service."
 
 
 class NodeUnavailable(ServiceUnavailable):
@@ -289,7 +289,7 @@ class NameTaken(SessionError):
     """Raised when the caller already has an open session of that name."""
 
     code = "name_taken"
-    recovery = "Use the session that has the name (session_list shows it), or choose another name."
+    recovery = "Choose another name, or call session_list to find the session that has it."
 
 
 class InvalidArgument(SessionError):

@@ -333,7 +333,7 @@ def _add_session_argument(schema: JSON, argument: str, naming: Naming, header: b
     schema["properties"] = properties
     if header:
         _drop_header(properties, "Session-Id")
-    if naming == "pinned":
+    if naming in ("pinned", "command"):
         return
     allow_argument(schema, argument)
     schema["properties"] = {argument: session_argument_schema(header), **properties}

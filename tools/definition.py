@@ -24,9 +24,9 @@ from pydantic_core import ErrorDetails, PydanticKnownError, core_schema
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 
-Naming = Literal["explicit", "pinned", "auto"]
-"""How a caller names the session: `explicit`, by a required argument; `pinned`, by the URL or command line; `auto`, by an
-optional argument."""
+Naming = Literal["explicit", "pinned", "auto", "command"]
+"""How a caller names the session: `explicit`, by a required argument; `pinned`, by the URL or command line; `command`,
+the same for a command of a shell; `auto`, by an optional argument."""
 
 
 class Arguments(BaseModel):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
+from ...sessions.wording import near_names
 from ..errors import (
     NotAllowed,
     RequestRefused,
@@ -231,7 +231,7 @@ class ToolCalls:
         if tool in OWN:
             return NotAllowed(f"This server does not offer {tool}.", recovery=TOOLSETS)
         names = [definition["name"] for definition in await self.requests.list_tools()]
-        near = difflib.get_close_matches(tool, names, NEAR, 0.4)
+        near = near_names(tool, names, count=NEAR, similarity=0.4)
         return UnknownTool(refusal.rpc_code, tool, near)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from ..exit_codes import FAILURE, INTERRUPTED, NOT_FOUND, OK, UNKNOWN, USAGE
+from ..exit_codes import BUSY, FAILURE, INTERRUPTED, NOT_FOUND, OK, UNKNOWN, USAGE
 from ..printing import (
     complain,
     complain_of_output,
     discard,
     end,
+    flush,
     is_terminal,
     one_line,
     write_error,
@@ -60,6 +61,9 @@ def run(command: str, words: list[str]) -> int:
 def _run(command: str, words: list[str]) -> int:
     try:
         line = Words(command, words)
+    except WrongUsage as error:
+        return complain(f"{error}; see statehold {command} --help", USAGE)
+    try:
         match command:
             case "call":
                 return _call(line)
@@ -76,11 +80,15 @@ def _run(command: str, words: list[str]) -> int:
     except WrongUsage as error:
         return complain(f"{error}; see statehold {command} --help", USAGE)
     except Failure as error:
-        return complain_of(error.code, str(error), error.recovery)
+        session = line.rest[0] if command == "call" else None
+        return complain_of(error.code, str(error), error.recovery, session)
     except ServerLost:
         return complain("the server ended", FAILURE if command == "tools" else UNKNOWN)
     except RequestFailed as error:
-        return complain(str(error), USAGE if error.code == INVALID_PARAMS else FAILURE)
+        text = one_line(str(error))
+        if text.startswith("Unknown tool"):
+            text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See: statehold tools --grep TEXT"
+        return complain(text, USAGE if error.code == INVALID_PARAMS else FAILURE)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -157,6 +165,8 @@ def _answer(words: Words) -> int:
     given, texts = read_arguments(fields)
     if given:
         raise WrongUsage("the fields of a question are key=value")
+    if question.has_ended:
+        return _print_again(words, question, token)
     meta: dict[str, Any] = {RESULT_TOKENS: PAGE_TOKENS}
     if words.has("--decline") or words.has("--cancel"):
         answers = question.refusals("decline" if words.has("--decline") else "cancel")
@@ -168,7 +178,8 @@ def _answer(words: Words) -> int:
         result = _request(connection, question.params(answers, meta), words)
         if exit_code(result) != USAGE:
             questions.forget(token, folder)
-        return _finish(connection, words, CallQuestion(question.session, question.tool, result))
+        question = CallQuestion(question.session, question.tool, result)
+        return _finish(connection, words, question, token)
     except RequestFailed:
         questions.forget(token, folder)
         return complain(questions.GONE, NOT_FOUND)
@@ -178,11 +189,27 @@ def _answer(words: Words) -> int:
         connection.close()
 
 
+def _print_again(words: Words, question: CallQuestion, token: str) -> int:
+    """Print the result that an earlier command could not write. It is kept until it is written."""
+    connection = connect(words, question.session, EXISTING)
+    try:
+        questions.forget(token, _shared_folder(words))
+        return _finish(connection, words, question, token)
+    finally:
+        connection.close()
+
+
 def _finish(
-    connection: LocalConnection | RemoteConnection, words: Words, question: CallQuestion
+    connection: LocalConnection | RemoteConnection,
+    words: Words,
+    question: CallQuestion,
+    token: str | None = None,
 ) -> int:
-    """Print the result of a call; ask the person first while the result is a question."""
-    while question.result.get("resultType") == "input_required":
+    """Print the result of a call; ask the person first while the result is a question.
+
+    `token`: the one of its question, under which a result that cannot be written is kept.
+    """
+    while not question.has_ended:
         if words.has("--no-input") or not questions.can_ask():
             return _print_question(words, question)
         answers, forms = questions.ask(question)
@@ -190,17 +217,37 @@ def _finish(
         result = _request(connection, question.params(answers, meta), words)
         if exit_code(result) == USAGE:
             # A text does not fit its field; the call waits on.
-            show(result, Words("call", []), question.tool, "", _no_file)
+            show(result, Words("call", []), question.tool, "", _no_file, question.session)
             continue
         question = CallQuestion(question.session, question.tool, result)
     folder = os.path.join(_shared_folder(words), "files")
     try:
-        return show(question.result, words, question.tool, folder, _link_reader(connection))
+        read_link = _link_reader(connection)
+        code = show(question.result, words, question.tool, folder, read_link, question.session)
+        flush()
+        if code == BUSY:
+            _show_waiting(question.session, _shared_folder(words))
+        return code
     except BrokenPipeError:
         raise
     except OSError as error:
         # The tool has run.
-        return complain_of_output(error, UNKNOWN)
+        code = complain_of_output(error, UNKNOWN)
+    discard()
+    if token is not None:
+        try:
+            questions.keep(question, _shared_folder(words), token)
+        except OSError:
+            return code
+        complain(f"it is kept: statehold answer {token}")
+    return code
+
+
+def _show_waiting(session: str, folder: str) -> None:
+    """Say how the question is answered that keeps a session busy, if a command has kept it."""
+    waiting = questions.waiting(session, folder)
+    if waiting is not None:
+        complain(f"a question of the session waits: statehold answer {waiting}")
 
 
 def _print_question(words: Words, question: CallQuestion) -> int:

@@ -32,13 +32,6 @@ CODES = {
     "call_timeout": UNKNOWN,
 }
 """The exit codes of our errors; those of all others are FAILURE."""
-HINTS = {
-    "session_not_found": "See: statehold sessions list",
-    "session_closed": "See: statehold sessions list --all",
-    "session_expired": "See: statehold sessions list --all",
-    "outcome_unknown": "Look at the effect before you repeat the call.",
-}
-"""The remedies of errors for which those of tools do not fit a command."""
 _SUFFIXES = {
     "image/png": ".png",
     "image/jpeg": ".jpg",
@@ -53,11 +46,13 @@ _SUFFIXES = {
 }
 
 
-def complain_of(code: str, message: str, recovery: str) -> int:
-    """Write an error of the server to stderr, with what to do, and return its exit code."""
-    is_of_tools = recovery.startswith("Call ")
-    hint = HINTS.get(code, recovery) if is_of_tools or not recovery else recovery
-    return complain(one_line(f"{message} {hint}"), CODES.get(code, FAILURE))
+def complain_of(code: str, message: str, recovery: str, session: str | None = None) -> int:
+    """Write an error of the server to stderr, with what to do in a shell, and return its exit code."""
+    # Imported here: only an error needs it.
+    from ...sessions.wording import SHELL, next_step
+
+    text = f"{message} {next_step(recovery, SHELL, session)}"
+    return complain(one_line(text), CODES.get(code, FAILURE))
 
 
 def exit_code(result: dict[str, Any]) -> int:
@@ -76,6 +71,7 @@ def show(
     tool: str,
     folder: str,
     read_link: Callable[[str], bytes | None],
+    session: str | None = None,
 ) -> int:
     """Print a result and return its exit code. Files are written to -o, or below `folder`.
 
@@ -91,7 +87,8 @@ def show(
     blocks = [as_object(block) for block in as_list(result.get("content"))]
     if as_object(result.get("_meta")).get(ERROR_META):
         text = "\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
-        _complain_of_error(text, as_object(as_object(result["_meta"])[ERROR_META]))
+        error = as_object(as_object(result["_meta"])[ERROR_META])
+        _complain_of_error(text, error, session)
         return code
     files = _Files(words.options.get("-o"), tool, folder)
     kinds = {block.get("type") for block in blocks}
@@ -114,12 +111,12 @@ def show(
     return code
 
 
-def _complain_of_error(text: str, error: dict[str, Any]) -> None:
+def _complain_of_error(text: str, error: dict[str, Any], session: str | None) -> None:
     """Write an error of ours to stderr: its text is `code: message`, then what to do."""
     code, recovery = str(error.get("code")), str(error.get("recovery") or "")
     text = text.removeprefix("### Error\n").removeprefix(f"{code}: ")
     message = text.removesuffix(recovery).strip() if recovery else text
-    complain_of(code, message, recovery)
+    complain_of(code, message, recovery, session)
 
 
 def _show_link(

@@ -24,7 +24,8 @@ KEPT_SECONDS = 600.0
 """Seconds that the server keeps a parked call; see sdk/caller.py."""
 FOLDER = "questions"
 GONE = "No call waits for this answer; it may have ended."
-FORM = "elicitation/create"
+PARKED = "park:"
+"""The beginning of the token of a parked call."""
 
 
 class CallQuestion:
@@ -34,6 +35,11 @@ class CallQuestion:
         self.session = session
         self.tool = tool
         self.result = result
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the result is that of the call."""
+        return self.result.get("resultType") != "input_required"
 
     @property
     def token(self) -> str:
@@ -208,8 +214,10 @@ def _prompt(text: str) -> str | None:
     return line.strip() if line else None
 
 
-def keep(question: CallQuestion, folder: str) -> None:
-    """Keep a question for another command. Questions whose calls have ended are removed.
+def keep(question: CallQuestion, folder: str, token: str | None = None) -> None:
+    """Keep a question for another command, or the result of a call under the `token` of its question.
+
+    Questions whose calls have ended are removed.
 
     Raises:
         OSError: the folder cannot be written.
@@ -221,9 +229,26 @@ def keep(question: CallQuestion, folder: str) -> None:
         if time.time() - os.stat(path).st_mtime > KEPT_SECONDS:
             os.unlink(path)
     fields = {"session": question.session, "tool": question.tool, "result": question.result}
-    path = _path(question.token, folder)
+    path = _path(token or question.token, folder)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(fields, file)
+
+
+def waiting(session: str, folder: str) -> str | None:
+    """Return the token of a question of a session that a command has kept; None if there is none."""
+    folder = os.path.join(folder, FOLDER)
+    if not os.path.isdir(folder):
+        return None
+    for name in os.listdir(folder):
+        try:
+            with open(os.path.join(folder, name)) as file:
+                fields = as_object(json.load(file))
+        except (OSError, ValueError):
+            continue
+        question = CallQuestion(str(fields.get("session")), "", as_object(fields.get("result")))
+        if question.session == session and question.token.startswith(PARKED):
+            return question.token
+    return None
 
 
 def find(token: str, folder: str) -> CallQuestion:

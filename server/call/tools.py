@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LINE = 110
 """Characters of a line of the list."""
+FIND = "See: statehold tools --grep TEXT"
 DEPTH = 3
 """Levels of nested arguments that are shown."""
 
@@ -33,6 +34,7 @@ def show_tools(words: Words) -> int:
         tools = list_tools(connection)
     finally:
         connection.close()
+    known = tools
     wanted = words.options.get("--grep", "").lower()
     if wanted:
         tools = [
@@ -47,7 +49,15 @@ def show_tools(words: Words) -> int:
         write("\n".join(map(describe, tools)))
     else:
         write("".join(f"{_line(tool)}\n" for tool in tools))
-    return complain(f"there is no tool {unknown[0]}", USAGE) if unknown else OK
+    return _complain_of_tool(unknown[0], [tool["name"] for tool in known]) if unknown else OK
+
+
+def _complain_of_tool(name: str, names: list[str]) -> int:
+    # Imported here: only an error needs it.
+    from ...sessions.wording import did_you_mean
+
+    hint = did_you_mean(name, names)
+    return complain(one_line(f"there is no tool {name}.{hint} {FIND}"), USAGE)
 
 
 def list_tools(connection: LocalConnection | RemoteConnection) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from ..sockets.request import as_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 SETTINGS = {
@@ -44,6 +45,8 @@ OPTIONS = {
     "complete": {},
 }
 
+_SHORT = {"-q": "--quiet"}
+
 
 class WrongUsage(Exception):
     """Raised for a command line that cannot be carried out. Its text says why in one line."""
@@ -74,6 +77,7 @@ class Words:
             name, is_joined, value = (
                 word.partition("=") if word.startswith("--") else (word, "", "")
             )
+            name = _SHORT.get(name, name)
             if not word.startswith("-") or word == "-":
                 self.rest.append(word)
             elif name in known or name in SETTINGS:
@@ -86,7 +90,7 @@ class Words:
                 if name in SETTINGS:
                     self.settings += [f"{name}={value}"] if takes_value else [name]
             else:
-                raise WrongUsage(f"there is no option {name}")
+                raise WrongUsage(f"there is no option {name}{_hint(name, known)}")
 
     def has(self, option: str) -> bool:
         return option in self.options
@@ -103,6 +107,14 @@ class Words:
         if not 0 < seconds < 1e9:
             raise WrongUsage(f"--timeout should be a number of seconds, found {text!r}")
         return seconds
+
+
+def _hint(option: str, known: Iterable[str]) -> str:
+    # Imported here: only a mistake needs it.
+    from ...sessions.wording import did_you_mean
+
+    hint = did_you_mean(option, [*known, *SETTINGS]).rstrip("?")
+    return hint.replace(" Did", ", did") + "?" * bool(hint)
 
 
 def read_arguments(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ...sessions.errors import SessionError
-from ...sessions.records import SessionRecord
+from ...sessions.wording import SHELL, next_step
 from ..exit_codes import BUSY, FAILURE, NOT_FOUND, USAGE
+
+if TYPE_CHECKING:
+    from ...sessions.records import SessionRecord
 
 _EXIT_CODES = {"session_not_found": NOT_FOUND, "session_busy": BUSY}
 
@@ -26,9 +28,10 @@ class CommandError(Exception):
         return cls("usage", message, USAGE)
 
     @classmethod
-    def session_unknown(cls, ref: str, data: Path) -> Self:
-        """Return the error of a session that does not exist."""
-        message = f"there is no session {ref} in {data}; see: statehold sessions list --all"
+    def session_unknown(cls, ref: str, data: object, message: str = "") -> Self:
+        """Return the error of a session that does not exist. `message` says more, such as a name that is near."""
+        text = message or f"There is no session {ref}."
+        message = f"{text[0].lower()}{text[1:]} The data folder is {data}; see: statehold sessions list --all"
         return cls("session_not_found", message, NOT_FOUND)
 
     @classmethod
@@ -39,7 +42,8 @@ class CommandError(Exception):
     @classmethod
     def of(cls, record: SessionRecord, code: str, message: str, recovery: str) -> Self:
         """Return the error with which a tool refused to act on a session."""
-        text = f"{record.id}: {message} {recovery}".strip()
+        step = next_step(recovery, SHELL, record.name or record.id)
+        text = f"{record.id}: {message} {step}".strip()
         return cls(code, text, _EXIT_CODES.get(code, FAILURE))
 
     @classmethod

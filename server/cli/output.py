@@ -127,6 +127,18 @@ def pairs(values: Sequence[tuple[str, Any]]) -> str:
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in filled)
 
 
+def split_owner(owner: str) -> tuple[str, str]:
+    """Return the subject and the issuer of an owner in a document of a session; see Principal.key.
+
+    Not by Principal: its module takes longer to import than such a command runs.
+    """
+    sizes, colon, rest = owner.partition(":")
+    length, dot, _ = sizes.partition(".")
+    if not colon or not dot or not length.isdecimal():
+        return owner.removeprefix(":"), ""
+    return rest[int(length) :], rest[: int(length)]
+
+
 def plain(value: Any) -> str:
     """Return a value as text without control characters for the terminal; None is empty."""
     if value is None:

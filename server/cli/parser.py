@@ -8,6 +8,7 @@ from typing import Any, NoReturn, cast
 import click
 from click.core import ParameterSource
 
+from ...sessions.wording import near_names
 from ..exit_codes import EXIT_CODES, USAGE
 from ..printing import complain, one_line
 from .command_line import CommandLine
@@ -190,9 +191,7 @@ def _wrong_word(word: str, words: Sequence[str]) -> str:
 
 
 def _hint(word: str, words: Iterable[str]) -> str:
-    import difflib  # here because it takes a tenth of the time of --help
-
-    near = difflib.get_close_matches(word, list(words), n=1, cutoff=0.7)
+    near = near_names(word, words, similarity=0.7)
     return f", did you mean {near[0]}?" if near else ""
 
 

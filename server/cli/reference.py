@@ -23,7 +23,7 @@ def markdown() -> str:
 def _command(path: str, command: Command | Group) -> str:
     lines = [f"### `{path}`", command.help or ""]
     own = [param for param in command.params if not isinstance(param, ParserSetting)]
-    rows = [(f"`{spell(param)}`", help_of(param)) for param in own]
+    rows = [(f"`{spell(param).replace(', -', '`, `-')}`", help_of(param)) for param in own]
     if rows:
         lines.append(_table(["argument", "meaning"], rows))
     lines.append(f"```console\n{command.example}\n```")

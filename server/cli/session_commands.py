@@ -270,6 +270,7 @@ def _copy_commands() -> list[click.Command]:
                 metavar="FILE",
                 help="where to put it (- for stdout)",
             ),
+            click.Option(["-o", "output"], metavar="FILE", help="the same as FILE"),
             _flag("--secrets", "also what its services saved (logins), and what looks secret"),
             _flag("--force", "replace a file that is there"),
             JSON_OPTION,

@@ -12,7 +12,7 @@ from .session_commands import JSON_OPTION
 def _calls() -> list[click.Option]:
     return [
         JSON_OPTION,
-        click.Option(["--quiet"], is_flag=True, help='leave out the page ("Snapshot")'),
+        click.Option(["--quiet", "-q"], is_flag=True, help='leave out the page ("Snapshot")'),
         click.Option(["-o"], metavar="PATH", help="the file or the folder for pictures and files"),
         click.Option(["--timeout"], metavar="S", help="cancel the call after so many seconds"),
         click.Option(["--no-input"], is_flag=True, help="never ask here; exit with 6"),

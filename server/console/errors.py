@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ...sessions.errors import SessionError, StoreUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.wording import CONSOLE, next_step
 from ..cluster.messages import encode
 from ..sockets.request import Refused
 
@@ -68,7 +69,11 @@ def error_response(error: ApiError | SessionError | Refused | StoreUnavailable) 
     if isinstance(error, StoreUnavailable):
         error = ApiError("store_unavailable", str(error), "Try again later.")
     message = str(error) if isinstance(error, Refused) else error.message
-    content = {"code": error.code, "message": message, "recovery": error.recovery}
+    content = {
+        "code": error.code,
+        "message": message,
+        "recovery": next_step(error.recovery, CONSOLE),
+    }
     response = json_response(content, _STATUSES.get(error.code, CONFLICT))
     if isinstance(error, SessionError) and error.retry_after is not None:
         response.headers["retry-after"] = str(max(1, round(error.retry_after)))

@@ -20,6 +20,7 @@ from ...sessions.lifecycle import OPEN, Status
 from ...sessions.records import LABELS, LOCAL, JournalRecord, SessionFilter, SessionRecord
 from ...sessions.store.base import Store
 from ...sessions.views import describe, describe_binding, describe_share, expiry, timestamp
+from ...sessions.wording import did_you_mean
 from ...tools.own.definition import parse_time
 from ..sockets.local_socket import send_content, send_error
 from .nodes import LiveNodes, Send
@@ -224,6 +225,10 @@ async def read_pages(
     return records, cursor is not None
 
 
+NAMES: Final = 1000
+"""Sessions whose names are compared with an unknown one."""
+
+
 async def find_record(store: Store, ref: str) -> SessionRecord:
     """Return the session with an id or a name. Of several with the name: the open one, of the local user if possible.
 
@@ -248,7 +253,9 @@ async def find_record(store: Store, ref: str) -> SessionRecord:
             raise InvalidArgument(
                 f"{ref} is the name of {len(choice)} sessions; give the id: {ids}"
             )
-    raise SessionNotFound
+    records, _ = await read_pages(store, SessionFilter(), NAMES)
+    hint = did_you_mean(ref, [record.name for record in records if record.name])
+    raise SessionNotFound(f"There is no session {ref:.128}.{hint}")
 
 
 __all__ = [

@@ -97,7 +97,7 @@ class ToolList:
             for tool in self.own.values()
             if self._offers(tool, naming)
         ]
-        has_own_uris = naming == "pinned" and len(self._settings) == 1
+        has_own_uris = naming in ("pinned", "command") and len(self._settings) == 1
         return Catalog(
             [self.offer(name) for name in self._settings if name in self._tools],
             own,

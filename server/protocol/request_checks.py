@@ -22,6 +22,7 @@ from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
+from ...sessions.wording import did_you_mean
 from ...tools.catalog import FALLBACK_ARGUMENT, SESSION_ARGUMENT, CatalogEntry, Naming
 from ...tools.own.definition import OwnTool, ToolContext, missing_session
 from ..auth.principals import groups_of, principal_of
@@ -29,6 +30,7 @@ from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, connection_of
 from ..sdk.caller import (
     AUTO_SCOPE,
+    COMMAND_SCOPE,
     OWNER_SCOPE,
     PIN_SCOPE,
     PRINCIPAL_SCOPE,
@@ -205,7 +207,7 @@ class Requester:
 
     def naming(self, ctx: RequestContext) -> Naming:
         if self.pin(ctx) is not None:
-            return "pinned"
+            return "command" if COMMAND_SCOPE in ctx.lifespan_context else "pinned"
         auto = None if ctx.request is None else ctx.request.scope.get(AUTO_SCOPE)
         if auto is None:
             auto = self._auto_session and not is_modern(ctx)
@@ -262,7 +264,11 @@ class CallParser:
             reason = self._gateway.probes.missing_tool_reason(name)
             if reason is not None:
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
-            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}")
+            tools = self._gateway.tools.catalog(naming)
+            hint = did_you_mean(name, [*tools.own_definitions, *tools.entries])
+            raise MCPError(
+                code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}.{hint}".rstrip(".")
+            )
         session = await self._take_session(ctx, principal, entry, arguments, pin)
         return ServiceCall(principal, session, entry, arguments, waiting.highest_progress)
 

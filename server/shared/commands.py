@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
@@ -11,11 +11,13 @@ from ...sessions.errors import (
     InvalidArgument,
     NameTaken,
     OwnedByAnotherNode,
+    SessionClosed,
     SessionError,
     SessionNotFound,
 )
 from ...sessions.lifecycle import OPEN
 from ...sessions.records import LOCAL, SessionFilter
+from ...sessions.wording import did_you_mean, near_names
 from ..gateway.gateway import Gateway
 from ..gateway.pinned_sessions import ABSENT
 from ..sockets.command import ANY, EXISTING, NEW
@@ -77,15 +79,27 @@ async def _refuse_absent(gateway: Gateway, name: str, presence: str, error: Sess
     if name.startswith("sh_"):
         raise error
     if presence == EXISTING:
-        raise SessionNotFound(f"There is no session {name:.100}.")
+        await _refuse_closed(gateway, name)
+        hint = did_you_mean(name, await names(gateway))
+        raise SessionNotFound(f"There is no session {name:.100}.{hint}")
     if presence == NEW:
         return
     others = [each for each in await names(gateway) if _letters(each) != _letters(name)]
-    similar = difflib.get_close_matches(name, others, n=1, cutoff=SIMILAR)
+    similar = near_names(name, others, similarity=SIMILAR)
     if similar:
         raise SessionNotFound(
             f"There is no session {name:.100}, but one called {similar[0]:.100}.",
             recovery="Use that name, or --new for a new session.",
+        )
+
+
+async def _refuse_closed(gateway: Gateway, name: str) -> None:
+    """Raise SessionClosed if a session of this name was closed and is not purged."""
+    with suppress(SessionNotFound, OwnedByAnotherNode):
+        info = await gateway.registry.info(LOCAL, name, gateway.config.namespace)
+        raise SessionClosed(
+            f"The session {name:.100} is closed ({info['reason']}, {info['closed_at']}).",
+            session_id=info["session_id"],
         )
 
 

@@ -322,7 +322,9 @@ def _binding(session: LiveSession, service: str) -> Binding:
     binding = session.bindings.get(service)
     if binding is None:
         raise ServiceNotBound(
-            f"The session does not use the service {service}.", session_id=session.id
+            f"The session does not use the service {service}.",
+            session_id=session.id,
+            recovery=f"Call session_bind with this session_id and service={service}.",
         )
     return binding
 

@@ -43,6 +43,7 @@ from ..services import Service
 from ..state.patch import copy_json, size_of, validate_state
 from ..state.schema import check_schema, check_value
 from ..validation import label
+from ..wording import did_you_mean
 from .close import Closing
 
 if TYPE_CHECKING:
@@ -178,7 +179,10 @@ class Creation:
         service = self._core.services.get(name)
         if service is None:
             configured = ", ".join(sorted(self._core.services)) or "none"
-            raise InvalidArgument(f"There is no service {name!r:.100}; configured: {configured}.")
+            hint = did_you_mean(name, self._core.services)
+            raise InvalidArgument(
+                f"There is no service {name!r:.100}; configured: {configured}.{hint}"
+            )
         return service
 
     def require_binding(self, session: LiveSession, name: str) -> Binding:
@@ -191,7 +195,9 @@ class Creation:
         binding = session.bindings.get(name)
         if binding is None:
             raise ServiceNotBound(
-                f"The session does not use the service {name}.", session_id=session.id
+                f"The session does not use the service {name}.",
+                session_id=session.id,
+                recovery=f"Call session_bind with this session_id and service={name}.",
             )
         return binding
 

@@ -12,6 +12,7 @@ import anyio
 
 from ...sessions.errors import ConnectionLost, ServiceUnavailable
 from ...sessions.services import RestoreReport, SessionView, Snapshot
+from ...sessions.wording import did_you_mean
 from ..processes.workdir import safe_name
 from .config import BrowserConfig
 from .connection import BrowserConnection
@@ -385,10 +386,7 @@ class BrowserOpening:
         if name is None:
             return {}
         if name not in devices:
-            import difflib  # here because only a wrong name needs it
-
-            close_matches = difflib.get_close_matches(name, devices, n=1)
-            hint = f" Did you mean {close_matches[0]!r}?" if close_matches else ""
+            hint = did_you_mean(name, devices)
             raise InvalidSetting(f"There is no device {name!r} to be like.{hint}")
         return {k: v for k, v in devices[name].items() if k != "default_browser_type"}
 

@@ -385,7 +385,7 @@ class BrowserService:
         if self._attached_session is not None:
             raise ServiceUnavailable(
                 f"The tabs at {self.config.place} are in use by another session.",
-                recovery="Close or pause the session that uses them (session_list names it), then call again.",
+                recovery="Close or pause the session that uses them, then call again; call session_list to find it.",
             )
 
     def _note_detached(self) -> None:

@@ -81,6 +81,9 @@ class OwnTool(BuiltinTool):
 
     def offered(self, naming: Naming, *, asked: bool) -> bool:
         """Whether callers who name the session like this get the tool. `asked`: the configuration names its toolset."""
+        if naming == "command":
+            # A list that no model reads may be longer.
+            return self.pinned != "never"
         return naming != "pinned" or self.pinned == "always" or (asked and self.pinned == "asked")
 
     @property
@@ -105,7 +108,7 @@ class OwnTool(BuiltinTool):
                 schema["required"] = [
                     name for name in schema.get("required", []) if name != "session_id"
                 ]
-            if naming == "pinned":
+            if naming in ("pinned", "command"):
                 del properties["session_id"]
             elif header:
                 properties["session_id"]["x-mcp-header"] = "Session-Id"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2s
 from typing import Final
 
+from ....sessions.wording import near_names
 from ...errors import InvalidArgument, UnknownTool
 from ...protocol.calls import NEAR
 from ...results import Tool
@@ -73,7 +73,7 @@ def unknown_tool(tools: Sequence[SpaceTool], name: str) -> UnknownTool:
     """Return the error for a tool that is not there, with the most similar names."""
     names = {each.original: each.tool.name for each in tools}
     names |= {each.tool.name: each.tool.name for each in tools}
-    near = dict.fromkeys(names[each] for each in difflib.get_close_matches(name, names, 8, 0.4))
+    near = dict.fromkeys(names[each] for each in near_names(name, names, count=8, similarity=0.4))
     return UnknownTool(INVALID_PARAMS, name, list(near)[:NEAR])
 
 

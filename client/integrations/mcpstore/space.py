@@ -14,7 +14,7 @@ import anyio
 from ....sessions.lifecycle import Status
 from ....tools.own.results import ServiceStatus, SessionInfo
 from ...client import Client
-from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, SessionNotFound
+from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, no_session
 from ...options import BasicSessionOptions
 from ...protocol.calls import arguments_of
 from ...results import CallResult, Tool
@@ -262,7 +262,7 @@ class Space:
         """
         session = await self.client.get(session_id)
         if session.namespace != self.client.scope or not session.is_open:
-            raise SessionNotFound(f"There is no session {session_id[:128]!r} here.")
+            raise no_session(f"There is no session {session_id[:128]!r} here.")
         return session
 
     async def bound_services(self, session: Session) -> list[str]:

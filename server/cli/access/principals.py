@@ -27,6 +27,7 @@ from ....sessions.principals.rules import (
 from ....sessions.records import LOCAL, Principal
 from ....sessions.store.sql import SQLStore
 from ....sessions.views import timestamp
+from ....sessions.wording import did_you_mean
 from ....tools.footprint import bytes_of_files
 from ...audit.people import PersonAudit, user_name
 from ...config.model import Config
@@ -116,9 +117,11 @@ class KnownPrincipals:
                 f"{subject} is known of several issuers: {issuers}; give --issuer"
             )
         if not may_be_new:
+            subjects = {Principal.of_key(owner).subject for owner in self.owners()}
+            hint = did_you_mean(subject, subjects)
             raise CommandError(
                 "principal_not_found",
-                f"there is no caller {subject}; see: statehold principals list",
+                f"there is no caller {subject}.{hint} See: statehold principals list",
                 NOT_FOUND,
             )
         issuers = [each.issuer for each in self.config.auth.issuers]

@@ -12,6 +12,7 @@ from ....sessions.plural import plural
 from ....sessions.principals.revocations import RevocationRecord
 from ....sessions.records import LOCAL, Principal
 from ....sessions.views import timestamp
+from ....sessions.wording import near_names
 from ...audit.people import user_name
 from ...auth.token_file import StaticToken, parse_expiry, read_tokens
 from ...config.model import Config
@@ -99,9 +100,7 @@ def _warn_of_stranger(known: KnownPrincipals, principal: Principal) -> None:
     callers = [*map(Principal.of_key, known.owners()), *(token.principal for token in tokens)]
     if any(each.key == principal.key for each in callers):
         return
-    from difflib import get_close_matches
-
-    near = get_close_matches(principal.subject, {each.subject for each in callers}, n=3)
+    near = near_names(principal.subject, {each.subject for each in callers}, count=3)
     hint = f"; near: {', '.join(near)}" if near else ""
     complain(f"warning: {principal.words} has never been seen{hint}", OK)
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from ....sessions.records import Principal
+from ....sessions.wording import did_you_mean
 from ...auth.token_file import (
     StaticToken,
     add_token,
@@ -61,9 +62,9 @@ def _add(path: Path, arguments: CommandLine) -> int:
         say_json({"token": secret, **_describe(token)})
         return OK
     say(secret)
-    until = "" if expires_at is None else f" until {format_time(expires_at)}"
+    end = "you remove it" if expires_at is None else format_time(expires_at)
     write_error(
-        f"{path} has the digest of this token, which is shown this once; it is valid{until}\n"
+        f"This token is shown only now. It is valid until {end}; {path} has its digest ({token.id}).\n"
     )
     return OK
 
@@ -72,14 +73,25 @@ def _remove(path: Path, arguments: CommandLine) -> int:
     try:
         token = remove_token(path, arguments.id)
     except LookupError:
-        return complain(
-            f"no token of {path} has this id alone; see statehold tokens list", NOT_FOUND
-        )
+        return complain(_describe_absence(path, arguments.id), NOT_FOUND)
     if arguments.json:
         say_json(_describe(token))
     else:
         say(f"removed {token.id} of {token.principal.subject}")
     return OK
+
+
+def _describe_absence(path: Path, token_id: str) -> str:
+    """Say why no token can be removed: no id begins like this, or several do, or it is a subject."""
+    tokens = list(read_tokens(path).values())
+    same = [each.id for each in tokens if token_id in (each.principal.subject, each.name)]
+    if same:
+        return f"{token_id} is no id; its tokens are {', '.join(same)}: give one of these"
+    several = [each.id for each in tokens if each.id.startswith(token_id.lower())]
+    if several:
+        return f"{', '.join(several)} begin with {token_id}: give more of the id"
+    hint = did_you_mean(token_id, [each.id for each in tokens])
+    return f"{path} has no token {token_id}.{hint} See: statehold tokens list"
 
 
 def _list(path: Path, arguments: CommandLine) -> int:

@@ -19,10 +19,10 @@ from ..output import (
     say_json,
     seconds_of,
     span,
+    split_owner,
     until,
 )
 
-LOCAL_OWNER = "local"
 _LABELS = ("user_id", "agent_id", "team_id", "workflow_id")
 STATUS_COLOURS = {
     "active": "green",
@@ -45,7 +45,8 @@ def print_list(document: Mapping[str, Any], arguments: CommandLine, data: object
         say(f"no sessions in {data}")
         return OK
     now = time.time()
-    has_owners = any(session["owner"] != LOCAL_OWNER for session in sessions)
+    owners = [split_owner(session["owner"]) for session in sessions]
+    has_owners = any(owner != ("local", "") for owner in owners)
     columns = [
         Column("ID", [session["session_id"] for session in sessions], rank=4),
         Column("NAME", [session["name"] for session in sessions], rank=9, least=12),
@@ -66,10 +67,11 @@ def print_list(document: Mapping[str, Any], arguments: CommandLine, data: object
         Column("OPEN IN", [session["open_in"] for session in sessions], rank=3, least=10),
         Column(
             "OWNER",
-            [session["owner"] if has_owners else "" for session in sessions],
+            [subject if has_owners else "" for subject, _ in owners],
             rank=8,
             least=8,
         ),
+        Column("ISSUER", [issuer for _, issuer in owners], rank=2, least=10),
         Column("NAMESPACE", [session["namespace"] for session in sessions], rank=2, least=8),
     ]
     if not all(session["name"] for session in sessions):
@@ -127,11 +129,13 @@ def _share_columns(shares: Sequence[Mapping[str, Any]], now: float) -> list[Colu
 def _details(session: Mapping[str, Any], now: float) -> list[tuple[str, Any]]:
     clocks = [(name, session[f"{name}_seconds"]) for name in ("idle", "paused", "lifetime")]
     metadata = session["metadata"]
+    subject, issuer = split_owner(session["owner"])
     status = _status(session, now)
     return [
         ("id", session["session_id"]),
         ("name", session["name"]),
-        ("owner", session["owner"]),
+        ("owner", subject),
+        ("issuer", issuer),
         ("namespace", session["namespace"]),
         ("status", status),
         ("open in", session["open_in"]),

@@ -7,6 +7,7 @@ from ....sessions.lifecycle import Status
 from ....sessions.records import LOCAL, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....sessions.transitions.create import CreationOptions
+from ....sessions.wording import SHELL, next_step
 from ....tools.browser.errors import BrowserToolFailed
 from ....tools.browser.process.executables import Machine
 from ....tools.browser.tools.navigation import parse_url
@@ -68,7 +69,9 @@ async def _create(config: Config, store: SQLStore, name: str) -> SessionRecord:
             options = CreationOptions(name=name, namespace=config.namespace)
             session = await registry.create(LOCAL, options)
         except SessionError as error:
-            raise CommandError(error.code, f"{error.message} {error.recovery}".strip()) from None
+            raise CommandError(
+                error.code, f"{error.message} {next_step(error.recovery, SHELL)}".strip()
+            ) from None
     record = await store.get(session.id)
     assert record is not None
     return record

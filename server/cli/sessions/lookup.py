@@ -20,8 +20,8 @@ async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
     """
     try:
         return await find_record(store, ref)
-    except SessionNotFound:
-        raise CommandError.session_unknown(ref, data) from None
+    except SessionNotFound as error:
+        raise CommandError.session_unknown(ref, data, error.message) from None
     except InvalidArgument as error:
         raise CommandError("ambiguous", error.message, USAGE) from None
 

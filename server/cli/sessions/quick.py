@@ -11,6 +11,7 @@ from ...exit_codes import NOT_FOUND, USAGE
 from ...printing import complain
 from ...sockets.request import Refused
 from ..command_line import CommandLine
+from ..errors import CommandError
 from ..output import say_json
 from ..processes import ask_each
 from .listing import print_list, print_session
@@ -57,9 +58,7 @@ def _print(content: Mapping[str, Any], arguments: CommandLine, data: str) -> int
 def _complain(error: Refused, arguments: CommandLine, data: str) -> int:
     code, message = error.code, str(error)
     if code == "session_not_found":
-        message = (
-            f"there is no session {arguments.ref} in {data}; see: statehold sessions list --all"
-        )
+        message = str(CommandError.session_unknown(arguments.ref, data, message))
     elif arguments.action == "show":
         code = "ambiguous"
     else:

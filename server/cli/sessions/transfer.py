@@ -19,6 +19,7 @@ from ....sessions.lifecycle import Status
 from ....sessions.plural import plural
 from ....sessions.records import LOCAL, Principal, SessionRecord
 from ....sessions.store.sql import SQLStore
+from ....sessions.wording import SHELL, next_step
 from ....tools.foreign_file import read_foreign
 from ...config.model import Config
 from ...config.secrets import redactor_of
@@ -114,6 +115,7 @@ async def export(
     config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
 ) -> int:
     """Write a session into a file."""
+    target = str(arguments.output or arguments.file)
     with ProgressBar(f"exporting {record.name or record.id}", is_json=arguments.json) as bar:
         if arguments.secrets and record.node is not None:
             # A snapshot taken now is newer than the stored one.
@@ -128,18 +130,18 @@ async def export(
             report=bar.update,
         )
         text = await anyio.to_thread.run_sync(write_document, document)
-        if arguments.file != "-":
-            file, is_forced = Path(arguments.file), bool(arguments.force)
+        if target != "-":
+            file, is_forced = Path(target), bool(arguments.force)
             await anyio.to_thread.run_sync(_write, file, text, is_forced)
-    if arguments.file == "-":
+    if target == "-":
         write_json_text(text.decode())
         return OK
     if arguments.json:
-        summary = {"session_id": record.id, "name": record.name, "file": arguments.file}
+        summary = {"session_id": record.id, "name": record.name, "file": target}
         say_json({**summary, "bytes": len(text), "secrets": document.secrets})
     else:
         with_or_without = "with" if document.secrets else "without"
-        say(f"{arguments.file} has {record.id}, {with_or_without} its secrets ({len(text)} bytes)")
+        say(f"{target} has {record.id}, {with_or_without} its secrets ({len(text)} bytes)")
     return OK
 
 
@@ -177,7 +179,7 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
                     report=bar.update,
                 )
             except SessionError as error:
-                advice = error.recovery.replace("strict=false", "--lenient")
+                advice = next_step(error.recovery, SHELL).replace("strict=false", "--lenient")
                 message = f"{file}: {error.message} {advice}".strip()
                 raise CommandError(error.code, message) from None
     record, origin = imported_session.record, document.session.id

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ....sessions.wording import SHELL, next_step
 from ...sockets.request import UNKNOWN_VERB, Refused, Unanswered, Unreachable, send_request
 from ..processes import NODES, list_nodes
 from .sample import Sample, SessionRow, rows_of, sort_rows
@@ -69,7 +70,8 @@ class LocalSource:
             except (Unreachable, Unanswered):
                 continue
             except Refused as error:
-                refusal = f"{row.title}: {error.message} {error.recovery}".strip()
+                step = next_step(error.recovery, SHELL, row.name or row.id)
+                refusal = f"{row.title}: {error.message} {step}".strip()
                 if error.code in (UNKNOWN_VERB, "session_not_found"):
                     continue
                 return refusal

@@ -11,7 +11,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ..output import plain, span, until
+from ..output import plain, span, split_owner, until
 from ..sessions.listing import STATUS_COLOURS
 from .sample import CallRow, ServiceRow, SessionRow
 from .view import View
@@ -141,7 +141,7 @@ def _sessions(view: View, rows: Iterable[SessionRow], width: int, now: float) ->
         else:
             cells.append(_running(row, now) or _last(row, now))
         if has_owners:
-            cells.append(Text(plain(row.owner)))
+            cells.append(Text(plain(split_owner(row.owner)[0])))
         if is_selected:
             # The colours of the terminal may have little contrast when they are reversed.
             cells = [Text(cell.plain) for cell in cells]
@@ -218,7 +218,7 @@ def _details(row: SessionRow | None, lines: int, width: int, now: float) -> list
         return [Rule(style="dim"), *[Text()] * lines]
     facts = [
         "" if row.title == row.id else row.id,
-        f"owner {row.owner}" if row.owner else "",
+        f"owner {split_owner(row.owner)[0]}" if row.owner else "",
         f"open in {row.place}" if row.place else "open in no server",
         f"ends {until(row.ends_at, now)}" if row.ends_at else "",
         row.reason,

@@ -61,10 +61,20 @@ def with_codes(commands: Commands) -> Commands:
         (("call", "codes", "fail"), TOOL_FAILED, ""),
         (("call", "codes", "inc", "n=x"), USAGE, "n: should be a whole number, found 'x'."),
         (("call", "codes", "inc", "m=1"), USAGE, "Arguments of inc: [n=integer]"),
-        (("call", "codes", "nothing"), USAGE, "Unknown tool: nothing"),
+        (
+            ("call", "codes", "icn"),
+            USAGE,
+            "Unknown tool: icn. Did you mean inc? See: statehold tools",
+        ),
         (("call", "codes"), USAGE, "it takes a session, a tool"),
         (("call", "codes", "get", "--nothing"), USAGE, "there is no option --nothing"),
-        (("call", "absent", "get", "--exists"), NOT_FOUND, "There is no session absent."),
+        (
+            ("call", "code", "get", "--exists"),
+            NOT_FOUND,
+            "There is no session code. Did you mean codes?",
+        ),
+        (("call", "codes", "get", "--timout=3"), USAGE, "did you mean --timeout?"),
+        (("call", "codes", "session_bind", "service=asknig"), USAGE, "Did you mean asking?"),
         (("call", "codes", "get", "--new"), USAGE, "There is a session codes already."),
         (("call", "codse", "get"), NOT_FOUND, "but one called codes"),
         (("call", "sh_00000000000000000000000000", "get"), NOT_FOUND, "no such session"),
@@ -80,6 +90,16 @@ def test_the_exit_code_and_one_line_say_why(
     if code != TOOL_FAILED:
         assert ran.stderr.count("\n") == 1
         assert ran.stdout == ""
+
+
+def test_the_next_step_of_an_error_is_a_command_that_works(commands: Commands) -> None:
+    commands.output("call", "bare", "get")
+    commands.output("call", "bare", "session_unbind", "service=asking")
+    ran = commands("call", "bare", "get")
+    command = "statehold call bare session_bind service=asking"
+    assert (ran.returncode, command in ran.stderr) == (USAGE, True), ran.stderr
+    commands.output(*command.split()[1:])
+    assert commands.output("call", "bare", "get", "-q") == "0\n"
 
 
 @pytest.mark.thorough

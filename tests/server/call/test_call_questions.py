@@ -11,7 +11,7 @@ import pytest
 from support.tool_commands import Commands
 from support.waiting import until_blocking
 
-from statehold.server.exit_codes import ASKS, NOT_FOUND, OK, USAGE
+from statehold.server.exit_codes import ASKS, BUSY, NOT_FOUND, OK, UNKNOWN, USAGE
 
 
 def asked(commands: Commands, session: str) -> str:
@@ -37,6 +37,29 @@ def test_a_second_command_answers_the_question_of_the_first(commands: Commands) 
     assert "42" in right.stdout
     again = commands("answer", token, "answer=42")
     assert (again.returncode, again.stdout) == (NOT_FOUND, "")
+
+
+def test_a_session_that_is_busy_with_a_question_says_how_to_answer_it(commands: Commands) -> None:
+    token = asked(commands, "busy")
+    ran = commands("call", "busy", "session_pause")
+    assert ran.returncode == BUSY, ran.stderr
+    assert f"statehold answer {token}" in ran.stderr
+    assert "statehold sessions close busy --force" in ran.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_result_that_could_not_be_written_is_written_once_by_the_next_answer(
+    commands: Commands,
+) -> None:
+    token = asked(commands, "full")
+    line = commands.line("answer", token, "answer=42")
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert ran.returncode == UNKNOWN
+    assert f"statehold answer {token}" in ran.stderr.decode()
+    again = commands("answer", token)
+    assert (again.returncode, "42" in again.stdout) == (OK, True)
+    assert commands("answer", token).returncode == NOT_FOUND
 
 
 @pytest.mark.thorough

@@ -62,8 +62,10 @@ def test_tools_are_one_line_each_and_one_has_its_arguments(commands: Commands) -
         "inc\n  inc of the quick server\n  n (whole number, optional, default 1)\n"
     )
     assert json.loads(commands.output("tools", "inc", "--json"))[0]["name"] == "inc"
-    ran = commands("tools", "nothing")
-    assert (ran.returncode, ran.stderr) == (USAGE, "statehold: there is no tool nothing\n")
+    ran = commands("tools", "SLOWW")
+    assert ran.returncode == USAGE
+    assert "Did you mean slow?" in ran.stderr
+    assert "statehold tools --grep" in ran.stderr
 
 
 def completed(commands: Commands, *words: str) -> list[str]:

@@ -71,7 +71,10 @@ def test_the_documents_are_those_of_the_store(commands: Commands, tmp_path: Path
 
 def test_mistakes_are_those_of_the_store(commands: Commands) -> None:
     ran = commands("sessions", "show", "absent")
-    assert (ran.returncode, "there is no session absent in" in ran.stderr) == (NOT_FOUND, True)
+    assert (ran.returncode, "there is no session absent. The data folder is" in ran.stderr) == (
+        NOT_FOUND,
+        True,
+    )
     ran = commands("sessions", "list", "--since", "x")
     assert (ran.returncode, "--since: should be a time" in ran.stderr) == (USAGE, True)
 

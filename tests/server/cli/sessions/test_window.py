@@ -221,7 +221,7 @@ def test_a_failed_screenshot_is_reported_in_one_line(
     caller.call("browser_close")
     code, _, err = folder_cli.on("screenshot", file)
     assert code == FAILURE
-    assert "has no page open. Go to one first, with browser_navigate." in err
+    assert "browser_navigate url=URL" in err
     assert folder_cli.on("close")[0] == OK
     code, _, err = folder_cli.on("screenshot", file)
     assert code == FAILURE
