@@ -55,6 +55,10 @@ LENGTH: Final = struct.Struct(">I")
 """The length of what follows: an unsigned number of four bytes, the most significant first."""
 
 
+class LaterVersion(Exception):
+    """Raised for a request of a node that runs a later version. The text names what is not known here."""
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardedRequest:
     """An MCP request as its client sent it, with the facts about the client that its answer depends on."""
@@ -72,14 +76,22 @@ class ForwardedRequest:
     """The level that a legacy client has set."""
     can_ask: bool = False
     """Whether the client can be asked while the request runs."""
-    sharee: str | None = None
-    """The key of the client's principal, if that of the assertion shares the session with it."""
+    is_shared: str | bool = False
+    """The key of the client's principal, if that of the assertion shares the session with it. Nodes of earlier versions send
+    true in place of a key, and take a key for true."""
+
+    @property
+    def sharee(self) -> str | None:
+        """The key of the client's principal, empty if an earlier version did not send it; None without a share."""
+        return self.is_shared if isinstance(self.is_shared, str) else "" if self.is_shared else None
 
     def to_request(self) -> NodeRequest:
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.sharee is None:
-            # Nodes that run the program before it know no shares.
-            del content["sharee"]
+        # A node of an earlier version may not know a member. It can serve the request if that has its default.
+        content = {
+            field.name: value
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
         return NodeRequest("POST", REQUESTS, (), encode(content))
 
     @classmethod
@@ -88,11 +100,17 @@ class ForwardedRequest:
 
         Raises:
             ConnectionEnded: the body is no request.
+            LaterVersion: it has members that are not known here, which may restrict it.
         """
+        members = parse(body)
+        known = {field.name for field in fields(cls)}
         try:
-            return cls(**parse(body))
+            request = cls(**{name: members[name] for name in members.keys() & known})
         except TypeError:
             raise ConnectionEnded from None
+        if unknown := members.keys() - known:
+            raise LaterVersion(", ".join(sorted(unknown))[:200])
+        return request
 
 
 def parse(line: bytes) -> JSON:
@@ -167,6 +185,7 @@ __all__ = [
     "REFUSED",
     "REQUESTS",
     "ForwardedRequest",
+    "LaterVersion",
     "encode",
     "encode_picture",
     "error_message",

@@ -37,6 +37,7 @@ from .messages import (
     REFUSED,
     REQUESTS,
     ForwardedRequest,
+    LaterVersion,
     encode,
     parse,
     raise_error,
@@ -219,7 +220,16 @@ class Owner:
         path: str = scope["path"]
         if path == REQUESTS:
             with self._count():
-                request = ForwardedRequest.parse(body)
+                try:
+                    request = ForwardedRequest.parse(body)
+                except LaterVersion as error:
+                    logger.warning(
+                        "a node of a later version sent a request with %s, which this version does not know: "
+                        "run the later version on every node",
+                        error,
+                    )
+                    await _send_status(send, REFUSED)
+                    return
                 await self._answer(request, assertion, other_end, receive, send)
         elif path == CONTROLS and self._run_control is not None:
             with self._count():

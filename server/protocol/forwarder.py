@@ -222,6 +222,7 @@ class Forwarder:
             params["_meta"] = {**info, **(params.get("_meta") or {})}
         if is_auto and ctx.method == "tools/call":
             params["arguments"] = self._named_arguments(params, owner)
+        sharee = self._requester.sharee(ctx)
         request = ForwardedRequest(
             ctx.method,
             params,
@@ -231,7 +232,7 @@ class Forwarder:
             caller.capabilities,
             connection_of(ctx).state.get(LOG_LEVEL),
             not is_modern(ctx) and ctx.session.can_send_request,
-            self._requester.sharee(ctx),
+            False if sharee is None else sharee or True,
         )
         assertion = Assertion(
             self._requester.principal(ctx),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..journal.entries import OVERHEAD, RUNNING, STARTED, CallEntry
-from ..json_codec import dumps, loads
+from ..json_codec import JSON, dumps, loads
 from ..records import (
     BindingRecord,
     ControlLease,
@@ -15,6 +15,7 @@ from ..records import (
     JournalRecord,
     NodeRecord,
     ReceiptRecord,
+    Record,
     SessionRecord,
     ShareRecord,
     SnapshotRecord,
@@ -44,6 +45,12 @@ def _parse(text: str | None) -> Any:
 _TIMEOUTS = {"idle": "idle_seconds", "paused": "paused_seconds", "lifetime": "lifetime_seconds"}
 _NO_CONTROL = ControlLease()
 _SETTABLE = frozenset(SessionRecord.model_fields) - {"id", "epoch"}
+
+
+def _known(record: type[Record], stored: str | None) -> JSON:
+    """Return the members of a stored object that are fields of a record. A later version may have stored others."""
+    members: JSON = loads(stored or "{}")
+    return {key: value for key, value in members.items() if key in record.model_fields}
 
 
 def session_columns(values: Mapping[str, Any]) -> Row:
@@ -80,7 +87,7 @@ def session_record(row: Mapping[str, Any]) -> SessionRecord:
     values["timeouts"] = {name: values.pop(column) for name, column in _TIMEOUTS.items()}
     values["metadata"] = loads(values["metadata"])
     values["services"] = loads(values["services"])
-    values["control"] = ControlLease() if values["control"] is None else loads(values["control"])
+    values["control"] = _known(ControlLease, values["control"])
     return SessionRecord.model_validate(values)
 
 
@@ -180,8 +187,8 @@ def credential_row(record: CredentialRecord) -> Row:
 
 def credential_record(row: Mapping[str, Any]) -> CredentialRecord:
     values = dict(row)
-    claims = values.pop("claims")
-    return CredentialRecord.model_validate({**values, **loads(claims or "{}")})
+    claims = _known(CredentialRecord, values.pop("claims"))
+    return CredentialRecord.model_validate({**values, **claims})
 
 
 def share_row(record: ShareRecord) -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, case, func, insert, select, update
 
@@ -66,7 +66,8 @@ def put_membership(
         record = _record(row)
         former = Membership(tuple(record.groups), record.role, record.ends)
         membership = membership.after(former, now)
-    groups = [[group, membership.ends.get(group, 0.0)] for group in membership.groups]
+    # Nodes of an earlier version read the names of the groups, which are the members of the object.
+    groups = {group: membership.ends.get(group, 0.0) for group in membership.groups}
     values = {"member_of": json.dumps(groups), "role": membership.role}
     _put(connection, target, row, {**values, "version": version, "changed_at": now})
 
@@ -103,11 +104,7 @@ def _record(row: Mapping[str, Any]) -> PrincipalRecord:
     target = {key: row[key] for key in ("kind", "issuer", "name")}
     stored: dict[str, Any] = json.loads(row["policy"])
     # A later version of the program may have limits that this one does not know.
-    # Rows of an earlier version have names alone.
-    groups: dict[str, float] = dict(
-        (well_formed(each), 0.0) if isinstance(each, str) else (well_formed(each[0]), each[1])
-        for each in json.loads(row["member_of"])
-    )
+    groups = _groups(json.loads(row["member_of"]))
     unknown = stored.keys() - PolicyLimits.model_fields.keys()
     if unknown:
         logger.warning("limits of %s that are not known here: %s", row["name"], sorted(unknown))
@@ -122,6 +119,21 @@ def _record(row: Mapping[str, Any]) -> PrincipalRecord:
             "changed_at": row["changed_at"],
         }
     )
+
+
+def _groups(stored: object) -> dict[str, float]:
+    """Return the groups in a row with their ends. Rows of earlier versions have a list, of names or of pairs."""
+    items: list[Any] = []
+    if isinstance(stored, dict):
+        items = list(cast("dict[str, Any]", stored).items())
+    elif isinstance(stored, list):
+        items = cast("list[Any]", stored)
+    groups: dict[str, float] = {}
+    for item in items:
+        # Members after these two are of a later version.
+        name, end = (item, 0.0) if isinstance(item, str) else (item[0], item[1])
+        groups[well_formed(name)] = float(end) if isinstance(end, int | float) else 0.0
+    return groups
 
 
 def summaries(connection: Connection) -> Sequence[PrincipalSummary]:

@@ -38,7 +38,15 @@ from statehold.server.cluster import tcp
 from statehold.server.cluster.assertion import HEADER, Assertion, NodeRequest, SignedAssertions
 from statehold.server.cluster.connection import ConnectionEnded, NodeConnection
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
-from statehold.server.cluster.messages import HELLO, NOT_OWNER, REQUESTS, ForwardedRequest, parse
+from statehold.server.cluster.messages import (
+    HELLO,
+    NOT_OWNER,
+    REFUSED,
+    REQUESTS,
+    ForwardedRequest,
+    encode,
+    parse,
+)
 from statehold.server.cluster.peer_port import open_peer_port
 from statehold.sessions.records import NodeRecord, Principal
 
@@ -322,6 +330,38 @@ async def test_the_session_of_another_principal_is_unknown(
         refused = await client.call_tool("inc", {"session_id": recorded.session})
         assert code_of(refused) == "session_not_found"
     assert await recorded.count() == 3
+
+
+@pytest.mark.thorough
+async def test_a_request_of_another_version_is_served_or_refused(
+    machines: Machines, recorded: Recorded
+) -> None:
+    sent = recorded.request.to_request()
+    members = parse(sent.body)
+    async with machines.member() as connection:
+        for more, status in (
+            ({"is_shared": True}, 200),
+            ({"can_ask": False, "pin": None, "is_shared": False}, 200),
+            ({"restricted_to": ["get"]}, REFUSED),
+        ):
+            body = encode({**members, **more})
+            connection.send(replace(sent, body=body), recorded.assertion)
+            assert (await answer_of(connection))[0] == status
+    assert await recorded.count() == 5
+
+
+def test_a_request_has_no_member_that_an_earlier_version_does_not_need() -> None:
+    plain = ForwardedRequest("tools/list", None, version="2025-11-25")
+    assert parse(plain.to_request().body) == {
+        "method": "tools/list",
+        "params": None,
+        "version": "2025-11-25",
+    }
+    # An earlier version takes the key of a sharee for true.
+    shared = replace(plain, is_shared=":ben")
+    assert parse(shared.to_request().body)["is_shared"] == ":ben"
+    assert shared.sharee == ":ben"
+    assert (replace(plain, is_shared=True).sharee, plain.sharee) == ("", None)
 
 
 @pytest.mark.thorough

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import anyio
 import pytest
 from store_making import MakeStore, Sessions
+from support.selection import matrix
 
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.principals.rules import (
@@ -15,6 +21,8 @@ from statehold.sessions.principals.rules import (
 )
 from statehold.sessions.records import Principal
 from statehold.sessions.store import Store
+from statehold.sessions.store.dialect.sqlite import FILE_NAME
+from statehold.sessions.store.sql import SQLStore
 
 ADA = PolicyTarget.principal(Principal(issuer="https://idp.example", subject="ada"))
 CREW = PolicyTarget(kind=PolicySubject.GROUP, name="ada")
@@ -54,6 +62,29 @@ async def test_a_group_that_is_no_text_is_read_as_one(store: Store) -> None:
     await store.access.put_membership(ADA, Membership(("\ud800", "b")), 1.0)
     [ada] = await store.access.changed_principals(0)
     assert ada.groups == ["\N{REPLACEMENT CHARACTER}", "b"]
+
+
+STORED = matrix(
+    '["a", "b"]',
+    '[["a", 0.0], ["b", 9.0]]',
+    '{"a": null, "b": 9.0}',
+    '[["a", 0.0, "new"], ["b", 9.0]]',
+)
+"""Memberships as earlier and later versions may store them."""
+
+
+@pytest.mark.parametrize("stored", STORED)
+async def test_a_membership_of_another_version_is_read(stored: str, tmp_path: Path) -> None:
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.access.put_membership(ADA, Membership(("b", "a"), ends={"a": 5.0}), 1.0)
+        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as database, database:
+            # Earlier versions read the members of an object as the names of the groups.
+            [row] = database.execute("SELECT member_of FROM principal").fetchall()
+            assert sorted(json.loads(row[0])) == ["a", "b"]
+            database.execute("UPDATE principal SET member_of = ?", [stored])
+        [ada] = await store.access.changed_principals(0)
+    assert ada.groups == ["a", "b"]
+    assert ada.ends == ({"b": 9.0} if "9.0" in stored else {})
 
 
 async def test_principals_are_listed_with_their_sessions(store: Store, sessions: Sessions) -> None:
