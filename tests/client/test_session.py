@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import anyio.lowlevel
 import pytest
+from support.gateway_process import statehold
 
-from statehold.client import Client
+from statehold.client import Client, connect
 from statehold.client.errors import (
     CallTimedOut,
     InvalidArgument,
@@ -221,6 +224,16 @@ async def test_an_operation_id_runs_a_call_once(client: Client) -> None:
 
 
 async def test_progress_is_reported(client: Client) -> None:
+    await check_progress(client)
+
+
+async def test_progress_is_reported_over_a_pipe(config_file: Path, tmp_path: Path) -> None:
+    arguments = ["--config", str(config_file), "--data", str(tmp_path)]
+    async with connect(stdio=[*statehold(), *arguments]) as client:
+        await check_progress(client)
+
+
+async def check_progress(client: Client) -> None:
     reports: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
