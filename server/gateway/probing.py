@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 import anyio
 
@@ -24,10 +25,30 @@ logger = logging.getLogger("statehold.server")
 RETRY_SECONDS = 30.0
 """Seconds until a failed probe of a service is repeated."""
 ORPHANS_SECONDS = 2.0
+CALL_RETRIES: Final = 2
 CALL_RETRY_SECONDS = 5.0
-"""Shortest time between two repetitions of failed probes because of calls."""
+"""Calls repeat the failed probe of a service CALL_RETRIES times in so many seconds. Further ones get its error at once."""
 LIST_WAIT_SECONDS = 10.0
 """Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
+
+
+class ProbeRepeats:
+    """The repetitions of the failed probe of one service because of calls. It lives as long as the probes."""
+
+    def __init__(self) -> None:
+        self._lock = anyio.Lock()
+        self._ended_at = deque([-math.inf] * CALL_RETRIES, maxlen=CALL_RETRIES)
+
+    async def run(self, asked_at: float, probe: Callable[[], Awaitable[None]]) -> None:
+        """Probe, unless that was done since `asked_at` or as often as it may be."""
+        async with self._lock:
+            now = anyio.current_time()
+            if self._ended_at[-1] >= asked_at or now < self._ended_at[0] + CALL_RETRY_SECONDS:
+                return
+            try:
+                await probe()
+            finally:
+                self._ended_at.append(anyio.current_time())
 
 
 class Probes:
@@ -66,8 +87,8 @@ class Probes:
         self._wait_deadline = math.inf
         self._is_listed = False
         """Whether a client was given a list."""
-        self._repeating = anyio.Lock()
-        self._repeated_at = -math.inf
+        self._repeats: dict[str, ProbeRepeats] = {}
+        """The repetitions of failed probes because of calls, by service."""
 
     @property
     def are_services_known(self) -> bool:
@@ -238,7 +259,7 @@ class Probes:
         Waits until a service has the tool or all services were probed; meanwhile `waiting` reports the starting services to
         the caller. If a service that was not probed yet precedes the found one in the configuration, and may have a tool of
         the same name, the wait for it is as long as that of a list. Failed probes of services that may have the tool are
-        repeated: their cause may be mended.
+        repeated, twice at most in CALL_RETRY_SECONDS: their cause may be mended.
 
         Raises:
             ServiceUnavailable: the gateway is left before the tool was found.
@@ -313,18 +334,13 @@ class Probes:
         return [each for each in candidates if self._tools.prefix(each)] or candidates
 
     async def _repeat_failed(self, name: str) -> None:
-        """Probe the unavailable services that may have a tool again; a call waits until CALL_RETRY_SECONDS are over."""
+        """Probe the unavailable services that may have a tool again; those that were often probed lately are left out."""
         asked_at = anyio.current_time()
-        async with self._repeating:
-            if self._repeated_at >= asked_at:
-                # Another call has done it meanwhile.
-                return
-            await anyio.sleep_until(self._repeated_at + CALL_RETRY_SECONDS)
-            with anyio.move_on_after(LIST_WAIT_SECONDS):
-                async with anyio.create_task_group() as tasks:
-                    for service in self._unavailable_services_of(name):
-                        tasks.start_soon(self._probe_again, service)
-            self._repeated_at = anyio.current_time()
+        with anyio.move_on_after(LIST_WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for service in self._unavailable_services_of(name):
+                    repeats = self._repeats.setdefault(service, ProbeRepeats())
+                    tasks.start_soon(repeats.run, asked_at, partial(self._probe_again, service))
 
     async def _probe_again(self, name: str) -> None:
         tools = await self._probe(name, self._services[name])
