@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable
+from typing import cast
 
 import anyio
-from starlette.routing import BaseRoute, Mount
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 
 async def wait_disconnected(receive: Receive) -> None:
@@ -41,26 +41,19 @@ def replay_messages(messages: Iterable[Message], receive: Receive) -> Receive:
     return receive_again
 
 
-def answer_without_slash(app: ASGIApp, routes: Sequence[BaseRoute]) -> ASGIApp:
-    """Return an application that takes a slash from the end of a path, except below the mounts among the routes."""
-    mounts = tuple(f"{route.path}/" for route in routes if isinstance(route, Mount))
-
-    def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        path: str = scope.get("path", "")
-        if path.endswith("/") and path != "/" and not path.startswith(mounts):
-            raw: bytes = scope["raw_path"]
-            # One that is encoded belongs to the name before it.
-            if raw.endswith(b"/"):
-                scope = {**scope, "path": path[:-1], "raw_path": raw[:-1]}
-        return app(scope, receive, send)
-
-    return answer
+def without_slash(scope: Scope, mounts: tuple[str, ...]) -> Scope:
+    """Return the scope of a request without the slash at the end of its path, which stays below `mounts`."""
+    path, raw = cast("str", scope["path"]), cast("bytes", scope["raw_path"])
+    # A slash that is encoded belongs to the name before it.
+    if path == "/" or path.startswith(mounts) or not raw.endswith(b"/"):
+        return scope
+    return {**scope, "path": path[:-1], "raw_path": raw[:-1]}
 
 
 __all__ = [
-    "answer_without_slash",
     "cancel_when_left",
     "has_disconnected",
     "replay_messages",
     "wait_disconnected",
+    "without_slash",
 ]

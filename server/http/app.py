@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from ...tools.own.names import own_names
-from ..asgi import answer_without_slash
 from ..auth.challenges import Challenges, PublicUrls
 from ..auth.resource_metadata import ResourceMetadata
 from ..auth.scopes import OperationScopes
@@ -84,11 +83,12 @@ class HttpApplication:
             scopes = OperationScopes(own_names(gateway.config.toolsets, shares=True))
             app = Authentication(*(app, verifier, challenges, scopes, public), gateway.person_audit)
         self.asgi = HostCheck(
-            answer_without_slash(app, self.routes),
+            app,
             hosts=[settings.host, *settings.allowed_hosts],
             # The proxy in front of the page of consent may not say that it speaks TLS.
             origins=[*settings.allowed_origins, *([urls.origin] if auth.facade.enabled else [])],
             audit=gateway.person_audit,
+            mounts=[route.path for route in self.routes if isinstance(route, Mount)],
         )
 
     def _end_revoked(self) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ..asgi import without_slash
 from ..audit.people import PersonAudit
 from ..auth.challenges import METADATA, SERVER_METADATA
 from ..auth.refusal_log import RefusalLog
@@ -34,6 +35,7 @@ class HostCheck:
     allowed origins get the headers of CORS with the answers of MCP, and an answer to their preflights.
 
     A WebSocket is checked in the same way, and closed instead of answered. Pages of every origin may read the metadata.
+    With `mounts`, `app` gets a path that ends with a slash without it, unless the path is below one of them.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class HostCheck:
         hosts: Iterable[str],
         origins: Iterable[str],
         audit: PersonAudit | None = None,
+        mounts: Iterable[str] | None = None,
     ) -> None:
         self._app = app
         self._hosts = {host.lower() for host in hosts}
@@ -50,9 +53,12 @@ class HostCheck:
         self._allowed_hosts: set[bytes] = set()
         self._refusals = RefusalLog()
         self._audit = audit
+        self._mounts = None if mounts is None else tuple(f"{mount}/" for mount in mounts)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         answer = self._answer(scope) if scope["type"] in ("http", "websocket") else None
+        if self._mounts is not None and scope.get("path", "").endswith("/"):
+            scope = without_slash(scope, self._mounts)
         if answer is None:
             return self._app(scope, receive, send)
         if scope["type"] == "websocket":

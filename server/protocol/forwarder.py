@@ -30,7 +30,7 @@ from ..cluster.messages import (
 )
 from ..cluster.pool import Peers
 from ..gateway.gateway import Gateway
-from ..sdk.access import RequestContext, connection_of, outbound_of
+from ..sdk.access import RequestContext, outbound_of
 from ..sdk.caller import (
     CLIENT_INFO,
     DELIVERY_SCOPE,
@@ -38,6 +38,7 @@ from ..sdk.caller import (
     INSTANCE_META,
     LOG_LEVEL,
     Caller,
+    connection_of,
     is_forwarded,
     is_modern,
 )

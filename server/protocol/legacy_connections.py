@@ -10,7 +10,8 @@ import anyio
 import mcp_types as types
 from mcp.server.connection import Connection
 
-from ..sdk.access import RequestContext, connection_of
+from ..sdk.access import RequestContext
+from ..sdk.caller import connection_of
 
 NOTIFY_SECONDS = 10.0
 """Seconds that notifying a legacy client of a change may take."""

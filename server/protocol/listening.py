@@ -16,8 +16,8 @@ from mcp.shared.exceptions import MCPError
 from ...sessions.errors import OwnedByAnotherNode, SessionLimit
 from ...sessions.live.budget import Share
 from ..gateway.uris import parse_state_uri
-from ..sdk.access import RequestContext, connection_of
-from ..sdk.caller import is_forwarded
+from ..sdk.access import RequestContext
+from ..sdk.caller import connection_of, is_forwarded
 from .error_translation import translate_errors
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources

@@ -27,7 +27,7 @@ from ...tools.catalog import FALLBACK_ARGUMENT, SESSION_ARGUMENT, CatalogEntry, 
 from ...tools.own.definition import OwnTool, ToolContext, missing_session
 from ..auth.principals import groups_of, principal_of
 from ..gateway.gateway import Gateway
-from ..sdk.access import RequestContext, connection_of
+from ..sdk.access import RequestContext
 from ..sdk.caller import (
     AUTO_SCOPE,
     COMMAND_SCOPE,
@@ -36,6 +36,7 @@ from ..sdk.caller import (
     PRINCIPAL_SCOPE,
     SHAREE_SCOPE,
     Caller,
+    connection_of,
     is_modern,
 )
 from .auto_sessions import AutoSessions

@@ -51,8 +51,8 @@ from ..gateway.uris import (
     session_uri,
     state_uri,
 )
-from ..sdk.access import RequestContext, connection_of
-from ..sdk.caller import Caller, is_modern
+from ..sdk.access import RequestContext
+from ..sdk.caller import Caller, connection_of, is_modern
 from .error_translation import translate_errors
 from .input_required import SessionWork
 from .request_checks import Requester, refuse_unencodable

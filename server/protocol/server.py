@@ -47,7 +47,7 @@ from ...tools.own.sessions import summary
 from ..audit.requests import OpenRequest, RequestAudit, outcome_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
-from ..sdk.access import RequestContext, connection_of
+from ..sdk.access import RequestContext
 from ..sdk.caller import (
     COMMAND_SCOPE,
     DELIVERY_SCOPE,
@@ -56,6 +56,7 @@ from ..sdk.caller import (
     SESSION_META,
     Caller,
     asks_for,
+    connection_of,
     is_handed_back,
     is_modern,
     may_ask,
@@ -255,9 +256,8 @@ class StateholdServer(Server[dict[str, Any]]):
                 record.end(outcome)
 
     async def _admit(self, audit: RequestAudit, ctx: RequestContext) -> OpenRequest | None:
-        requester = self._requester
-        session = requester.pin(ctx) or named_session(ctx.params or {})
-        return await audit.admit(ctx, requester.principal(ctx), session)
+        session = self._requester.pin(ctx) or named_session(ctx.params or {})
+        return await audit.admit(ctx, self._requester.principal(ctx), session)
 
     async def _introduce(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
         if not isinstance(result, dict):

@@ -32,11 +32,6 @@ from .replay import RETRY_MS, Replay, SessionEvents
 RequestContext = ServerRequestContext[Any, Any]
 
 
-def connection_of(ctx: RequestContext) -> Connection:
-    """Return the SDK's connection of a request: one per request in 2026-07-28, one per transport session before."""
-    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
-
-
 def outbound_of(ctx: RequestContext) -> Outbound:
     """Return the channel for messages about a request: over HTTP, the stream of its response."""
     return ctx.session._request_outbound  # pyright: ignore[reportPrivateUsage]
@@ -198,7 +193,6 @@ __all__ = [
     "RequestContext",
     "TransportSessions",
     "outbound_of",
-    "connection_of",
     "create_context_streams",
     "in_flight",
     "open_transport",

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -22,7 +23,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.validation import label
 from ..sockets.command import RESULT_TOKENS
-from .access import RequestContext, connection_of, outbound_of
+from .access import RequestContext, outbound_of
 
 logger = logging.getLogger("statehold.server")
 
@@ -177,7 +178,7 @@ class Caller:
 
     @property
     def log_level(self) -> str | None:
-        if self.modern:
+        if is_modern(self._ctx):
             level = self._raw_meta.get("io.modelcontextprotocol/logLevel")
             return level if level in LEVELS else None
         return connection_of(self._ctx).state.get(LOG_LEVEL, "debug")
@@ -304,6 +305,11 @@ def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:
     return isinstance(error, NodeUnavailable)
 
 
+def connection_of(ctx: RequestContext) -> Connection:
+    """Return the SDK's connection of a request: one per request in 2026-07-28, one per transport session before."""
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+
+
 def is_modern(ctx: RequestContext) -> bool:
     """Whether a request is of the revision 2026-07-28 or a later one."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -335,6 +341,7 @@ __all__ = [
     "Caller",
     "asks_for",
     "can_elicit",
+    "connection_of",
     "is_modern",
     "may_ask",
 ]

@@ -21,7 +21,7 @@ from support.gateway_process import opened_session, service, toml
 from support.hostile_issuer import AUDIENCE, hostile_issuer
 from support.waiting import until
 
-FILES = 49
+FILES = 46
 FRAMES = 14
 AUTH_FILES = 6
 """The further files of a call with an access token that was verified before: three for the token, two for its scope, and the
@@ -58,7 +58,7 @@ class TracedServer:
 @contextmanager
 def running(folder: Path, **settings: Any) -> Generator[TracedServer]:
     config, data = folder / "statehold.toml", folder / "data"
-    config.write_text(toml({"services": {"quick": service("quick", era="legacy")}, **settings}))
+    config.write_text(toml({"services": {"quick": service("quick")}, **settings}))
     command = [sys.executable, traced_server.__file__, "serve", "--config", str(config)]
     process = subprocess.Popen(
         [*command, "--data", str(data), "--port", "0"],

@@ -271,10 +271,7 @@ class ChildProcess:
 
     def last_output(self) -> str:
         """Return the last part of its stderr; if that is empty, the last lines of stdout that were not JSON-RPC."""
-        output = self.stderr.strip()
-        if not output and self.read_stream.noise_count:
-            output = "\n".join(self.read_stream.noise_tail)
-        return output
+        return self.stderr.strip() or "\n".join(self.read_stream.noise_tail)
 
     async def wait_for_exit(self, seconds: float) -> None:
         """Wait up to `seconds` for its exit code and the end of its stderr, which arrive after the end of stdout."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import os
 import re
 import select
@@ -234,7 +235,8 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         self._waiter: asyncio.Future[None] | None = None
         self._discarding = False
         self.has_ended = False
-        self._noise_lines = 0
+        self.noise_at = -math.inf
+        """When the last text that is no JSON-RPC arrived, on the clock of the event loop."""
         self.noise_tail: deque[str] = deque(maxlen=NOISE_LINES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -263,6 +265,8 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         self._partial_size += len(data)
         if self._partial_size <= self._line_bytes:
             self._partial.append(data)
+            if not self._partial[0].startswith(b"{"):
+                self.noise_at = asyncio.get_running_loop().time()
             return
         self._partial = []
         self._on_fault(
@@ -281,13 +285,8 @@ class StdoutReader(MessageStream, asyncio.Protocol):
             self._add_noise(line)
 
     def _add_noise(self, line: bytes) -> None:
-        self._noise_lines += 1
+        self.noise_at = asyncio.get_running_loop().time()
         self.noise_tail.append(_readable(line))
-
-    @property
-    def noise_count(self) -> int:
-        """The number of lines that were not JSON-RPC, with one that has no end yet."""
-        return self._noise_lines + bool(self._partial)
 
     def noise(self) -> str:
         """Return the last two lines that were not JSON-RPC; the last may have no end yet. Empty if there was none."""

@@ -61,6 +61,9 @@ ERROR_TEXT: Final = 2000
 
 QUESTIONS: Final = ("elicitation/create", "sampling/createMessage", "roots/list")
 
+CHANGES: Final = ("/list_changed", "/resources/updated")
+"""The ends of the names of notifications of changes."""
+
 HeaderBuilder = Callable[[str, Mapping[str, Any]], dict[str, str]]
 """Returns the `Mcp-Param-*` headers of a tool call over HTTP: tool, arguments."""
 
@@ -266,7 +269,8 @@ class UpstreamConnection:
         self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
         result = ToolResult(await self._request("tools/call", params, ctx))
-        self._quiet_lists.report_due(self._report_change)
+        if anyio.current_time() >= self._quiet_lists.due_at:
+            self._quiet_lists.report(self._report_change)
         if ctx.wants_facts and not result.input_required:
             result.facts = facts_of(result.payload)
         return result
@@ -287,7 +291,7 @@ class UpstreamConnection:
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Send a request, and repeat it with the caller's answers while its result asks for input."""
         rpc, modern = self.rpc, self.peer.modern
-        noise_count = rpc.transport.noise_count
+        began_at = anyio.current_time()
         tool = method == "tools/call"
         call = UpstreamCall(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
         validate = self._validator(tool=tool)
@@ -320,7 +324,7 @@ class UpstreamConnection:
                 params = next_round(params, responses, result.get("requestState"))
             raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
         except anyio.get_cancelled_exc_class():
-            self.stray_output = rpc.noise() if rpc.transport.noise_count > noise_count else ""
+            self.stray_output = rpc.noise() if rpc.transport.noise_at >= began_at else ""
             raise
         except (ConnectionLost, OutcomeUnknown):
             await self._session_check.check_after_silence(rpc, self._open_another)
@@ -478,7 +482,7 @@ class UpstreamConnection:
                 self._resource_updates.handle_acknowledgement(uri)
             if self._listener is not None and "resourceSubscriptions" not in filters:
                 self._listener.handle_acknowledgement(params, late=self._had_calls)
-        elif self._on_changed is not None and _is_change(method):
+        elif self._on_changed is not None and method.endswith(CHANGES):
             self._end_earlier_subscription(params)
             self._on_changed(self, method, params)
 
@@ -491,10 +495,6 @@ class UpstreamConnection:
         if isinstance(number, int) and number < self._first_number:
             end = partial(self.rpc.notify, "notifications/cancelled", {"requestId": number})
             self.rpc.spawn(contextvars.Context(), end)
-
-
-def _is_change(method: str) -> bool:
-    return method.endswith("/list_changed") or method == "notifications/resources/updated"
 
 
 __all__ = ["UpstreamConnection"]

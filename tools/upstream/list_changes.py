@@ -86,15 +86,14 @@ class QuietLists:
     def __init__(self, peer: Peer | None) -> None:
         quiet = [] if peer is None else [k for k in quiet_lists(peer) if k in peer.capabilities]
         self._methods = [f"notifications/{kind}/list_changed" for kind in quiet]
-        self._due_at = anyio.current_time() + RENEWAL_SECONDS if quiet else math.inf
+        self.due_at = anyio.current_time() + RENEWAL_SECONDS if quiet else math.inf
+        """When report() is to be called, as anyio.current_time()."""
 
-    def report_due(self, report_change: Callable[[str], None]) -> None:
-        """Report each list as changed, at most every RENEWAL_SECONDS."""
-        now = anyio.current_time()
-        if now >= self._due_at:
-            self._due_at = now + RENEWAL_SECONDS
-            for method in self._methods:
-                report_change(method)
+    def report(self, report_change: Callable[[str], None]) -> None:
+        """Report each list as changed. The next report is due after RENEWAL_SECONDS."""
+        self.due_at = anyio.current_time() + RENEWAL_SECONDS
+        for method in self._methods:
+            report_change(method)
 
 
 def quiet_lists(peer: Peer) -> list[str]:

@@ -25,13 +25,12 @@ from support.asgi import AsgiRequest
 
 from statehold.server.sdk.access import (
     RequestContext,
-    connection_of,
     create_context_streams,
     in_flight,
     open_transport,
     outbound_of,
 )
-from statehold.server.sdk.caller import is_modern
+from statehold.server.sdk.caller import connection_of, is_modern
 
 Handler = Callable[[RequestContext], Awaitable[Any]]
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -90,8 +90,8 @@ class UpstreamTransport(Protocol):
         ...
 
     @property
-    def noise_count(self) -> int:
-        """The number of lines on stdout that were not MCP, with one that has no end yet."""
+    def noise_at(self) -> float:
+        """When the last part of a text on stdout arrived that is not MCP, as anyio.current_time(); minus infinity: never."""
         ...
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import socket
 import ssl
 from codecs import BOM_UTF8
@@ -374,7 +375,7 @@ class StreamableHttpTransport:
     """The SDK's streams over one HTTP client."""
 
     http = True
-    noise_count = 0
+    noise_at = -math.inf
     pid = None
 
     def __init__(self, client: HttpClient, read_stream: Any, write_stream: Any) -> None:

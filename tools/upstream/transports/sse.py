@@ -6,6 +6,7 @@ message waits for ever.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import cast
@@ -29,7 +30,7 @@ class SseTransport(ClosingStream):
     """The event stream of a server as the read stream, and one POST per message as the write stream."""
 
     http = False
-    noise_count = 0
+    noise_at = -math.inf
     pid = None
     has_session = True
     resumption = None

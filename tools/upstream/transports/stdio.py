@@ -64,8 +64,8 @@ class ChildProcessTransport:
         return self.child.read_stream.noise()
 
     @property
-    def noise_count(self) -> int:
-        return self.child.read_stream.noise_count
+    def noise_at(self) -> float:
+        return self.child.read_stream.noise_at
 
     async def describe_end(self) -> tuple[str, str]:
         await self.child.wait_for_exit(EXIT_CODE_SECONDS)
