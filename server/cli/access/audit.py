@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import anyio
 
-from ....sessions.audit.entry import AuditHead, AuditRow, ChainCheck
+from ....sessions.audit.entry import AuditEvent, AuditHead, AuditRow, ChainCheck
+from ....sessions.json_codec import JSON
 from ....sessions.store.sql import SQLStore
 from ....sessions.views import timestamp
 from ...audit.export import export_line, members_of, read_rows
@@ -20,8 +22,10 @@ from ..errors import CommandError
 from ..output import say, say_json, table
 
 FOLLOW_SECONDS: Final = 0.5
+_OF_RESULT: Final = ("decision", "outcome", "duration_ms")
+"""The members of a result that its request does not have, or that a result decides."""
 _HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
-_COLUMNS: Final = ("#", "WHEN", "WHO", "WHAT", "SESSION", "END", "FROM")
+_COLUMNS: Final = ("#", "WHEN", "WHO", "WHAT", "SESSION", "DECISION", "END", "TIME", "FROM")
 
 
 def run(config: Config, arguments: CommandLine) -> int:
@@ -47,23 +51,26 @@ async def _run(config: Config, arguments: CommandLine) -> int:
 
 async def _tail(store: SQLStore, arguments: CommandLine) -> int:
     head = await store.audit_head()
-    after = max(0, head.seq - int(arguments.last))
+    last = int(arguments.last)
+    # A line of a call has two entries.
+    after = max(0, head.seq - (last if arguments.json or arguments.follow else 2 * last))
     if not arguments.follow:
         rows = [row async for page in read_rows(store, after, until=head.seq) for row in page]
         if arguments.json:
             say_json({"entries": [members_of(row) for row in rows]})
         elif rows:
-            say(table(_COLUMNS, [_cells(members_of(row)) for row in rows]))
+            say(table(_COLUMNS, [_cells(members) for members in _joined(rows)[-last:]]))
         else:
             say('the audit log is empty; audit = "on" begins one')
         return OK
     while True:
         async for page in read_rows(store, after):
-            for row in page:
-                if arguments.json:
+            if arguments.json:
+                for row in page:
                     write_json_text(export_line(row, "jsonl"))
-                else:
-                    say(_line(row))
+            else:
+                for members in _joined(page):
+                    say("  ".join(str(cell) for cell in _cells(members) if cell != ""))
             after = page[-1].seq
         await anyio.sleep(FOLLOW_SECONDS)
 
@@ -118,23 +125,36 @@ def _parse_head(text: str | None) -> AuditHead | None:
     return AuditHead(int(match[1]), match[2])
 
 
-def _cells(members: dict[str, Any]) -> tuple[Any, ...]:
-    operation = str(members.get("operation", ""))
-    tool = members.get("tool")
-    end = members.get("outcome") or ("" if members.get("decision") == "allow" else "deny")
+def _joined(rows: Iterable[AuditRow]) -> list[JSON]:
+    """Return the members of entries, those of a request and its result as one, at the place of the request."""
+    joined: list[JSON] = []
+    requests: dict[Any, JSON] = {}
+    for members in map(members_of, rows):
+        call = members.get("call")
+        request = requests.pop(call, None) if members.get("event") == AuditEvent.RESULT else None
+        if request is not None:
+            request |= {name: members[name] for name in _OF_RESULT if name in members}
+            continue
+        joined.append(members)
+        if call is not None and members.get("event") == AuditEvent.REQUEST:
+            requests[call] = members
+    return joined
+
+
+def _cells(members: JSON) -> tuple[Any, ...]:
+    event, what = members.get("event", ""), members.get("tool") or members.get("operation", "")
+    milliseconds = members.get("duration_ms")
     return (
         members["seq"],
         timestamp(float(members.get("at", 0))),
         members.get("actor_name") or members.get("subject", ""),
-        f"{members.get('event', '')} {tool or operation}",
+        what if event == AuditEvent.REQUEST else f"{event} {what}".strip(),
         members.get("session_id", ""),
-        end,
+        members.get("decision", ""),
+        members.get("outcome", ""),
+        "" if milliseconds is None else f"{milliseconds:,.0f} ms",
         members.get("address") or members.get("transport", ""),
     )
-
-
-def _line(row: AuditRow) -> str:
-    return "  ".join(str(cell) for cell in _cells(members_of(row)) if cell != "")
 
 
 __all__ = ["run"]

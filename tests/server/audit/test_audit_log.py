@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -182,9 +183,17 @@ async def test_people_at_the_console_are_recorded(
 
 
 async def test_the_log_is_shown_and_exported_as_events_of_ocsf(audit: Audit, session: str) -> None:
+    async def is_written() -> bool:
+        return len(await audit.entries(event="result", session_id=session)) == 2
+
+    await until(is_written)
     code, out = await audit.run("tail", "--last", "50")
     assert code == OK
-    assert "alice" in out
+    lines = [line for line in out.splitlines() if session in line]
+    assert len(lines) == 2
+    for line in lines:
+        # A call is one line, with its decision and its end.
+        assert re.search(r" alice +inc +\S+ +allow +ok +\d+ ms +127\.0\.0\.1", line)
     code, out = await audit.run("export", "--format", "ocsf")
     assert code == OK
     event = next(

@@ -52,8 +52,9 @@ async def write_recorded_test(
         write(recorded.source, errors="backslashreplace")
     else:
         say(f"{file} has {plural(recorded.steps, 'step')} of {record.id}")
-    for entry in () if arguments.json else recorded.left_out:
-        complain(f"left out: {entry.entry.seq} {plain(entry.entry.tool)}, since {entry.reason}")
+    for (tool, reason), entries in () if arguments.json else recorded.left_out_groups.items():
+        places = ", ".join(map(str, entries))
+        complain(f"left out: {plain(tool)}, since {reason} (entries {places})")
     for name in () if arguments.json else recorded.required:
         complain(f"the test needs the environment variable {name}: its value was not recorded")
     return OK

@@ -44,6 +44,11 @@ class RecordedTest:
     required: Collection[str]
     """The environment variables that it needs."""
 
+    @property
+    def left_out_groups(self) -> dict[tuple[str, str], list[int]]:
+        """The positions of the entries that were left out, by their tool and the reason."""
+        return _grouped(self.left_out)
+
 
 def write_test(
     entries: Iterable[JournalRecord], reader: StepReader, parameters: Parameters, *, name: str
@@ -56,16 +61,19 @@ def write_test(
     read_entries = [reader.read(entry) for entry in entries]
     body: list[str] = []
     was_alone = False
+    previous: list[Source] = []
     for step, facts in zip(read_entries, without_passing_lines(read_entries), strict=True):
         if isinstance(step, LeftOut):
             lines = list(assertions.on_page(facts, has_result=False))
+            # A page that was read again says the same again.
+            lines, previous = [] if lines == previous else lines, lines
             was_alone = was_alone and not lines
         else:
             lines = list((assertions.on_page if step.is_browser else assertions.on_result)(facts))
             # Calls without assertions stand together.
             body += [""] if body and not (was_alone and not lines) else []
             body += lay_out(_call(step, has_result=any(map(is_about_result, lines))))
-            was_alone = not lines
+            was_alone, previous = not lines, []
         body += [line for each in lines for line in lay_out(each)]
     steps = [step for step in read_entries if isinstance(step, RecordedStep)]
     left_out = [step for step in read_entries if isinstance(step, LeftOut)]
@@ -176,13 +184,16 @@ class _Test:
                 yield from _item(value.environment_name, value.entries)
         if self._left_out:
             yield "\nLeft out:"
-            groups: dict[str, list[int]] = {}
-            for each in self._left_out:
-                text = f"{_plain(each.entry.tool or '')}: {each.reason}"
-                groups.setdefault(text, []).append(each.entry.seq)
-            for text, entries in groups.items():
-                yield from _item(text, entries)
+            for (tool, reason), entries in _grouped(self._left_out).items():
+                yield from _item(f"{_plain(tool)}: {reason}", entries)
         yield '"""\n'
+
+
+def _grouped(left_out: Iterable[LeftOut]) -> dict[tuple[str, str], list[int]]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for each in left_out:
+        groups.setdefault((each.entry.tool or "", each.reason), []).append(each.entry.seq)
+    return groups
 
 
 def _item(text: str, entries: Collection[int]) -> Iterator[str]:

@@ -195,6 +195,25 @@ def test_elements_are_located_as_when_the_call_ran() -> None:
     assert left_out == [(6, "its element has no locator"), (7, "its element has no locator")]
 
 
+def test_a_page_that_is_read_again_is_asserted_once_until_the_next_step() -> None:
+    said = {"appeared": ["status: Saved", "alert: Ready"]}
+    click = "browser_click", {"target": "e1"}, {"target": BUTTON}
+    reads = [entry(seq, "browser_snapshot", {}, said) for seq in (2, 3, 4)]
+    recorded = write(
+        entry(1, *click), *reads, entry(5, *click), entry(6, "browser_snapshot", {}, said)
+    )
+    assertions = [line for line in lines(recorded) if "page_says" in line]
+    assert (
+        assertions
+        == [
+            "await page_says(s, 'status: Saved')",
+            "await page_says(s, 'alert: Ready')",
+        ]
+        * 2
+    )
+    assert recorded.left_out_groups == {("browser_snapshot", "it only reads"): [2, 3, 4, 6]}
+
+
 def test_failed_and_reading_steps_are_left_out_but_what_the_page_said_is_asserted() -> None:
     said = {"url": "http://shop.test/", "title": "Shop", "appeared": ["status: Saved", "/url: /x"]}
     recorded = write(
