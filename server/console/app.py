@@ -110,6 +110,7 @@ class Console:
                 *(self.logins, verifier, backoff, links, audit),
                 list(config.browsers()),
                 self._account,
+                config.server.public_url,
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),

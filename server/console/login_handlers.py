@@ -46,7 +46,8 @@ logger = logging.getLogger("statehold.server")
 class LoginHandlers:
     """The handlers of logins of one process.
 
-    `browsers` are the services that have a live picture, and `account` is the login with accounts, if there is one.
+    `browsers` are the services that have a live picture, `account` is the login with accounts, if there is one, and
+    `public_url` is the address of the server for other machines, if it is known.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class LoginHandlers:
         audit: ConsoleAudit,
         browsers: Sequence[str] = (),
         account: AccountLogin | None = None,
+        public_url: str | None = None,
     ) -> None:
         self._logins = logins
         self._verifier = verifier
@@ -67,6 +69,7 @@ class LoginHandlers:
         self._browsers = list(browsers)
         self._refusals = RefusalLog()
         self._account = account
+        self._public_url = public_url
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -202,6 +205,7 @@ class LoginHandlers:
             "session_id": user.session_id,
             "can_share": self._verifier is not None,
             "browsers": self._browsers,
+            "public_url": self._public_url,
             "expires_at": timestamp(login.expires_at),
         }
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from ...sessions.actions.sharing import LONGEST_SECONDS
 from ...sessions.errors import InvalidArgument
 from ...sessions.lifecycle import Status
-from ...sessions.records import ShareRights
+from ...sessions.records import JournalKind, ShareRights
 from ..control.pictures import PictureQuery
 from .logins import LINK_SECONDS, Rights
 
@@ -130,6 +130,7 @@ class OperatorListQuery(ApiModel):
 class TimelineQuery(ApiModel):
     before: Annotated[int | None, Field(ge=1, description="Only entries before this `seq`")] = None
     limit: Annotated[int, Field(ge=1, le=500)] = 100
+    kind: Annotated[JournalKind | None, Field(description="Only entries of this kind")] = None
     failed: Annotated[
         bool, Field(description="Only failed calls and runs, and lost or failed connections")
     ] = False

@@ -217,8 +217,9 @@ class ConsoleSessions:
         if query.failed:
             entries = await self._read_failures(record, query.before, query.limit + 1)
         else:
+            kinds = None if query.kind is None else [query.kind]
             entries = await self.read(
-                record, HistoryFilter(before=query.before, limit=query.limit + 1)
+                record, HistoryFilter(before=query.before, kinds=kinds, limit=query.limit + 1)
             )
         page: list[JSON] = []
         room = PAGE_BYTES

@@ -35,6 +35,13 @@ async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGe
     await page.get_by_role("link", name="checkout").wait_for()
     await page.locator(".veil").first.wait_for(state="hidden")
     yield "overview"
+    await page.get_by_role("checkbox", name="Choose notes").check()
+    yield "overview-chosen"
+    await page.get_by_role("button", name="Close …").click()
+    await page.get_by_role("dialog").wait_for()
+    yield "overview-close"
+    await page.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="None").click()
     await page.get_by_role("searchbox", name="Search").fill("nothing like this")
     await page.get_by_text("No session fits.").wait_for()
     yield "overview-no-match"
@@ -51,6 +58,14 @@ async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGe
     await page.locator("sh-timeline li").first.wait_for()
     await page.locator("sh-screen .veil").wait_for(state="hidden")
     yield "session"
+    await page.get_by_text("Pictures of the steps").click()
+    await page.get_by_alt_text("The page at").wait_for()
+    yield "session-pictures"
+    await page.get_by_text("Pictures of the steps").click()
+    await page.get_by_role("searchbox", name="Search the timeline").fill("nothing like this")
+    await page.get_by_text("No entry has these words").wait_for()
+    yield "session-no-entry"
+    await page.get_by_role("searchbox", name="Search the timeline").fill("")
     for title in ("State", "Log", "Files"):
         await page.get_by_role("tab", name=title).click()
         await page.get_by_text("Loading …").wait_for(state="hidden")
@@ -98,6 +113,7 @@ async def fill(shop: Agent, notes: Agent, site: str) -> None:
     """Let two agents work, so that the pages have something to show."""
     await shop.said("browser_navigate", url=site)
     await shop.evaluate(f"{{ {SHOP} }}")
+    await shop.call("browser_take_screenshot")
     await shop.call("browser_click", target="e9999")
     await shop.said("state_update", values={"cart": {"notebooks": 2, "pen": 1}})
     await notes.said("state_update", values={"chapter": 3})

@@ -1,8 +1,8 @@
 // The actions on a session: a button each for the usual ones, a menu for the rest, a dialog for those that need words.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { act } from "./api.js";
-import { nameOf, plural, purposeOf, until } from "./format.js";
+import { act, get } from "./api.js";
+import { download, nameOf, plural, purposeOf, until } from "./format.js";
 import "./share.js";
 
 const HOURS = { 1: "1 hour", 8: "8 hours", 24: "1 day", 168: "7 days" };
@@ -66,7 +66,7 @@ class Actions extends LitElement {
         <label>By<select name="hours">${Object.entries(HOURS).map(([hours, title]) => html`<option value=${hours}>${title}</option>`)}</select></label>
         <p class="quiet">${session.ends_at ? `Unused, it ends ${until(session.ends_at)}.` : "It has no end now."}</p>`;
       case "fork": return html`
-        <label>Children<input name="count" type="number" min="1" max="100" value="1" required></label>
+        <label>Children<input name="count" type="number" min="1" max="100" value="1" required @input=${() => this._suggest()}></label>
         <label>Names, separated by commas<input name="names" placeholder="none" autocomplete="off"></label>
         <p class="quiet">A copied login is the same login: a site may log out all copies when one renews it.</p>`;
       case "export": return this.user.is_machine_user ? html`
@@ -80,10 +80,38 @@ class Actions extends LitElement {
 
   async _ask(action) {
     this.querySelector("details.menu").open = false;
-    this.problem = null;
+    this.problem = this._taken = null;
     this.action = action;
     await this.updateComplete;
     this.dialog.showModal();
+    if (action === "fork" && this.session.name) await this._nameChildren();
+  }
+
+  // Names that no session has yet: that of the session, with the next numbers.
+  async _nameChildren() {
+    const [, name, number] = this.session.name.replaceAll(",", " ").match(/^(.*?)(?:-(\d{1,6}))?$/s);
+    this._suggested = "";
+    this._base = name.slice(0, 120);
+    this._first = number ? Number(number) + 1 : 2;
+    try {
+      const { sessions } = await get(`/sessions?${new URLSearchParams({ query: name || "-", limit: 200 })}`);
+      this._taken = new Set(sessions.map(session => session.name));
+    } catch {
+      this._taken = new Set();
+    }
+    this._suggest();
+  }
+
+  _suggest() {
+    const form = this.dialog.querySelector("form")?.elements;
+    // What a person wrote stays.
+    if (!form?.names || !this._taken || form.names.value !== this._suggested) return;
+    const count = Math.min(100, Math.max(0, Number(form.count.value)));
+    const names = [];
+    for (let next = this._first; names.length < count; next += 1) {
+      if (!this._taken.has(`${this._base}-${next}`)) names.push(`${this._base}-${next}`);
+    }
+    this._suggested = form.names.value = names.join(", ");
   }
 
   _onToggle(event) {
@@ -175,13 +203,5 @@ const NOTES = {
     return { text: "The file is among your downloads." };
   },
 };
-
-function download(name, text) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  link.download = name.replace(/[/\\:]/g, "_");
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
 
 customElements.define("sh-actions", Actions);

@@ -34,7 +34,21 @@ export function bytes(count) {
   return `${count >= 10 || unit === 0 ? Math.round(count) : count.toFixed(1)} ${units[unit]}`;
 }
 
-export const clock = time => new Date(time).toLocaleTimeString([], { hour12: false });
+// A format takes long to be made.
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
+const DAY = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", year: "numeric" });
+const OFFSET = new Intl.DateTimeFormat("en", { timeZoneName: "shortOffset" });
+const ZONE = OFFSET.resolvedOptions().timeZone;
+
+export const clock = time => CLOCK.format(new Date(time));
+
+export const day = time => DAY.format(new Date(time));
+
+// The time zone of the browser at a time, as "UTC+1, Europe/Vienna".
+export function zone(time) {
+  const offset = OFFSET.formatToParts(new Date(time)).find(part => part.type === "timeZoneName").value.replace("GMT", "UTC");
+  return ZONE === "UTC" ? ZONE : [offset, ZONE].filter(Boolean).join(", ");
+}
 
 export const nameOf = session => session.name || session.session_id;
 
@@ -106,4 +120,10 @@ export function ownerOf(session) {
   return text.endsWith("that is gone") ? "gone" : text.endsWith("(does not answer)") ? "silent" : "";
 }
 
-export const day = time => new Date(time).toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
+export function download(name, text, type = "application/json") {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type }));
+  link.download = name.replace(/[/\\:]/g, "_");
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}

@@ -31,10 +31,7 @@ class Jump extends LitElement {
   }
 
   get found() {
-    const scored = this.sessions.all.map(session => {
-      const text = `${nameOf(session)} ${purposeOf(session)} ${session.session_id}`;
-      return [this.text ? fuzzy(this.text, text) : 0, session];
-    });
+    const scored = this.sessions.all.map(session => [scoreOf(this.text.trim().toLowerCase(), session), session]);
     const near = scored.filter(([score]) => score >= 0).sort((a, b) => a[0] - b[0]).map(pair => pair[1]);
     const ids = new Set(near.map(session => session.session_id));
     return [...near, ...this.more.filter(session => !ids.has(session.session_id))].slice(0, SHOWN);
@@ -95,6 +92,15 @@ class Jump extends LitElement {
     this.querySelector("dialog").close();
     location.hash = `#/s/${session.session_id}`;
   }
+}
+
+// Letters in their order find a name. A purpose has the text itself, and an id begins with it: letters of an id are chance.
+function scoreOf(text, session) {
+  const name = session.name ?? "";
+  const near = fuzzy(text, name);
+  if (!text || (near >= 0 && near <= 3 * text.length)) return near < 0 ? 0 : near;
+  if (purposeOf(session).toLowerCase().includes(text)) return 3 * text.length + 1;
+  return session.session_id.startsWith(text) || (text.length > 2 && session.session_id.startsWith(`sh_${text}`)) ? 3 * text.length + 2 : -1;
 }
 
 customElements.define("sh-jump", Jump);

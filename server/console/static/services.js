@@ -1,8 +1,12 @@
 // The services with their health, the nodes, and the own usage against the limits.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { LitElement, html, nothing, svg } from "./vendor/lit/lit-element.js";
 import { get, logout } from "./api.js";
 import { ago, bytes } from "./format.js";
+
+// Looks at the memory that the line shows, one each REFRESH_MILLISECONDS.
+const LOOKS = 120;
+const REFRESH_MILLISECONDS = 5000;
 
 class Services extends LitElement {
   static properties = { user: {}, data: { state: true }, problem: { state: true } };
@@ -14,7 +18,7 @@ class Services extends LitElement {
   connectedCallback() {
     super.connectedCallback();
     this._load();
-    this._timer = setInterval(() => document.hidden || this._load(), 5000);
+    this._timer = setInterval(() => document.hidden || this._load(), REFRESH_MILLISECONDS);
   }
 
   disconnectedCallback() {
@@ -27,6 +31,7 @@ class Services extends LitElement {
       const nodes = this.user.is_machine_user ? get("/nodes") : { nodes: [] };
       const [services, processes, usage] = await Promise.all([get("/services"), nodes, get("/usage")]);
       this.data = { services: services.services, nodes: processes.nodes, usage };
+      if (usage.here?.memory_bytes) this._memory = [...(this._memory ?? []), usage.here.memory_bytes].slice(-LOOKS);
       this.problem = null;
     } catch (error) {
       this.problem = error;
@@ -45,24 +50,27 @@ class Services extends LitElement {
     if (this.problem && !this.data) return html`<p class="notice bad" role="alert">${this.problem.message}</p>`;
     if (!this.data) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
     const { services, nodes, usage } = this.data, calls = usage.limits.calls_in_flight;
-    return html`<div class="page">
+    const hasSessions = nodes.some(node => node.sessions != null);
+    return html`<div class="page halves"><div class="first">
       <h1>Services</h1>
       <div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">State</th>
-        <th scope="col">Tools</th><th scope="col">Problem</th></tr></thead><tbody>${services.map(service => html`<tr>
-        <td><b>${service.service}</b></td><td><span class="tag ${service.status === "available" ? "good" : "warn"}">${service.status}</span></td>
-        <td>${service.tools ?? ""}</td><td class="quiet">${service.problem ?? ""}</td></tr>`)}</tbody></table></div>
-      <h2>Usage</h2>
+        <th scope="col">Tools</th><th scope="col" title="Sessions with an open connection in this process">Open</th></tr></thead><tbody>${services.map(service => html`<tr>
+        <td class="main"><b>${service.service}</b>${service.problem ? html`<div class="quiet">${service.problem}</div>` : nothing}</td>
+        <td><span class="tag ${service.status === "available" ? "good" : "warn"}">${service.status}</span></td>
+        <td>${service.tools ?? ""}</td><td>${service.open}</td></tr>`)}</tbody></table></div>
+      ${nodes.length ? html`<h2>Processes</h2>
+      <div class="scroll"><table class="rows"><thead><tr><th scope="col">Process</th><th scope="col">State</th>
+        ${hasSessions ? html`<th scope="col">Sessions</th>` : nothing}<th scope="col">Started</th></tr></thead><tbody>${nodes.map(node => html`<tr>
+        <td class="main"><span class="mono">${node.address || node.node}</span></td><td>${node.state}</td>${hasSessions ? html`<td>${node.sessions ?? ""}</td>` : nothing}
+        <td class="nowrap">${ago(node.started_at)}</td></tr>`)}</tbody></table></div>` : nothing}</div>
+      <div class="first"><h2>Usage</h2>
       <dl class="usage">${this._renderUse("Open sessions", openOf(usage.sessions), usage.sessions_limit, grouped)}
         ${this._renderUse("Stored", usage.stored_bytes, usage.stored_bytes_limit, bytes)}
         ${calls.limit ? this._renderUse("Calls in flight here", usage.calls_in_flight, calls.limit, grouped) : nothing}
-        ${usage.here ? this._renderUse("Open in this process", usage.here.live, null, grouped) : nothing}</dl>
-      ${nodes.length ? html`<h2>Processes</h2>
-      <div class="scroll"><table class="rows"><thead><tr><th scope="col">Process</th><th scope="col">State</th>
-        <th scope="col">Sessions</th><th scope="col">Started</th></tr></thead><tbody>${nodes.map(node => html`<tr>
-        <td class="mono">${node.address || node.node}</td><td>${node.state}</td><td>${node.sessions ?? ""}</td>
-        <td>${ago(node.started_at)}</td></tr>`)}</tbody></table></div>` : nothing}
+        ${usage.here ? this._renderUse("Open connections", usage.here.live, null, grouped) : nothing}
+        ${usage.here?.memory_bytes ? html`<div><dt>Memory, with all programs</dt><dd>${bytes(usage.here.memory_bytes)}${lineOf(this._memory)}</dd></div>` : nothing}</dl>
       <h2>Your logins</h2>
-      <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">Ends your logins in all browsers.</span></p>
+      <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">Ends your logins in all browsers.</span></p></div>
     </div>`;
   }
 
@@ -70,6 +78,15 @@ class Services extends LitElement {
     return html`<div><dt>${title}</dt><dd>${show(used)}${limit ? html` <span class="quiet">of ${show(limit)}</span>
       <meter min="0" max=${limit} value=${used} aria-label=${title}></meter>` : nothing}</dd></div>`;
   }
+}
+
+// A line of numbers since the page was opened.
+function lineOf(numbers) {
+  if (numbers.length < 2) return nothing;
+  const most = Math.max(...numbers);
+  const points = numbers.map((number, at) => `${(at * 200) / (numbers.length - 1)},${39 - (number / most) * 36}`).join(" ");
+  return html`<svg class="line" viewBox="0 0 200 40" preserveAspectRatio="none" role="img" aria-label="From ${bytes(numbers[0])} to ${bytes(numbers.at(-1))} since this page was opened">
+    ${svg`<polyline points=${points} fill="none" stroke="currentColor" stroke-width="1.5" vector-effect="non-scaling-stroke"/>`}</svg>`;
 }
 
 const grouped = count => count.toLocaleString("en");

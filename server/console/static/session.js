@@ -114,7 +114,7 @@ class Session extends LitElement {
     if (!this.session) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
     const session = this.session;
     const isPictured = hasBrowser(session, this.user.browsers);
-    const timeline = html`<sh-timeline .sessionId=${this.sessionId}></sh-timeline>`;
+    const timeline = html`<sh-timeline .sessionId=${this.sessionId} .session=${session}></sh-timeline>`;
     return html`<div class="page session ${this.problem ? "stale" : ""}">
       <div class="tools head">
         ${this.user.session_id ? nothing : html`<a class="plain back" href=${this.sessions.address} aria-label="All sessions">←</a>`}

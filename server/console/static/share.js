@@ -6,6 +6,7 @@ import { lasted } from "./format.js";
 
 const LONGEST_MINUTES = 15;
 const KINDS = { link: "anyone with a link, once", subject: "a person", group: "a group" };
+const LOOPBACK = /^(localhost|.+\.localhost|127(\.\d+){3}|\[::1\])$/;
 const SPANS = { 3600: "1 hour", 28800: "8 hours", 604800: "7 days", 2592000: "30 days" };
 
 class Share extends LitElement {
@@ -24,6 +25,11 @@ class Share extends LitElement {
 
   get path() {
     return `/sessions/${encodeURIComponent(this.sessionId)}`;
+  }
+
+  // The beginning of the address of a link.
+  get base() {
+    return this.user.public_url ?? location.origin;
   }
 
   async open() {
@@ -69,6 +75,8 @@ class Share extends LitElement {
       ${this.user.can_share ? this._renderKinds() : nothing}
       <p class="quiet">${this.kind === "link" ? `Makes a link for one person. It works once and ends by itself, at most ${LONGEST_MINUTES} minutes from now.`
         : "They find it at the console and with their agents, under “Shared with you”."}</p>
+      ${this.kind === "link" && LOOPBACK.test(new URL(this.base).hostname) ? html`<p class="notice warn"><span>${new URL(this.base).host} is this machine only: the link opens here, and on no other
+        machine. For others, set <code>server.public_url</code> to an address that they reach.</span></p>` : nothing}
       ${this.address ? this._renderAddress() : this._renderForm()}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
       ${this.shares?.length ? html`<h3>Shared with</h3><ul class="links">${this.shares.map(share => html`<li>
@@ -131,7 +139,7 @@ class Share extends LitElement {
     this.isCopied = false;
     await this._try(async () => {
       const link = await post(`${this.path}/links`, body);
-      this.address = location.origin + link.path;
+      this.address = this.base + link.path;
       await this._load();
     });
   }

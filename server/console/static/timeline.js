@@ -3,8 +3,10 @@
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { repeat } from "./vendor/lit/directives/repeat.js";
 import { get } from "./api.js";
-import { clock, day, lasted } from "./format.js";
+import { clock, day, download, lasted, nameOf, zone } from "./format.js";
 import { icon } from "./icons.js";
+import { hasPicture, pictureOf, readFiles, resultText } from "./steps.js";
+import { KINDS, isFailed, lineOf, sentenceOf, titleOf } from "./words.js";
 
 const IDLE_MILLISECONDS = 60000;
 const PAGE = 100;
@@ -13,21 +15,25 @@ const MOST = 1000;
 const LONGEST = 2000;
 const PREVIEW_LONGEST = 600;
 const PREVIEW_MILLISECONDS = 250;
-// A picture that was written later than this after its call belongs to another call.
-const PICTURE_MILLISECONDS = 3000;
 // Calls of one tool in a row, from this many on, are one line that opens.
 const GROUP = 4;
-const PICTURE = /[^\s/\\()[\]"'`]+\.(?:png|jpe?g|webp)/gi;
+// Entries that fit a search before older ones wait for a click.
+const ENOUGH = 30;
+const SEARCH_MILLISECONDS = 250;
+// Entries of a download, and of one of its requests.
+const DOWNLOADED = 50000;
+const DOWNLOAD_PAGE = 500;
+const SHOWN = { "": "Everything", failed: "Failures", ...KINDS };
 
 class Timeline extends LitElement {
   static properties = {
-    sessionId: {}, entries: { state: true }, problem: { state: true }, failedOnly: { state: true }, preview: { state: true },
+    session: {}, sessionId: {}, entries: { state: true }, problem: { state: true }, show: { state: true }, words: { state: true }, saved: { state: true }, preview: { state: true },
     isEnd: { state: true }, isNewest: { state: true }, isLoaded: { state: true },
   };
 
   constructor() {
     super();
-    this.failedOnly = false;
+    this.show = this.words = "";
     this._reset();
   }
 
@@ -38,10 +44,12 @@ class Timeline extends LitElement {
   disconnectedCallback() {
     super.disconnectedCallback();
     clearTimeout(this._previewTimer);
+    clearTimeout(this._searchTimer);
+    this._isGone = true;
   }
 
   willUpdate(changed) {
-    if (changed.has("sessionId") || (changed.has("failedOnly") && changed.get("failedOnly") !== undefined)) {
+    if (changed.has("sessionId") || (changed.has("show") && changed.get("show") !== undefined)) {
       this._reset();
       this.load();
     }
@@ -59,10 +67,11 @@ class Timeline extends LitElement {
     return `/sessions/${encodeURIComponent(this.sessionId)}`;
   }
 
-  async _read(before) {
-    const words = new URLSearchParams({ limit: PAGE });
+  async _read(before, limit = PAGE) {
+    const words = new URLSearchParams({ limit });
     if (before) words.set("before", before);
-    if (this.failedOnly) words.set("failed", "true");
+    if (this.show === "failed") words.set("failed", "true");
+    else if (this.show) words.set("kind", this.show);
     const page = await get(`${this.path}/timeline?${words}`);
     return { entries: page.entries.reverse(), isEnd: !page.next_before };
   }
@@ -93,6 +102,29 @@ class Timeline extends LitElement {
       this.problem = error;
     }
     this.isLoaded = true;
+    await this._searchOn();
+  }
+
+  _find(words) {
+    clearTimeout(this._searchTimer);
+    this._searchTimer = setTimeout(() => {
+      this.words = words.trim().toLowerCase();
+      this._searchOn();
+    }, SEARCH_MILLISECONDS);
+  }
+
+  // Read older entries until enough fit the search.
+  async _searchOn() {
+    const { words } = this;
+    while (words && words === this.words && this.isLoaded && !this.isEnd && !this.problem && !this._isGone && this.entries.length < MOST && this.fitting.length < ENOUGH) {
+      const before = this.entries.at(-1)?.seq;
+      await this._loadOlder();
+      if (this.entries.at(-1)?.seq === before) return;
+    }
+  }
+
+  get fitting() {
+    return this.words ? this.entries.filter(entry => searched(entry).includes(this.words)) : this.entries;
   }
 
   async _loadOlder() {
@@ -115,17 +147,22 @@ class Timeline extends LitElement {
   }
 
   render() {
-    const { entries, isNewest, failedOnly } = this;
+    const { isNewest, path } = this;
+    const entries = (this._shown = this.fitting);
     return html`<section class="timeline" aria-label="Timeline">
       <div class="tools"><h2>Timeline</h2><span class="spacer"></span>
         ${isNewest ? nothing : html`<button @click=${this._loadNewest}>Newest</button>`}
-        <label class="check"><input type="checkbox" .checked=${failedOnly}
-          @change=${event => { this.failedOnly = event.target.checked; }}>Failures only</label></div>
+        <input type="search" placeholder="Search" aria-label="Search the timeline" @input=${event => this._find(event.target.value)}>
+        <select aria-label="Entries" @change=${event => { this.show = event.target.value; }}>${Object.entries(SHOWN).map(([key, title]) => html`
+          <option value=${key} .selected=${this.show === key}>${title}</option>`)}</select></div>
       ${this.problem && !entries.length ? html`<p class="problem" role="alert">${this.problem.message}</p>` : nothing}
+      <sh-steps .entries=${entries} .path=${path}></sh-steps>
       ${entries.length ? html`<ol @pointerover=${this._onOver} @pointerleave=${() => this._previewLater(null)} @focusin=${this._onFocus}
         @focusout=${() => this._previewLater(null)} @keydown=${this._onKey}>${repeat(this._groups(), keyOf, group => html`
         ${this._renderGap(group[0])}${group.length < GROUP ? this._renderEntry(group[0]) : this._renderGroup(group)}`)}</ol>` : this._renderEmpty()}
-      ${this.isEnd || !entries.length ? nothing : html`<p class="center"><button @click=${this._loadOlder}>Older</button></p>`}
+      <div class="tools end">${this.isEnd || !this.entries.length ? nothing : html`<button @click=${this._loadOlder}>Older</button>`}<span class="spacer"></span>
+        ${this.entries.length ? html`<span class="quiet" role="status">${this.saved == null ? "Download" : `${this.saved} read …`}</span>
+        ${["JSON", "Text"].map(form => html`<button aria-label="Download as ${form}" ?disabled=${this.saved != null} @click=${() => this._download(form)}>${form}</button>`)}` : nothing}</div>
       ${this.preview ? this._renderPreview(this.preview) : nothing}
     </section>`;
   }
@@ -133,14 +170,34 @@ class Timeline extends LitElement {
   _renderEmpty() {
     if (this.problem) return nothing;
     if (!this.isLoaded) return html`<p class="empty" aria-busy="true">Loading …</p>`;
-    return html`<p class="empty">${this.failedOnly ? "Nothing failed." : "No calls yet. They appear here as they happen."}</p>`;
+    if (this.words) return html`<p class="empty">No entry has these words${this.isEnd ? "" : ", as far as they were read"}.</p>`;
+    return html`<p class="empty">${EMPTY[this.show] ?? "There is nothing of this kind."}</p>`;
+  }
+
+  // Write the entries that the choice shows into a file, the oldest first and each in full.
+  async _download(form) {
+    this.saved = 0;
+    try {
+      const found = [];
+      for (let page = { isEnd: false }; !page.isEnd && found.length < DOWNLOADED && !this._isGone; this.saved = found.length) {
+        page = await this._read(found.at(-1)?.seq, DOWNLOAD_PAGE);
+        for (const entry of page.entries) found.push(entry.cut ? { ...entry, ...await get(`${this.path}/timeline/${entry.seq}`), cut: undefined } : entry);
+      }
+      const entries = found.filter(entry => !this.words || searched(entry).includes(this.words)).reverse();
+      const name = `${this.session ? nameOf(this.session) : this.sessionId}-timeline`;
+      if (form === "JSON") download(`${name}.json`, JSON.stringify({ session_id: this.sessionId, entries }, null, 2));
+      else download(`${name}.txt`, entries.map(rowOf).join(""), "text/plain");
+    } catch (error) {
+      this.problem = error;
+    }
+    this.saved = null;
   }
 
   // Return lists of entries: the calls of one tool that follow each other without failure or pause, else one entry each.
   _groups() {
     const groups = [];
-    this.entries.forEach((entry, number) => {
-      const newer = this.entries[number - 1];
+    this._shown.forEach((entry, number) => {
+      const newer = this._shown[number - 1];
       const isSame = newer && isPlain(newer) && isPlain(entry) && newer.tool === entry.tool && !this._gapWords(newer, entry).length;
       if (isSame) groups.at(-1).push(entry);
       else groups.push([entry]);
@@ -150,13 +207,13 @@ class Timeline extends LitElement {
 
   _gapWords(newer, older) {
     const date = day(older.at);
-    const isOtherDay = newer ? day(newer.at) !== date : date !== day(new Date());
-    const gap = newer && !this.failedOnly ? Date.parse(newer.at) - Date.parse(older.at) - (older.duration_ms ?? 0) : 0;
-    return [gap > IDLE_MILLISECONDS ? `idle for ${lasted(gap)}` : "", isOtherDay ? date : ""].filter(Boolean);
+    const isOtherDay = !newer || day(newer.at) !== date;
+    const gap = newer && !this.show && !this.words ? Date.parse(newer.at) - Date.parse(older.at) - (older.duration_ms ?? 0) : 0;
+    return [gap > IDLE_MILLISECONDS ? `idle for ${lasted(gap)}` : "", isOtherDay ? date : "", newer ? "" : zone(older.at)].filter(Boolean);
   }
 
   _renderGap(entry) {
-    const words = this._gapWords(this.entries[this.entries.indexOf(entry) - 1], entry);
+    const words = this._gapWords(this._shown[this._shown.indexOf(entry) - 1], entry);
     return words.length ? html`<li class="gap"><span>${words.join(" · ")}</span></li>` : nothing;
   }
 
@@ -164,8 +221,8 @@ class Timeline extends LitElement {
     const key = keyOf(group);
     const isOpen = this.openGroups.has(key);
     return html`<li class="group"><details .open=${isOpen} @toggle=${event => this._onGroupToggle(event, key)}>
-      <summary><time datetime=${group[0].at}>${clock(group[0].at)}</time>
-        <span class="what cut"><b>${group[0].tool}</b> <span class="tag">× ${group.length}</span> <span class="quiet">since ${clock(group.at(-1).at)}</span></span>
+      <summary>${timeOf(group[0])}
+        <span class="what cut" title=${group[0].tool}><b>${sentenceOf(group[0]).verb}</b> <span class="tag">× ${group.length}</span> <span class="quiet">since ${clock(group.at(-1).at)}</span></span>
         <span class="quiet nowrap">${lasted(group.reduce((sum, entry) => sum + (entry.duration_ms ?? 0), 0))}</span></summary>
       ${isOpen ? html`<ol>${repeat(group, entry => entry.seq, entry => this._renderEntry(entry))}</ol>` : nothing}</details></li>`;
   }
@@ -179,9 +236,9 @@ class Timeline extends LitElement {
   _renderEntry(entry) {
     const failed = isFailed(entry);
     return html`<li class=${failed ? "failed" : ""} data-seq=${entry.seq}><details @toggle=${event => this._onToggle(entry, event.target.open)}>
-      <summary><time datetime=${entry.at}>${clock(entry.at)}</time>
+      <summary>${timeOf(entry)}
         ${failed ? html`<span class="bad" aria-label="Failed">${icon("error")}</span>` : nothing}
-        <span class="what cut">${titleOf(entry)}</span>
+        <span class="what cut" title=${lineOf(entry)}>${titleOf(entry)}</span>
         ${failed && entry.kind !== "transition" ? html`<span class="tag bad">${entry.status.replaceAll("_", " ")}</span>` : nothing}
         ${durationOf(entry) === null ? nothing : html`<span class="quiet nowrap">${lasted(durationOf(entry))}</span>`}</summary>
       ${entry.isOpen ? html`${partsOf(entry, LONGEST)}${this._renderPicture(entry)}` : nothing}</details></li>`;
@@ -202,7 +259,7 @@ class Timeline extends LitElement {
 
   _renderPreview(entry) {
     return html`<div class="preview" role="tooltip" id="preview" @pointerenter=${() => clearTimeout(this._previewTimer)} @pointerleave=${() => this._previewLater(null)}>
-      <b>${entry.tool}</b> <span class="quiet">${clock(entry.at)}</span>
+      <b>${entry.tool}</b> <span class="quiet">${day(entry.at)}, ${clock(entry.at)}</span>
       ${partsOf(entry, PREVIEW_LONGEST)}${this._renderPicture(entry)}</div>`;
   }
 
@@ -253,14 +310,7 @@ class Timeline extends LitElement {
     entry.isComplete = true;
     try {
       if (entry.cut) Object.assign(entry, await get(`${this.path}/timeline/${entry.seq}`), { cut: null });
-      const names = textOf(entry.result)?.match(PICTURE);
-      if (names) {
-        const end = Date.parse(entry.at) + (entry.duration_ms ?? 0);
-        const { files } = await get(`${this.path}/files`);
-        const file = files.find(({ name, changed_at }) => names.includes(name)
-          && Date.parse(changed_at) >= Date.parse(entry.at) && Date.parse(changed_at) <= end + PICTURE_MILLISECONDS);
-        if (file) entry.picture = `/api/v1${this.path}/files/${encodeURIComponent(file.name)}`;
-      }
+      if (hasPicture(entry)) entry.picture = pictureOf(entry, await readFiles(this.path), this.path);
     } catch {
       entry.isComplete = false;
     }
@@ -278,62 +328,35 @@ function place(card, entry) {
   card.style.top = `${Math.max(8, Math.min(isBelow ? top : entry.top - height - 4, innerHeight - height - 8))}px`;
 }
 
-const GOOD = new Set(["ok", "started", "input_required", null, undefined]);
-const BROKEN = new Set(["connection_lost", "open_failed", "recovery_failed"]);
-
-function isFailed(entry) {
-  if (entry.kind === "transition") return BROKEN.has(entry.transition?.event);
-  if (entry.kind === "run") return entry.status === "error";
-  return entry.kind === "call" && !GOOD.has(entry.status);
-}
-
 const isPlain = entry => entry.kind === "call" && entry.status === "ok";
 // The oldest entry, since newer ones join.
 const keyOf = group => group.at(-1).seq;
 
 const durationOf = entry => entry.duration_ms ?? (entry.ended_at ? Date.parse(entry.ended_at) - Date.parse(entry.at) : null);
 
-function titleOf(entry) {
-  const request = entry.transition ?? entry.control ?? {};
-  switch (entry.kind) {
-    case "call": case "state": return html`<b>${entry.tool}</b> <span class="quiet">${firstArgument(entry.arguments)}</span>`;
-    case "transition": return html`<span class="quiet">${String(request.event ?? "").replaceAll("_", " ")}${request.cause ? html`: <bdi>${request.cause}</bdi>` : ""}</span>`;
-    case "control": return html`<span class="by-person">${controlWords(entry.status, request)}</span>`;
-    case "message": return html`<b>${entry.role}</b> ${String(entry.content ?? "").slice(0, 200)}`;
-    case "run": return html`<span class="quiet">run ${entry.run_id}: ${entry.status}</span>`;
-    case "compacted": return html`<span class="quiet">older entries, of which only counts are kept</span>`;
-    default: return html`<span class="quiet">${entry.kind}</span>`;
+const EMPTY = { "": "No calls yet. They appear here as they happen.", failed: "Nothing failed." };
+
+const timeOf = entry => html`<time datetime=${entry.at} title="${day(entry.at)}, ${clock(entry.at)} ${zone(entry.at)}">${clock(entry.at)}</time>`;
+
+// All words of an entry, for a search. They are put together once, and again when the entry has ended.
+function searched(entry) {
+  if (!entry.searched || entry.searched.status !== entry.status) {
+    const parts = [entry.tool, entry.service, entry.status, JSON.stringify(entry.arguments), resultText(entry.result), entry.error, entry.content, entry.transition?.cause];
+    entry.searched = { status: entry.status, text: [lineOf(entry), ...parts].filter(Boolean).join("\n").toLowerCase() };
   }
+  return entry.searched.text;
 }
 
-function controlWords(status, control) {
-  // Names and words of people stand after a sentence, never in it.
-  const by = name => html` <bdi class="who">${name || "a person"}</bdi>`;
-  const link = did => html`${did} a link to ${control.rights}${by(control.by)}`;
-  const back = end => html`Handed back: ${end}${by(control.holder)} <bdi>${control.reply}</bdi>`;
-  return {
-    requested: html`The agent asks for a person: <bdi>${control.reason}</bdi>`, human: html`Took control${by(control.holder)}`,
-    done: back("done"), could_not: back("could not do it"),
-    expired: "Control ended by itself", revoked: "Control ended: the link was revoked",
-    link_created: link("Gave"), link_opened: link("Opened"), link_revoked: link("Revoked"),
-  }[status] ?? status;
-}
-
-function firstArgument(args) {
-  if (!args || typeof args !== "object") return "";
-  const value = args.url ?? args.target ?? args.command ?? args.text ?? Object.values(args)[0];
-  return value === undefined ? "" : String(typeof value === "object" ? JSON.stringify(value) : value).slice(0, 120);
-}
-
-function textOf(result) {
-  if (!result) return null;
-  const content = Array.isArray(result.content) ? result.content : [];
-  return content.map(block => (typeof block === "string" ? block : block?.text ?? block?.uri ?? `[${block?.type}]`)).join("\n") || null;
+// An entry as a line of a text file.
+function rowOf(entry) {
+  const failed = isFailed(entry) && entry.kind !== "transition" ? ` [${entry.status}]` : "";
+  const time = durationOf(entry) === null ? "" : ` (${lasted(durationOf(entry))})`;
+  return `${entry.at}  ${lineOf(entry)}${failed}${time}\n`;
 }
 
 function partsOf(entry, longest) {
   const parts = [
-    ["Arguments", entry.arguments && Object.keys(entry.arguments).length ? entry.arguments : null], ["Result", textOf(entry.result)],
+    ["Tool", entry.kind === "call" ? entry.tool : null], ["Arguments", entry.arguments && Object.keys(entry.arguments).length ? entry.arguments : null], ["Result", resultText(entry.result)],
     ["Error", entry.error], ["Text", entry.content], ["Cause", entry.transition?.cause],
   ];
   return parts.map(([title, value]) => part(title, value, longest));

@@ -238,11 +238,11 @@ async def test_a_call_shows_its_arguments_and_the_picture_after_it(
     await agent.call_tool("browser_navigate", {"session_id": session, "url": url})
     await agent.call_tool("browser_take_screenshot", {"session_id": session})
     await show(page, session)
-    await page.get_by_text("browser_navigate").hover()
+    await page.locator(".timeline summary", has_text=f"Open {url}").hover()
     peek = page.get_by_role("tooltip")
     await peek.get_by_text(url).first.wait_for()
     assert await peek.locator("img").count() == 0
-    await page.locator(".timeline summary", has_text="browser_take_screenshot").focus()
+    await page.locator(".timeline summary", has_text="Take a screenshot").focus()
     # Only a key shows the ring of the focus.
     await page.keyboard.press("Shift+Tab")
     await page.keyboard.press("Tab")
@@ -263,11 +263,11 @@ async def test_a_service_without_a_picture_shows_its_words_and_all_that_failed(
     await show(page, session)
     assert await page.locator("sh-screen").count() == 0
     await page.get_by_role("tab", name="State", selected=True).wait_for()
-    await page.get_by_label("Failures only").check()
+    await page.get_by_label("Entries").select_option("Failures")
     failed = page.locator(".timeline li.failed")
-    await until_count(page.locator(".timeline li"), 3)
+    await until_count(page.locator(".timeline li[data-seq]"), 3)
     texts = [await text_of(failed.nth(number)) for number in range(3)]
-    assert "connection lost" in texts[0]
+    assert "A connection was lost: quick:" in texts[0]
     assert "crash" in texts[1]
     assert "outcome unknown" in texts[1]
     assert "fail" in texts[2]
