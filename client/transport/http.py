@@ -9,8 +9,6 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import anyio
 import httpx2
@@ -18,7 +16,8 @@ import orjson
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import well_formed
-from ...tools.browser.egress.addresses import is_loopback_host
+from ...tools.http_client import http_options, server_of
+from ..errors import ServerUnreachable
 from ..results import object_of
 from .base import NAMED_BY, VERSION, AccessDenied, JsonRpcError, ProgressCallback, TransportBroken
 
@@ -70,12 +69,12 @@ class HttpTransport:
         self._free_connections = anyio.Semaphore(max_connections, fast_acquire=True)
         self._closed = False
         self._numbers = itertools.count(1)
-        host = urlsplit(url).hostname or ""
-        # httpx takes the proxies of the environment for this machine too, unless NO_PROXY names it.
-        uses_proxies = not is_loopback_host(host)
-        self._address = _address_of(url, uses_proxies)
+        try:
+            options = http_options(url)
+        except httpx2.ProxyError as error:
+            raise ServerUnreachable(f"Statehold cannot be reached: {error}.") from None
         self._http = httpx2.AsyncClient(
-            trust_env=uses_proxies,
+            **options,
             headers={**headers, **_BASE},
             timeout=httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEP_SECONDS),
@@ -117,9 +116,13 @@ class HttpTransport:
                 finally:
                     await response.aclose()
         except _NOT_SENT as error:
-            raise TransportBroken(f"{_text_of(error)} ({self._address})", sent=False) from None
+            raise TransportBroken(
+                f"{_text_of(error)} ({server_of(self.url, with_path=True)})", sent=False
+            ) from None
         except _BROKEN as error:
-            raise TransportBroken(f"{_text_of(error)} ({self._address})", sent=True) from None
+            raise TransportBroken(
+                f"{_text_of(error)} ({server_of(self.url, with_path=True)})", sent=True
+            ) from None
 
     async def _read_answer(
         self, response: httpx2.Response, number: int, progress_callback: ProgressCallback | None
@@ -257,18 +260,6 @@ def _header_value(value: str) -> str:
     from mcp.shared.inbound import encode_header_value
 
     return encode_header_value(value)
-
-
-def _address_of(url: str, uses_proxies: bool) -> str:
-    """Return the address of a server without a password, and whether a proxy of the environment stands before it."""
-    parts = urlsplit(url)
-    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    known = getproxies() if uses_proxies and not proxy_bypass(parts.hostname or "") else {}
-    return (
-        f"{address}, by the proxy of the environment"
-        if {parts.scheme, "all"} & known.keys()
-        else address
-    )
 
 
 def _describe_refusal(response: httpx2.Response, message: JSON | None) -> str:

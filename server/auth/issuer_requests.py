@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import ssl
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
@@ -15,6 +13,7 @@ import httpx2
 from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON
 from ...sessions.live.budget import Budget
+from ...tools.http_client import http_options, server_of
 from ..config.types import is_protected_url
 from .errors import IssuerRefused, VerifierUnavailable
 
@@ -25,11 +24,6 @@ FORMS: Final = 32
 """Forms that one issuer is sent at once because strangers ask."""
 WAITING_FORMS: Final = 1000
 WAIT_SECONDS: Final = 5.0
-
-
-@functools.cache
-def _ssl_context() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()
 
 
 async def get_json(url: str) -> JSON:
@@ -88,7 +82,8 @@ async def _request(method: str, url: str, **content: Any) -> tuple[JSON, httpx2.
             body, headers = await _read(method, url, content)
         document: object = json.loads(body)
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError) as error:
-        raise VerifierUnavailable(f"{url} cannot be read ({type(error).__name__})") from None
+        cause = f"{type(error).__name__} at {server_of(url)}"
+        raise VerifierUnavailable(f"{url} cannot be read ({cause})") from None
     except (ValueError, RecursionError):
         raise VerifierUnavailable(f"{url} is no JSON") from None
     if not isinstance(document, dict):
@@ -99,7 +94,7 @@ async def _request(method: str, url: str, **content: Any) -> tuple[JSON, httpx2.
 async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[bytes, httpx2.Headers]:
     headers = {"accept": "application/json", "accept-encoding": "identity"}
     async with (
-        httpx2.AsyncClient(verify=_ssl_context(), timeout=ANSWER_SECONDS) as client,
+        httpx2.AsyncClient(**http_options(url), timeout=ANSWER_SECONDS) as client,
         client.stream(method, url, headers=headers, follow_redirects=False, **content) as answer,
     ):
         if answer.status_code in (400, 401, 403):

@@ -34,8 +34,10 @@ async def _post(url: str, body: bytes, seconds: float) -> None:
     # Imported here: most processes send nothing.
     import httpx2
 
+    from ...tools.http_client import http_options
+
     try:
-        async with httpx2.AsyncClient(timeout=seconds) as http:
+        async with httpx2.AsyncClient(timeout=seconds, **http_options(url)) as http:
             response = await http.post(url, content=body, headers=_HEADERS)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         logger.warning("the address of [notify] was not reached: %s", type(error).__name__)

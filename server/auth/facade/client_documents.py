@@ -6,7 +6,6 @@ The URL comes from anyone, so that the fetch connects to public addresses only.
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Callable
 from typing import Final, cast
 from urllib.parse import SplitResult, urlsplit
@@ -23,6 +22,7 @@ from ....sessions.live.session import client_address
 from ....sessions.owned_map import OwnedMap
 from ....tools.browser.egress.addresses import IPAddress, special
 from ....tools.browser.egress.resolver import NotFound, Resolver
+from ....tools.http_client import ssl_context
 from ..wrong_tokens import network_of
 from .clients import FacadeClient, sort_redirect_uris
 
@@ -76,7 +76,6 @@ class ClientDocuments:
         self._allow_loopback = allow_loopback
         self._clock = clock
         self._clients = OwnedMap[str, tuple[FacadeClient, float]](CACHED_DOCUMENTS)
-        self._context: ssl.SSLContext | None = None
         self._fetches = Budget(
             FETCHES, queue=WAITING_FETCHES, queue_seconds=FETCH_SECONDS, shared=True
         )
@@ -149,10 +148,10 @@ class ClientDocuments:
             "accept": "application/json",
             "accept-encoding": "identity",
         }
-        self._context = self._context or httpx2.create_ssl_context()
         async with (
+            # A proxy would look the name up again, and could reach an address that was not checked.
             httpx2.AsyncClient(
-                verify=self._context, timeout=FETCH_SECONDS, trust_env=False
+                verify=ssl_context(), timeout=FETCH_SECONDS, trust_env=False
             ) as http,
             http.stream(
                 "GET",

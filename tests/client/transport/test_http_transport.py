@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 
 import anyio
 import pytest
@@ -139,3 +140,11 @@ async def test_an_error_names_the_address_and_the_proxy_of_the_environment(
             pass
     assert "http://host.example/mcp, by the proxy of the environment" in caught.value.message
     assert "secret" not in caught.value.message
+
+
+@pytest.mark.skipif(find_spec("socksio") is not None, reason="socksio is installed")
+def test_a_proxy_that_needs_another_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(ServerUnreachable, match=r"SOCKS proxy for host.example.*socksio"):
+        connect("http://host.example/mcp")

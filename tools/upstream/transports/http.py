@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import socket
-import ssl
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +19,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from ....sessions.json_codec import JSON
+from ...http_client import http_options, server_of
 from ..list_changes import LISTEN, Reopening
 from ..sdk import redirect_location
 from .base import TransportResumption, UpstreamTransport
@@ -51,12 +51,6 @@ _KEEPALIVE: Final = [
 ]
 
 
-@functools.cache
-def ssl_context() -> ssl.SSLContext:
-    """Return the shared context of this process: creating one takes 20 ms and almost a megabyte."""
-    return httpx2.create_ssl_context()
-
-
 class HttpClient(httpx2.AsyncClient):
     """The HTTP client of one connection. It records why requests failed and refuses messages that are too long.
 
@@ -70,6 +64,7 @@ class HttpClient(httpx2.AsyncClient):
 
     def __init__(
         self,
+        url: str,
         headers: Mapping[str, str],
         session_id: str | None = None,
         *,
@@ -78,7 +73,7 @@ class HttpClient(httpx2.AsyncClient):
         # No read timeout: callers decide how long a call may take.
         super().__init__(
             headers={"accept-encoding": "identity", **headers},
-            verify=ssl_context(),
+            **http_options(url),
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
@@ -277,11 +272,10 @@ def _address(request: httpx2.Request) -> str:
 
 
 def _cause(error: httpx2.TransportError, request: httpx2.Request) -> str:
-    cause, url = str(error).strip().rstrip("."), request.url
-    if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+    cause = str(error).strip().rstrip(".")
+    if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
         return cause
-    port = f":{url.port}" if url.port is not None else ""
-    return f"{cause or 'no answer'} at {url.scheme}://{url.host}{port}"
+    return f"{cause or 'no answer'} at {server_of(str(request.url))}"
 
 
 def _request_id(request: httpx2.Request) -> int | str | None:
@@ -407,7 +401,7 @@ class StreamableHttpTransport:
 @asynccontextmanager
 async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[UpstreamTransport]:
     """Connect to a Streamable HTTP endpoint. Leaving the block ends the MCP session."""
-    async with HttpClient(headers) as client, _open(url, client) as transport:
+    async with HttpClient(url, headers) as client, _open(url, client) as transport:
         yield transport
 
 
@@ -420,7 +414,7 @@ async def resume_http(
     `version` is the protocol version of the session. Nothing is sent: the first request shows whether the server still
     knows the session. Only if it does, leaving the block ends the session.
     """
-    async with HttpClient(headers, session_id) as client, _open(url, client) as transport:
+    async with HttpClient(url, headers, session_id) as client, _open(url, client) as transport:
         await _replay_handshake(transport, version)
         yield transport
 
@@ -451,5 +445,4 @@ __all__ = [
     "open_http",
     "refusal_in",
     "resume_http",
-    "ssl_context",
 ]

@@ -92,7 +92,7 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Upstr
         httpx2.HTTPError: There is no response, or its stream names no address for messages.
     """
     async with (
-        HttpClient(headers, answers_in_stream=True) as client,
+        HttpClient(url, headers, answers_in_stream=True) as client,
         sse_within_origin(client, url, max_event_size=RESULT_BYTES) as source,
     ):
         refusal = refusal_in(source.response)
