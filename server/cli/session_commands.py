@@ -262,7 +262,7 @@ def _copy_commands() -> list[click.Command]:
             "export",
             "Write all that is kept of a session into a file, as one JSON document.",
             "statehold sessions export work work.json --secrets",
-            _SESSION,
+            click.Argument(["ref"], required=False, **_SESSION_OPTIONS),
             click.Argument(
                 ["file"],
                 required=False,
@@ -272,18 +272,24 @@ def _copy_commands() -> list[click.Command]:
             ),
             click.Option(["-o", "output"], metavar="FILE", help="the same as FILE"),
             _flag("--secrets", "also what its services saved (logins), and what looks secret"),
+            click.Option(
+                ["--all", "folder"],
+                metavar="FOLDER",
+                help="all open sessions, a file for each; import reads the folder, also in a newer version",
+            ),
+            _text("--owner", "OWNER", "with --all: whose sessions (local)"),
             _flag("--force", "replace a file that is there"),
             JSON_OPTION,
         ),
         Command(
             "import",
-            "Make a new session, paused, of a document that export wrote, or of each session of another system.",
+            "Make a new session, paused, of each document that export wrote, or of each session of another system.",
             "statehold sessions import work.json --name again",
             click.Argument(
                 ["file"],
                 metavar="FILE",
-                help="the document, - for stdin; a folder of agentscope's JSONSession, a database of its SqliteSession or "
-                "of agno's SqliteDb",
+                help="the document, - for stdin, or a folder of them; a folder of agentscope's JSONSession, a database of "
+                "its SqliteSession or of agno's SqliteDb",
             ),
             click.Option(
                 ["--from", "source"],

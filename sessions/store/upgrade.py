@@ -49,7 +49,9 @@ def _revision(connection: Connection, tables: Sequence[str]) -> str | None:
         if found is not None and found < FIRST:
             raise StoreUnavailable(
                 f"{database_name(connection)} was written by a Statehold before 0.1 (schema {found}), which this program "
-                f"does not read. {_elsewhere(connection)}"
+                "does not read. To bring its sessions along, write each with the program that wrote it (statehold sessions "
+                "export NAME FOLDER/NAME.json --secrets), then read them here (statehold sessions import FOLDER). "
+                f"{_elsewhere(connection)}"
             )
         return found
     if tables:

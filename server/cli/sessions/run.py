@@ -51,7 +51,8 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                 return await change_sessions(config, store, arguments)
             case "import":
                 assert store is not None
-                if arguments.source is not None:
+                is_folder = await anyio.Path(str(arguments.file)).is_dir()
+                if arguments.source is not None or is_folder:
                     from .importers import import_foreign
 
                     return await import_foreign(config, store, arguments)
@@ -63,7 +64,13 @@ async def _run(config: Config, arguments: CommandLine) -> int:
 
                 assert store is not None
                 return await log_in(config, store, arguments)
+            case "export" if arguments.folder is not None:
+                from .transfer import export_all
+
+                return await export_all(config, store, arguments)
             case _:
+                if arguments.ref is None:
+                    raise CommandError.usage("export needs a SESSION, or --all FOLDER")
                 if store is None:
                     raise CommandError.session_unknown(arguments.ref, config.data)
                 record = await find_session(store, arguments.ref, config.data)

@@ -5,25 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio.to_thread
 
-from ....sessions.actions.document import read_document, write_document
+from ....sessions.actions.document import Document, read_document, write_document
 from ....sessions.actions.export import export_document
 from ....sessions.clock import SystemClock
 from ....sessions.errors import SessionError
 from ....sessions.json_codec import JSON
-from ....sessions.lifecycle import Status
+from ....sessions.lifecycle import OPEN, Status
 from ....sessions.plural import plural
-from ....sessions.records import LOCAL, Principal, SessionRecord
+from ....sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....sessions.wording import SHELL, next_step
 from ....tools.foreign_file import read_foreign
 from ...config.model import Config
 from ...config.secrets import redactor_of
-from ...control.sessions import parse_owner
+from ...control.sessions import parse_owner, read_pages
 from ...exit_codes import OK
 from ...printing import write_json_text
 from ..command_line import CommandLine
@@ -31,11 +32,12 @@ from ..errors import CommandError
 from ..output import plain, say, say_json
 from ..progress import ProgressBar
 from .filters import parse_metadata
+from .importers.documents import LARGEST
 from .lookup import find_session
 from .tool_calls import ToolCaller, lazy_services
 
-LARGEST: Final = 1 << 30
-"""The most bytes of a document that is imported."""
+MOST: Final = 1_000_000
+"""The most sessions that are exported at once."""
 
 
 async def rename(
@@ -117,18 +119,7 @@ async def export(
     """Write a session into a file."""
     target = str(arguments.output or arguments.file)
     with ProgressBar(f"exporting {record.name or record.id}", is_json=arguments.json) as bar:
-        if arguments.secrets and record.node is not None:
-            # A snapshot taken now is newer than the stored one.
-            async with ToolCaller(config, store) as caller:
-                await caller.ask(record, record.node, "operator_save")
-        document = await export_document(
-            store,
-            await store.get(record.id) or record,
-            now=SystemClock().now(),
-            redactor=redactor_of(config.policy()),
-            secrets=bool(arguments.secrets),
-            report=bar.update,
-        )
+        document = await _document(config, store, record, arguments, bar.update)
         text = await anyio.to_thread.run_sync(write_document, document)
         if target != "-":
             file, is_forced = Path(target), bool(arguments.force)
@@ -143,6 +134,62 @@ async def export(
         with_or_without = "with" if document.secrets else "without"
         say(f"{target} has {record.id}, {with_or_without} its secrets ({len(text)} bytes)")
     return OK
+
+
+async def export_all(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:
+    """Write each open session of an owner into a folder, in files that sort by the creation of the sessions."""
+    if arguments.ref is not None:
+        raise CommandError.usage("export takes a SESSION, or --all FOLDER, not both")
+    folder, is_forced = Path(arguments.folder), bool(arguments.force)
+    owner = parse_owner(arguments.owner) or LOCAL.key
+    records: list[SessionRecord] = []
+    if store is not None:
+        records, _ = await read_pages(store, SessionFilter(statuses=sorted(OPEN)), MOST)
+    chosen = [record for record in records if record.owner == owner]
+    try:
+        await anyio.to_thread.run_sync(partial(folder.mkdir, 0o700, parents=True, exist_ok=True))
+    except OSError as error:
+        raise CommandError.usage(f"{folder}: {error.strerror}; name another folder") from None
+    with ProgressBar(f"exporting to {folder}", is_json=arguments.json) as bar:
+        for number, record in enumerate(chosen, 1):
+            assert store is not None
+            document = await _document(config, store, record, arguments, None)
+            text = await anyio.to_thread.run_sync(write_document, document)
+            file = folder / f"{int(record.created_at * 1000):013d}-{record.id}.json"
+            await anyio.to_thread.run_sync(_write, file, text, is_forced)
+            bar.update(number, len(chosen))
+    others = len(records) - len(chosen)
+    if arguments.json:
+        say_json({"folder": str(folder), "sessions": len(chosen), "of_other_owners": others})
+        return OK
+    with_or_without = "with" if arguments.secrets else "without"
+    say(
+        f"{plain(str(folder))} has {plural(len(chosen), 'open session')}, {with_or_without} their secrets"
+    )
+    if others:
+        say(f"  without {others} of other owners: see --owner")
+    return OK
+
+
+async def _document(
+    config: Config,
+    store: SQLStore,
+    record: SessionRecord,
+    arguments: CommandLine,
+    report: Callable[[int, int], None] | None,
+) -> Document:
+    if arguments.secrets and record.node is not None:
+        # A snapshot taken now is newer than the stored one.
+        async with ToolCaller(config, store) as caller:
+            await caller.ask(record, record.node, "operator_save")
+    return await export_document(
+        store,
+        await store.get(record.id) or record,
+        now=SystemClock().now(),
+        redactor=redactor_of(config.policy()),
+        secrets=bool(arguments.secrets),
+        report=report,
+    )
 
 
 def _write(file: Path, text: bytes, force: bool) -> None:

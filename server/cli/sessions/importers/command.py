@@ -1,4 +1,4 @@
-"""The work of `statehold sessions import --from`: each session is imported once, however often the command runs."""
+"""The work of `sessions import --from`, and of a folder of documents: each session is imported once."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ from ...command_line import CommandLine
 from ...errors import CommandError
 from ...output import plain, say, say_json
 from ...progress import ProgressBar
-from ..tool_calls import ToolCaller
+from ..tool_calls import ToolCaller, lazy_services
 from .agentscope import read_agentscope
 from .agno import read_agno
-from .foreign import DIGEST, FIRST_VERSION, ForeignSession, Sessions, Unreadable
+from .documents import read_documents
+from .foreign import DIGEST, FIRST_VERSION, ImportableSession, Sessions, Unreadable
 
 MOST = 1_000_000
 
@@ -50,24 +51,28 @@ class _Report:
 
 
 async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine) -> int:
-    """Create a session for each session of another system that has none yet."""
-    if arguments.name is not None or arguments.lenient:
-        raise CommandError.usage("--name and --lenient are for one document, not with --from")
+    """Create a session for each session of another system, or each document of a folder, that has none yet."""
+    if arguments.name is not None or (arguments.lenient and arguments.source is not None):
+        raise CommandError.usage("--name is for one document, --lenient for documents")
     if (arguments.users or arguments.user) and arguments.source != "agentscope":
         raise CommandError.usage("--users and --user are for --from agentscope")
     source = Path(arguments.file)
-    read = (
-        partial(read_agentscope, source, users=bool(arguments.users), named=arguments.user or ())
-        if arguments.source == "agentscope"
-        else partial(read_agno, source)
-    )
+    match arguments.source:
+        case None:
+            read = partial(read_documents, source)
+        case "agentscope":
+            users, named = bool(arguments.users), arguments.user or ()
+            read = partial(read_agentscope, source, users=users, named=named)
+        case _:
+            read = partial(read_agno, source)
     count, sessions = await anyio.to_thread.run_sync(read)
     owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
     async with ToolCaller(config, store) as caller:
-        registry = await caller.open_registry({})
-        importer = _Importer(config, store, registry, owner, update=bool(arguments.update))
+        services = lazy_services(config) if arguments.source is None else {}
+        registry = await caller.open_registry(services)
+        importer = _Importer(config, store, registry, owner, arguments)
         await importer.find_earlier_ones()
-        importer.check_room(count, str(await anyio.Path(source).resolve()), arguments.source)
+        importer.check_room(count, str(await anyio.Path(source).resolve()))
         done = 0
         with ProgressBar(f"importing {arguments.file}", is_json=arguments.json) as bar:
             async for session in _in_thread(sessions):
@@ -77,7 +82,7 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
     return _print(importer.report, count, arguments)
 
 
-async def _in_thread(sessions: Sessions) -> AsyncGenerator[ForeignSession | Unreadable]:
+async def _in_thread(sessions: Sessions) -> AsyncGenerator[ImportableSession | Unreadable]:
     """Yield sessions, which are read from files, without blocking the event loop."""
     while (session := await anyio.to_thread.run_sync(next, sessions, None)) is not None:
         yield session
@@ -87,12 +92,19 @@ class _Importer:
     """Imports sessions one after the other, and reports each."""
 
     def __init__(
-        self, config: Config, store: SQLStore, registry: Registry, owner: Principal, *, update: bool
+        self,
+        config: Config,
+        store: SQLStore,
+        registry: Registry,
+        owner: Principal,
+        arguments: CommandLine,
     ) -> None:
         self.report = _Report()
         self._store = store
         self._registry = registry
-        self._update = update
+        self._system = str(arguments.source)
+        self._update = bool(arguments.update)
+        self._is_strict = not arguments.lenient
         self._owner = owner
         self._policy = config.policy()
         self._clock = SystemClock()
@@ -107,7 +119,7 @@ class _Importer:
         self._open = sum(record.status in OPEN for record in records)
         self._earlier = {record.metadata.get(IMPORTED_FROM): record for record in records}
 
-    def check_room(self, count: int, place: str, system: str) -> None:
+    def check_room(self, count: int, place: str) -> None:
         """Check that the owner may have `count` sessions of a place besides those that are open.
 
         Raises:
@@ -115,7 +127,8 @@ class _Importer:
         """
         limits = self._registry.core.limits.of(self._owner.key)
         opened = [record for record in self._earlier.values() if record.status in OPEN]
-        here = sum(place in str(record.metadata.get(system, "")) for record in opened)
+        # Documents do not say where they were.
+        here = sum(place in str(record.metadata.get(self._system, place)) for record in opened)
         needed = self._open + max(0, count - here)
         if limits.sessions and needed > limits.sessions:
             raise CommandError(
@@ -124,7 +137,7 @@ class _Importer:
                 f"than {limits.name('sessions')} = {limits.sessions}; nothing was imported, raise that first",
             )
 
-    async def add(self, session: ForeignSession | Unreadable) -> None:
+    async def add(self, session: ImportableSession | Unreadable) -> None:
         """Import a session that was not imported before."""
         if isinstance(session, Unreadable):
             self._skip(session.source, session.reason)
@@ -140,12 +153,17 @@ class _Importer:
         except RecursionError:
             self._skip(session.source, "it is nested too deeply")
 
-    async def _import(self, session: ForeignSession, report: list[JSON]) -> None:
+    async def _import(self, session: ImportableSession, report: list[JSON]) -> None:
         timeouts = timeouts_of(self._policy, CreationOptions(name=session.name))
         now = self._clock.now()
         namespace = self._policy.namespace
         document = await anyio.to_thread.run_sync(session.document, timeouts, now, namespace)
-        result = await self._registry.porting.import_session(self._owner, document)
+        if document.fork is not None and document.fork.parent in self._earlier:
+            document.fork.parent = self._earlier[document.fork.parent].id
+        result = await self._registry.porting.import_session(
+            self._owner, document, strict=self._is_strict
+        )
+        self._earlier[session.origin] = result.record
         report.append(
             {
                 "source": session.source,
@@ -154,7 +172,7 @@ class _Importer:
             }
         )
 
-    async def _compare(self, session: ForeignSession, earlier: SessionRecord) -> None:
+    async def _compare(self, session: ImportableSession, earlier: SessionRecord) -> None:
         if earlier.metadata.get(DIGEST) == session.digest:
             self.report.unchanged.append({"source": session.source, **_identity(earlier)})
             return
@@ -199,7 +217,7 @@ def _print(report: _Report, count: int, arguments: CommandLine) -> int:
     if arguments.json:
         say_json(
             {
-                "from": arguments.source,
+                "from": arguments.source or "statehold",
                 "imported": report.imported,
                 "updated": report.updated,
                 "unchanged": report.unchanged,

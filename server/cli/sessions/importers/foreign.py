@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2s
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from .....sessions.actions.document import Document, read_document
 from .....sessions.errors import InvalidArgument
@@ -199,13 +199,30 @@ _ENTRY: Final[JSON] = {
     "error": None,
 }
 
-Sessions = Iterator[ForeignSession | Unreadable]
+
+class ImportableSession(Protocol):
+    """A session that can become a document."""
+
+    source: str
+    left_out: list[str]
+
+    @property
+    def origin(self) -> str: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def digest(self) -> object: ...
+    def document(self, timeouts: Timeouts, now: float, namespace: str) -> Document: ...
+
+
+Sessions = Iterator[ForeignSession | Unreadable] | Iterator[ImportableSession | Unreadable]
 
 __all__ = [
     "DIGEST",
     "FIRST_VERSION",
     "LARGEST",
     "ForeignSession",
+    "ImportableSession",
     "Sessions",
     "Unreadable",
     "open_database",

@@ -18,6 +18,7 @@ from support.counting import Counting
 from support.engine import engine as in_process
 from support.gateway_process import JSON, Way, count, opened_session, structured
 
+from statehold.client.sync import connect
 from statehold.server.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 
@@ -112,6 +113,79 @@ def test_sessions_are_moved_beside_a_server_that_holds_them(folder_cli: DataFold
             OK,
             {"left", "right"},
         )
+
+
+def test_all_sessions_of_a_folder_move_in_one_process(
+    folder_cli: DataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names, states, times and parents come along, each session once, and a document that is none is named."""
+    with connect(services={}, data=folder_cli.data) as client:
+        client.create("work", state={"n": 0})
+        client.create()
+    [child] = folder_cli.json("fork", "work", "--name", "left")["children"]
+    folder_cli.json("state", "left", "--merge", '{"n": 5}')
+    before = {each["name"]: each for each in folder_cli.json("list")["sessions"]}
+    backup = tmp_path / "backup"
+    written = folder_cli.json("export", "--all", str(backup), "--secrets")
+    assert (written["sessions"], stat.S_IMODE(backup.stat().st_mode)) == (3, 0o700)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in backup.iterdir()} == {0o600}
+    (backup / "other.json").write_text('{"format": "none"}')
+
+    (tmp_path / "new").mkdir()
+    new = commands.DataFolder(tmp_path / "new", capsys)
+    code, out, _ = new.run("import", str(backup), "--json")
+    report = json.loads(out)
+    assert (code, len(report["imported"])) == (FAILURE, 3)
+    assert [each["source"] for each in report["skipped"]] == ["other.json"]
+    after = {each["name"]: each for each in new.json("list")["sessions"]}
+    for name in before.keys() | after.keys():
+        assert after[name]["created_at"] == before[name]["created_at"]
+    assert new.json("merge", "work", "left")["version"] == 1
+    assert new.json("state", "work")["value"] == {"n": 5}
+    (backup / "other.json").unlink()
+    again = new.json("import", str(backup))
+    assert (len(again["unchanged"]), again["imported"]) == (3, [])
+    assert child["session_id"] not in {each["session_id"] for each in after.values()}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "work", "--all", "backup"],
+        ["export"],
+        ["import", "."],
+        ["import", ".", "--name", "x"],
+        ["import", ".", "--users"],
+    ],
+)
+def test_words_that_do_not_fit_a_folder_are_refused(
+    folder_cli: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    folder_cli.left(name="work")
+    assert folder_cli.run(*words)[0] == USAGE
+
+
+def test_the_default_times_before_0_1_become_those_of_today(
+    folder_cli: DataFolder, tmp_path: Path
+) -> None:
+    folder_cli.left(name="plain")
+    file = tmp_path / "plain.json"
+    folder_cli.json("export", "plain", str(file))
+    document = json.loads(file.read_text())
+    times = document["session"]["timeouts"]
+    for name, changes, paused in (
+        ("old", {"paused": 86_400.0, "lifetime": 604_800.0}, 0),
+        ("own", {"paused": 86_400.0, "lifetime": 600_000.0}, 86_400),
+        ("long", {"paused": 5.0, "lifetime": 604_800.0}, 5),
+    ):
+        document["session"]["timeouts"] = {**times, **changes}
+        file.write_text(json.dumps(document))
+        folder_cli.json("import", str(file), "--name", name)
+        imported = json.loads(folder_cli.run("export", name)[1])
+        assert imported["session"]["timeouts"]["paused"] == paused
 
 
 @pytest.mark.thorough
