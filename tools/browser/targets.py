@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from .answers.facts import StepTarget, role_target, target_of
-from .answers.naming import RoleAndName, code_of, find_by_role
+from .answers.naming import NAME_REF, RoleAndName, code_of, find_by_role
 from .errors import BrowserToolFailed, describe_error
 from .session.locator import is_locator, parse_locator, parse_target
 
@@ -77,7 +77,11 @@ class Targets:
             raise ElementNotFound(
                 f"Ref {target}{name} is of another tab{closed}; {self._new_refs}{select}."
             )
-        return await self._find_by_ref(tab, tab.page.get_by_ref(match[3]), target, name)
+        named = None
+        if match[3].startswith(NAME_REF):
+            named = find_by_role(tab.last_snapshot or "", target)
+        locator = tab.page.get_by_ref(match[3]) if named is None else named.locator(tab.page)
+        return await self._find_by_ref(tab, locator, target, name)
 
     async def _find_by_ref(self, tab: Tab, locator: Locator, ref: str, name: str) -> Element:
         from playwright.async_api import Error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -34,6 +35,28 @@ _PREFIX: Final = re.compile(r"(?:g\d+)?(?:t\d+)?(?=(?:f\d+)?e)")
 
 _ROLE_AND_NAME: Final = re.compile(r'(\w+)(?: ("(?:[^"\\]|\\.)*"))?')
 _NAMED: Final = re.compile(r'- (\w+) ("(?:[^"\\]|\\.)*")')
+_BOX: Final = re.compile(
+    r"""^ *- '?(?P<named>(?:checkbox|radio|switch) "(?:[^"\\]|\\.)+")(?P<states>(?: \[[^\]]*\])*)""",
+    re.MULTILINE,
+)
+
+NAME_REF: Final = "e0"
+"""The beginning of a ref that stands for a role and a name. Playwright numbers elements from 1."""
+
+
+def add_name_refs(snapshot: str) -> str:
+    """Return a snapshot in which a checkbox, radio button or switch without a ref has one, if no other has its name.
+
+    Playwright gives no ref to an element without a size, such as an input that a page hides to draw it anew by its label.
+    The ref is made from the role and the name, so it is the same in every snapshot; find_by_role() tells its element.
+    """
+
+    def add(match: re.Match[str]) -> str:
+        if "[ref=" in match["states"] or snapshot.count(match["named"]) > 1:
+            return match[0]
+        return f"{match[0]} [ref={NAME_REF}{zlib.crc32(match['named'].encode())}]"
+
+    return _BOX.sub(add, snapshot)
 
 
 def code_of(snapshot: str, ref: str) -> str | None:
@@ -198,4 +221,4 @@ def _depth(line: str) -> int:
     return next((index for index, letter in enumerate(line) if letter != " "), 0)
 
 
-__all__ = ["RoleAndName", "code_of", "find_by_role", "role_of"]
+__all__ = ["NAME_REF", "RoleAndName", "add_name_refs", "code_of", "find_by_role", "role_of"]

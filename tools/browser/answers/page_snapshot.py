@@ -13,6 +13,7 @@ import anyio
 
 from ..errors import BrowserToolFailed, describe_error
 from ..secrets.snapshot_line import mask_fields
+from .naming import add_name_refs
 from .outline import outline
 
 if TYPE_CHECKING:
@@ -133,6 +134,7 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
     Each page numbers its elements from 1, so a ref is prefixed with the number of its restoration and of its tab;
     the number 1 is left out.
     """
+    text = add_name_refs(text)
     prefix = f"g{session.generation}" if session.generation > 1 else ""
     prefix += f"t{tab.number}" if tab.number > 1 else ""
     if prefix:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.errors import ControlRefused
+from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed, describe_error
 from .addresses import change_tabs, move_in_history, open_address
 from .answers import answer_chooser, answer_dialog
@@ -43,6 +44,8 @@ logger = logging.getLogger("statehold.browser")
 
 CLOSE_SECONDS: Final = 5.0
 EDITING_SECONDS: Final = 1.0
+"""Seconds in which a page tells about its focus and its copies."""
+TAP_FRAMES: Final = 3
 _ENDED: Final = "This control of the session has ended."
 
 
@@ -89,7 +92,7 @@ class PersonInput:
                     if isinstance(event, CopyInput):
                         copied = await self._copy(batch)
                     else:
-                        await self._act(event, batch)
+                        copied = await self._act(event, batch) or copied
                 except BrowserToolFailed as error:
                     refusals.append(str(error))
             if not self._is_closed and (refusal := await self._session.leave_forbidden_pages()):
@@ -123,7 +126,8 @@ class PersonInput:
                 return tab
         raise BrowserToolFailed("The tab of the picture is closed.")
 
-    async def _act(self, event: AnyInput, batch: InputBatch) -> None:
+    async def _act(self, event: AnyInput, batch: InputBatch) -> str | None:
+        """Do what a person did, and return the text that the page copied by it."""
         from playwright.async_api import Error
 
         session = self._session
@@ -135,7 +139,7 @@ class PersonInput:
                 self._edited = None
             if isinstance(event, TabInput):
                 await change_tabs(session, event)
-                return
+                return None
             tab = await self._tab(batch)
             if is_edit(event):
                 await self._fields.begin(tab)
@@ -149,11 +153,31 @@ class PersonInput:
                 await open_address(session, tab, event.address)
             elif isinstance(event, HistoryInput):
                 await move_in_history(session, tab, event)
+            elif session.clipboard is not None and (frames := _frames_to_click(event)) is not None:
+                texts = await self._click(event, tab, frames)
+                if texts:
+                    session.clipboard.copy(texts)
+                    return texts.get("text/plain")
             else:
                 await self._act_on_page(event, tab)
+            return None
         except Error as error:
             # The page may be gone by the event itself.
             raise BrowserToolFailed(describe_error(error)) from None
+
+    async def _click(self, event: AnyInput, tab: Tab, frames: int) -> dict[str, str] | None:
+        """Let the page handle an event, and return the texts that it copied: it may not use the clipboard of the browser."""
+        from playwright.async_api import Error
+
+        watch = self._session.watch
+        if tab.dialog is None and not tab.crashed:
+            with anyio.move_on_after(EDITING_SECONDS), suppress(Error, WorldError):
+                await tab.activity.begin(await watch.world(tab.page))
+        await self._act_on_page(event, tab)
+        if not (tab.modal.is_set() or tab.closed or tab.crashed):
+            with anyio.move_on_after(EDITING_SECONDS), suppress(Error, WorldError):
+                return await tab.activity.copied(await watch.world(tab.page), frames)
+        return None
 
     async def _act_on_page(self, event: AnyInput, tab: Tab) -> None:
         if tab.dialog is not None or tab.crashed:
@@ -204,6 +228,15 @@ class PersonInput:
             await devices.open()
             self._devices[tab] = devices
         return devices
+
+
+def _frames_to_click(event: AnyInput) -> int | None:
+    """Return after how many frames of the page an event has become a click; None if it becomes none."""
+    if isinstance(event, TouchInput):
+        return TAP_FRAMES if event.action == "end" else None
+    if isinstance(event, MouseInput):
+        return 0 if event.action == "up" and event.button == "left" else None
+    return 0 if isinstance(event, KeyInput) and event.key in ("Enter", " ") else None
 
 
 __all__ = ["PersonInput"]

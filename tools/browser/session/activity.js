@@ -133,12 +133,14 @@
     const copy = read => (run, given) => {
       const isGranted = view.navigator.userActivation.isActive
         && view.document.featurePolicy?.allowsFeature("clipboard-write") !== false;
-      return run().catch(async error => {
+      const done = run().catch(async error => {
         if (!isGranted || error.name !== "NotAllowedError") throw error;
         const texts = await read(given);
         if (Object.values(texts).join("").length > COPIED) throw error;
         state.copied = texts;
       });
+      state.copies.push(done);
+      return done;
     };
     grant("Clipboard", "writeText", copy(text => ({ "text/plain": String(text) })));
     grant("Clipboard", "write", copy(async items => {
@@ -184,7 +186,7 @@
     const state = action = {
       hooked, frame, signal: controller.signal, views: new Map(), undo: [() => controller.abort()],
       pending: new Set(), firsts: new Map(), background: new Set(), messages: new Map(),
-      loads: false, downloads: false, copied: null, picker: "", moved: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
+      loads: false, downloads: false, copied: null, copies: [], picker: "", moved: false, started: false, active: false, noisy: false, runsOn: false, same: true, changed: 0, busy: 0,
     };
     state.observer = new MutationObserver(records => {
       state.changed = now();
@@ -301,5 +303,14 @@
     wait(0);
   });
 
-  return { begin, rest, end };
+  // Resolves, so many frames later, to the texts that the page copied since begin(), and ends. A tap becomes a click that late.
+  const copied = async frames => {
+    const state = action;
+    for (let frame = 0; frame < frames; frame++) await new Promise(requestAnimationFrame);
+    await Promise.allSettled(state?.copies ?? []);
+    if (action === state) end();
+    return state?.copied ?? null;
+  };
+
+  return { begin, rest, end, copied };
 })()

@@ -82,6 +82,17 @@ class Activity:
         options_json = json.dumps({**options, "left": seconds * 1000})
         return Rest(*await self._call(world, f"rest({options_json})"))
 
+    async def copied(self, world: World, frames: int) -> dict[str, str] | None:
+        """Return the texts that the page copied by a gesture since begin(), so many frames later, and end.
+
+        Raises:
+            WorldError: The page threw.
+            playwright's Error: The page navigated, or is gone.
+        """
+        if self._script is None:
+            return None
+        return await world.call_on(self._script, _method(f"copied({frames})"))
+
     async def end(self, world: World) -> None:
         """Give the page its own functions back.
 

@@ -79,6 +79,40 @@ async def test_a_click_ticks_a_drawn_checkbox(browse: Browse, lab: str, by_ref: 
     assert "[checked]" in section(text, "Snapshot")
 
 
+NONE = "position: absolute; width: 0; height: 0; opacity: 0"
+SIZELESS = {
+    "empty": f"<label><input type=checkbox style='{NONE}'>{DRAWN} News</label>",
+    "bare": f"<label><input type=checkbox style='appearance: none; margin: 0'>{DRAWN} News</label>",
+    "scaled": f"<label><input type=radio style='transform: scale(0)'>{DRAWN} News</label>",
+    "switch": f"<input type=checkbox role=switch id=s style='{NONE}'><label for=s>{DRAWN} News: \"all\"</label>",
+    "framed": f"<iframe srcdoc=\"<label><input type=checkbox style='{NONE}'>News</label>\"></iframe>",
+}
+
+
+@pytest.mark.parametrize("name", matrix(*SIZELESS))
+async def test_a_checkbox_without_a_size_has_a_ref(browse: Browse, lab: str, name: str) -> None:
+    await show(browse, lab, SIZELESS[name])
+    text = await browse.text("click", target=await browse.ref(' "News'))
+    assert "[checked]" in section(text, "Snapshot")
+
+
+@pytest.mark.thorough
+async def test_checkboxes_without_a_size_and_of_one_name_have_no_refs(
+    browse: Browse, lab: str
+) -> None:
+    await show(browse, lab, SIZELESS["empty"] * 2)
+    text = await browse.text("snapshot")
+    assert text.count('checkbox "News"\n') == 2
+
+
+@pytest.mark.thorough
+async def test_the_ref_of_a_checkbox_without_a_size_ends_with_it(browse: Browse, lab: str) -> None:
+    await show(browse, lab, SIZELESS["empty"])
+    target = await browse.ref('checkbox "News')
+    await show(browse, lab, PLAIN.replace("News", "Offers"))
+    assert "is not on the page any more" in await browse.error("click", target=target)
+
+
 @pytest.mark.thorough
 async def test_a_form_chooses_a_drawn_radio_button(browse: Browse, lab: str) -> None:
     radio = INSIDE.replace("checkbox", "radio")

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 from support.browsing import Browse
 from support.pixels import COUNTER
+from support.selection import matrix
 from support.taking_over import Person, press
 from support.waiting import until
 
@@ -120,6 +121,39 @@ async def test_the_selection_is_copied_from_fields_and_frames_but_not_passwords(
         assert (await person.act(*everything, copy)).copied == copied
     await page.frames[1].focus("#inner")
     assert (await person.act(*everything, copy)).copied == "within"
+
+
+COPY = """<button style="position: fixed; inset: 0 auto auto 0; width: 100px; height: 40px"
+  onclick="navigator.clipboard.writeText('of a button').then(() => textContent = 'Copied!')">Copy</button>"""
+PLACE = {"x": 50, "y": 20}
+TAP = [{"id": 1, "x": 50, "y": 20}]
+GESTURES: dict[str, list[Any]] = {
+    "click": [
+        {"type": "mouse", "action": action, "button": "left", **PLACE} for action in ("down", "up")
+    ],
+    "tap": [
+        {"type": "touch", "action": "start", "points": TAP},
+        {"type": "touch", "action": "end", "points": []},
+    ],
+    "Enter": press("Enter"),
+    "space": press(" ", code="Space"),
+}
+
+
+@pytest.mark.parametrize("gesture", matrix(*GESTURES))
+async def test_a_copy_button_copies_for_the_person_and_the_session(
+    person: Person, lab: str, gesture: str
+) -> None:
+    page = (await person.connection.session.current()).page
+    await page.goto(f"{lab}/frame")
+    await page.set_content(FIELDS + COPY)
+    await page.focus("button")
+    assert (await person.act(*GESTURES[gesture])).copied == "of a button"
+    await until(lambda: page.get_by_text("Copied!").count())
+    await page.focus("#text")
+    assert (await person.act(*press("v", code="KeyV", modifiers=2))).copied is None
+    await until(lambda: value_of(page, "text"))
+    assert await value_of(page, "text") == "of a button"
 
 
 async def test_copied_text_stays_with_the_session(person: Person) -> None:
