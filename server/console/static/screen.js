@@ -117,8 +117,8 @@ class Screen extends LitElement {
       return html`<div class="banner person"><span>${icon("human")}<span><b>You have control.</b> ${state}</span></span><span class="spacer"></span>
         ${this.asksEnd ? this._renderEnd() : html`
         <button class="main" ?disabled=${stops} @click=${() => this._give("done")}>Done <kbd>Ctrl</kbd> <kbd>↵</kbd></button>
-        <button ?disabled=${stops} @click=${() => { this.asksEnd = true; }}>Reply …</button>
-        <button ?disabled=${stops} @click=${() => this._give("could_not")}>Could not</button>`}</div>`;
+        <button ?disabled=${stops} @click=${() => { this.asksEnd = "done"; }}>Reply …</button>
+        <button ?disabled=${stops} @click=${() => { this.asksEnd = "could_not"; }}>Could not …</button>`}</div>`;
     }
     if (this.user?.rights === "view") return nothing;
     if (byOther) {
@@ -145,9 +145,11 @@ class Screen extends LitElement {
   }
 
   _renderEnd() {
-    return html`<form class="reply" @submit=${event => { event.preventDefault(); this._give("done", event.target.elements.reply.value); }}>
-      <input name="reply" aria-label="Reply to the agent" placeholder="Reply to the agent" maxlength="500" autofocus>
-      <button class="main" ?disabled=${this.busy}>Done</button><button type="button" @click=${() => { this.asksEnd = false; }}>Back</button></form>`;
+    const end = this.asksEnd;
+    const words = end === "done" ? "Reply to the agent" : "Why not, for the agent";
+    return html`<form class="reply" @submit=${event => { event.preventDefault(); this._give(end, event.target.elements.reply.value); }}>
+      <input name="reply" aria-label=${words} placeholder=${words} maxlength="500" autofocus>
+      <button class="main" ?disabled=${this.busy}>${end === "done" ? "Done" : "Could not"}</button><button type="button" @click=${() => { this.asksEnd = null; }}>Back</button></form>`;
   }
 
   _renderTabs(about) {
@@ -268,7 +270,7 @@ class Screen extends LitElement {
     this._stop();
     this.problem = null;
     this.refusals = "";
-    this.asksEnd = false;
+    this.asksEnd = null;
     this.isReached = true;
     this._settle();
   }

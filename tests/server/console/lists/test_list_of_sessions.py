@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from lab import Lab
 from mcp import Client
-from playwright.async_api import Browser, Locator, Page, Route
+from playwright.async_api import Browser, Locator, Page, Route, expect
 from support.console_client import console_address
 from support.console_page import console
-from support.gateway_process import Running, opened_session
+from support.gateway_process import Running, Way, opened_session, service, serving, toml
 from support.waiting import until
 
 
@@ -154,3 +155,74 @@ async def test_a_session_that_asks_without_a_page_is_first_and_becomes_a_tile_wi
         await agent.call_tool("browser_navigate", {"session_id": session, "url": url})
         await phone.locator("a.tile", has_text="asking early").wait_for()
         assert await asks.count() == 0
+
+
+@pytest.mark.thorough
+async def test_a_fork_gets_the_next_free_names_that_a_person_may_change(
+    agent: Client, page: Page
+) -> None:
+    session = await opened_session(agent, name="flow", services=["quick"])
+    await opened_session(agent, name="flow-3", services=["quick"])
+    await page.goto(f"{page.url.partition('#')[0]}#/s/{session}")
+    fork = page.get_by_role("button", name=re.compile("^Fork …"))
+    await page.locator("summary.button", has_text="More").click()
+    await fork.click()
+    names = page.get_by_label("Names")
+    await expect(names).to_have_value("flow-2")
+    await page.get_by_label("Children").fill("3")
+    await expect(names).to_have_value("flow-2, flow-4, flow-5")
+    await names.fill("mine")
+    await page.get_by_label("Children").fill("1")
+    await expect(names).to_have_value("mine")
+    await names.fill("flow-2")
+    await page.get_by_role("button", name="Fork", exact=True).click()
+    await page.get_by_role("status").get_by_role("link", name="flow-2").click()
+    await page.get_by_role("heading", name="flow-2").wait_for()
+    await page.locator("summary.button", has_text="More").click()
+    await fork.click()
+    await expect(names).to_have_value("flow-4")
+
+
+@pytest.mark.thorough
+async def test_the_jump_finds_letters_of_names_and_words_of_purposes_and_no_letters_of_ids(
+    agent: Client, page: Page
+) -> None:
+    metadata = {"purpose": "The zebra of this test"}
+    session = await opened_session(agent, name="quarterly", services=["quick"], metadata=metadata)
+    await opened_session(agent, services=["quick"])
+    await rows_of(page).get_by_role("link", name="quarterly").wait_for()
+    await page.get_by_role("button", name="Jump to a session").click()
+    field = page.get_by_role("combobox", name="Name, purpose or id")
+    options = page.get_by_role("listbox", name="Sessions").get_by_role("option")
+    for letters in ("qrtl", "Zebra of", session[:12], session[3:9]):
+        await field.fill(letters)
+        await expect(options).to_have_count(1)
+        await expect(options).to_contain_text("quarterly")
+    # Letters of an id in their order are chance.
+    for letters in ("zx", f"{session[4]}{session[-1]}q"):
+        await field.fill(letters)
+        await page.get_by_text("No session has these letters.").wait_for()
+
+
+@pytest.mark.thorough
+async def test_a_link_says_whether_another_machine_opens_it(
+    agent: Client, page: Page, tmp_path: Path, browser: Browser
+) -> None:
+    session = await opened_session(agent, services=["quick"])
+    await page.goto(f"{page.url.partition('#')[0]}#/s/{session}")
+    await page.get_by_role("button", name="Share").click()
+    await page.get_by_text("is this machine only").wait_for()
+    config, data = tmp_path / "statehold.toml", tmp_path / "data"
+    server = {"public_url": "https://mcp.example.org"}
+    config.write_text(toml({"services": {"quick": service("asking")}, "server": server}))
+    with serving(config, data) as public:
+        way = Way("http", "modern", config, data, url=public.url)
+        async with way.connect() as client:
+            session = await opened_session(client)
+            async with console(browser, console_address(data, public.url)) as other:
+                await other.goto(f"{other.url.partition('#')[0]}#/s/{session}")
+                await other.get_by_role("button", name="Share").click()
+                await other.get_by_role("button", name="Make a link").click()
+                link = other.get_by_label("The link, shown this once")
+                await expect(link).to_have_value(re.compile(r"^https://mcp\.example\.org/console#"))
+                assert await other.get_by_text("is this machine only").count() == 0

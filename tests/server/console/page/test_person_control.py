@@ -151,6 +151,22 @@ async def test_calls_of_the_agent_that_race_with_the_take_never_act_after_it(
 
 
 @pytest.mark.thorough
+async def test_a_person_who_could_not_is_asked_why_and_may_go_on(
+    window: ConsolePage, bob: Agent
+) -> None:
+    await window.take()
+    await window.page.get_by_role("button", name="Could not").click()
+    await window.page.get_by_role("button", name="Back", exact=True).click()
+    assert await has_control(window)
+    await window.page.get_by_role("button", name="Could not").click()
+    await window.page.get_by_label("Why not, for the agent").fill("no <phone> here")
+    await window.page.keyboard.press("Enter")
+    await window.page.locator("button:enabled", has_text="Take over").wait_for()
+    answer = await bob.said("browser_snapshot")
+    assert 'could not do it with the words "no <phone> here"' in answer
+
+
+@pytest.mark.thorough
 async def test_impatient_clicks_do_no_harm(window: ConsolePage, bob: Agent) -> None:
     page = window.page
     button = page.get_by_role("button", name="Take over")
