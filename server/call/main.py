@@ -251,7 +251,7 @@ def _show_waiting(session: str, folder: str) -> None:
 
 
 def _print_question(words: Words, question: CallQuestion) -> int:
-    if not question.token.startswith("park:"):
+    if not question.token.startswith(questions.PARKED):
         return complain(
             f"{question.tool} asks, and needs an answer at a terminal", exit_code(question.result)
         )

@@ -236,19 +236,27 @@ def keep(question: CallQuestion, folder: str, token: str | None = None) -> None:
 
 def waiting(session: str, folder: str) -> str | None:
     """Return the token of a question of a session that a command has kept; None if there is none."""
-    folder = os.path.join(folder, FOLDER)
-    if not os.path.isdir(folder):
-        return None
-    for name in os.listdir(folder):
+    return next((each.token for each in _kept(folder) if each.session == session), None)
+
+
+def tokens(folder: str) -> list[str]:
+    """Return the tokens of all questions that commands have kept."""
+    return [each.token for each in _kept(folder)]
+
+
+def _kept(folder: str) -> list[CallQuestion]:
+    folder, found = os.path.join(folder, FOLDER), list[CallQuestion]()
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
         try:
             with open(os.path.join(folder, name)) as file:
                 fields = as_object(json.load(file))
         except (OSError, ValueError):
             continue
-        question = CallQuestion(str(fields.get("session")), "", as_object(fields.get("result")))
-        if question.session == session and question.token.startswith(PARKED):
-            return question.token
-    return None
+        result = as_object(fields.get("result"))
+        question = CallQuestion(str(fields.get("session")), str(fields.get("tool")), result)
+        if question.token.startswith(PARKED):
+            found.append(question)
+    return found
 
 
 def find(token: str, folder: str) -> CallQuestion:
@@ -277,4 +285,4 @@ def _path(token: str, folder: str) -> str:
     return os.path.join(folder, f"{name[:120]}.json")
 
 
-__all__ = ["GONE", "CallQuestion", "ask", "find", "forget", "can_ask", "keep"]
+__all__ = ["GONE", "CallQuestion", "ask", "find", "forget", "can_ask", "keep", "tokens", "waiting"]

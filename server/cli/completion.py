@@ -31,14 +31,19 @@ complete -o default -F _statehold statehold
 _statehold() {
     local -a found
     found=("${(@f)$(statehold complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    [[ -n $found[1] ]] && compadd -S '' -- "${found[@]}"
+    if [[ -n $found[1] ]]; then compadd -S '' -- "${found[@]}"; else _files; fi
 }
 compdef _statehold statehold
 """,
     "fish": """\
 function __statehold
     set -l words (commandline -opc) (commandline -ct)
-    statehold complete -- $words[2..-1] 2>/dev/null
+    set -l found (statehold complete -- $words[2..-1] 2>/dev/null)
+    if test (count $found) -gt 0
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
 complete -c statehold -f -a '(__statehold)'
 """,

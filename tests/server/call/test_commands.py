@@ -15,12 +15,12 @@ import pytest
 from support.terminal import program_in_terminal
 from support.tool_commands import Commands
 
-from statehold.server.call.completion import COMMANDS
+from statehold.server.call.completion import ACTIONS, COMMANDS
 from statehold.server.call.words import OPTIONS, SETTINGS
 from statehold.server.cli.commands import SETTINGS as ALL_SETTINGS
 from statehold.server.cli.commands import build_commands
-from statehold.server.cli.parser import ParserSetting
-from statehold.server.exit_codes import OK, USAGE
+from statehold.server.cli.parser import Group, ParserSetting
+from statehold.server.exit_codes import ASKS, OK, USAGE
 
 HEAVY = {"click", "asyncio", "typing", "pathlib", "pydantic", "dataclasses", "inspect", "tempfile"}
 SKILL_TOKENS = 750
@@ -79,6 +79,19 @@ def test_words_are_completed(commands: Commands) -> None:
     assert "inc" in completed(commands, "call", "s", "i")
     assert completed(commands, "call", "s", "inc", "") == ["n="]
     assert "--json" in completed(commands, "call", "--j")
+    assert completed(commands, "sessions", "pau") == ["pause"]
+    for before in (("sessions", "pause"), ("sessions", "pause", "x"), ("call", "--timeout", "5")):
+        assert completed(commands, *before, "$(") == ["$(touch x)"]
+    # The shell completes files there.
+    assert completed(commands, "call", "s", "inc", "-o", "") == []
+    assert completed(commands, "sessions", "export", "s", "") == []
+
+
+def test_the_token_of_a_question_and_its_fields_are_completed(commands: Commands) -> None:
+    commands.output("call", "asking", "get")
+    assert commands("call", "asking", "ask").returncode == ASKS
+    [token] = completed(commands, "answer", "park:")
+    assert completed(commands, "answer", token, "") == ["answer="]
 
 
 @pytest.mark.thorough
@@ -113,7 +126,10 @@ def test_bash_completes_a_name_without_evaluating_it(
 
 
 def test_the_commands_that_are_completed_are_those_of_the_help() -> None:
-    assert set(COMMANDS) == set(build_commands().commands)
+    commands = build_commands().commands
+    assert set(COMMANDS) == set(commands)
+    groups = {name: set(one.commands) for name, one in commands.items() if isinstance(one, Group)}
+    assert groups == {name: set(actions) for name, actions in ACTIONS.items()}
 
 
 def test_nothing_is_started_to_complete_a_word(own_commands: Commands) -> None:
