@@ -39,7 +39,11 @@ Kind: TypeAlias = Literal["tools", "prompts"]
 ItemT = TypeVar("ItemT")
 
 ResourceChangeCallback = Callable[[str, str | None, str], None]
-"""Called with a changed resource: service, session (None: any), URI (empty: the list changed). Must not block."""
+"""Called with a changed resource: service, session (None: any), URI. Must not block.
+
+The URI is empty when the list of resources changed. It is a notification when a service announced a change of another list
+that is still the same.
+"""
 
 
 class ListWatcher:
@@ -137,22 +141,35 @@ class ListWatcher:
         request = self._update_tools if method == TOOLS else self._update_prompts
         try:
             while connections := update.begin():
-                announced = update.announced
+                announced, is_new = update.announced, False
                 try:
-                    await request(service, connections)
+                    is_new = await request(service, connections)
                 except SessionError as error:
                     logger.debug(
                         "the changed list of %s could not be read: %s", service.name, error
                     )
                 self._updates.note_applied(key, announced)
+                if not is_new:
+                    self._pass_on(service, method, connections)
                 with anyio.move_on_after(DEBOUNCE_SECONDS):
                     await update.wanted.wait()
         finally:
             self._updates.end(key)
 
+    def _pass_on(
+        self, service: UpstreamService, method: str, connections: Iterable[UpstreamConnection]
+    ) -> None:
+        """Notify the sessions whose connections announced a change of a list that is the same for all clients."""
+        kind = "tools" if method == TOOLS else "prompts"
+        for connection in connections:
+            if kind in changing_lists(connection.peer):
+                self._on_resource_changed(service.name, connection.session_id, method)
+
     async def _update_tools(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
-    ) -> None:
+    ) -> bool:
+        """Update the tools of a service. Return whether clients were notified."""
+
         async def list_items(connection: UpstreamConnection) -> dict[str, ToolSpec]:
             return {spec.name: spec for spec in await list_tools(connection)}
 
@@ -163,11 +180,13 @@ class ListWatcher:
         await self._learn(
             service, "tools", connections, list_items, list_fresh_items, service.learn_tools
         )
-        await self._probes.update_tools(service.name, await service.tools())
+        return await self._probes.update_tools(service.name, await service.tools())
 
     async def _update_prompts(
         self, service: UpstreamService, connections: Iterable[UpstreamConnection]
-    ) -> None:
+    ) -> bool:
+        """Update the prompts of a service. Return whether clients were notified."""
+
         async def list_items(connection: UpstreamConnection) -> dict[str, JSON]:
             return {prompt["name"]: prompt for prompt in await list_prompts(connection)}
 
@@ -179,8 +198,10 @@ class ListWatcher:
         await self._learn(
             service, "prompts", connections, list_items, list_fresh_items, service.learn_prompts
         )
-        if service.prompts != before:
-            await self._probes.notify_prompts_changed()
+        if service.prompts == before:
+            return False
+        await self._probes.notify_prompts_changed()
+        return True
 
     async def _learn(
         self,
@@ -224,4 +245,4 @@ class ListWatcher:
             learn(connection, new_items)
 
 
-__all__ = ["ListWatcher"]
+__all__ = ["PROMPTS", "TOOLS", "ListWatcher"]

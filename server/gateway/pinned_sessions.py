@@ -46,6 +46,14 @@ class PinnedSessions:
             if not lock.statistics().tasks_waiting and not lock.locked():
                 self._locks.pop((principal.key, name), None)
 
+    async def find_id(self, principal: Principal, name: str) -> str | None:
+        """Return the id of the session that a name has in this process; None without one."""
+        try:
+            name = unicodedata.normalize("NFC", name)
+            return (await self._registry.find(principal, name, self._namespace)).id
+        except (OwnedByAnotherNode, *ABSENT):
+            return None
+
     async def _find_or_create(self, principal: Principal, name: str) -> str:
         absent: SessionError = SessionNotFound()
         for _ in range(3):

@@ -188,16 +188,17 @@ class Probes:
             self._tools.hold_names()
         self._tools.set(name, tools)
 
-    async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> None:
-        """Set the tool list of a service, and notify clients if it differs."""
+    async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> bool:
+        """Set the tool list of a service, and notify clients if it differs. Return whether it does."""
         known = self._tools.known(name)
         if known is not None and [spec.definition for spec in known] == [
             spec.definition for spec in tools
         ]:
-            return
+            return False
         self.list(name, tools)
         self.wake_waiters()
         await self._tools.notify_changed()
+        return True
 
     async def notify_prompts_changed(self) -> None:
         """Notify every client that the prompts changed."""

@@ -83,6 +83,7 @@ class SubscriptionHandlers:
         )
         if list_topic is not None:
             topics[list_topic] = ""
+        topics |= await self._resources.announced_lists(ctx, requested)
         acknowledged = types.SubscriptionFilter(
             tools_list_changed=requested.tools_list_changed,
             prompts_list_changed=requested.prompts_list_changed,

@@ -38,6 +38,7 @@ from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
+from ..gateway.list_changes import PROMPTS, TOOLS
 from ..gateway.uris import (
     SCHEME,
     address_contents,
@@ -233,6 +234,28 @@ class Resources:
             return Topic(
                 await self.gateway.pinned_sessions.id_of(self.principal(ctx), pin), service, ""
             )
+
+    async def announced_lists(
+        self, ctx: RequestContext, requested: types.SubscriptionFilter
+    ) -> dict[Topic, str]:
+        """Return the topics of lists whose changes the services of a pinned session announce, with their notifications.
+
+        Without a session of this process there are none; changes of the lists of all clients have no topic.
+        """
+        methods = {
+            TOOLS: requested.tools_list_changed,
+            PROMPTS: requested.prompts_list_changed,
+        }
+        pin = self.pin(ctx)
+        if pin is None or not any(methods.values()):
+            return {}
+        with translate_errors():
+            session = await self.gateway.pinned_sessions.find_id(self.principal(ctx), pin)
+        if session is None:
+            return {}
+        wanted = [method for method, is_requested in methods.items() if is_requested]
+        services = self.gateway.services
+        return {Topic(session, name, method): method for name in services for method in wanted}
 
     async def _read_resource(
         self, ctx: RequestContext, params: types.ReadResourceRequestParams

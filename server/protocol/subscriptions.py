@@ -21,6 +21,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.upstream.quiet import InternalContext
 from ..gateway.gateway import Gateway
+from ..gateway.list_changes import PROMPTS, TOOLS
 from ..gateway.uris import session_uri
 
 logger = logging.getLogger("statehold.server")
@@ -28,11 +29,18 @@ logger = logging.getLogger("statehold.server")
 UPDATED: Final = "notifications/resources/updated"
 LIST_CHANGED: Final = "notifications/resources/list_changed"
 
+LISTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "": types.ResourceListChangedNotification,
+    TOOLS: types.ToolListChangedNotification,
+    PROMPTS: types.PromptListChangedNotification,
+}
+"""The notifications of changed lists by the URI of their topic."""
+
 Notify = Callable[[Connection, str, Mapping[str, Any]], Coroutine[Any, Any, None]]
 
 
 class Topic(NamedTuple):
-    """A resource of a service in a session; without a URI the list of its resources."""
+    """A resource of a service in a session. The lists of the service have the URIs in LISTS."""
 
     session: str
     service: str
@@ -98,7 +106,7 @@ class Subscriptions:
 
     def _release(self, topic: Topic, principal: Principal) -> None:
         if (
-            topic.uri
+            topic.uri not in LISTS
             and topic not in self._connections_by_topic
             and topic not in self._principals_by_topic
         ):
@@ -141,7 +149,7 @@ class RenamingSession:
         self._names = names
 
     async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
-        """Send a notification with the client's own URI. The list of resources has none: it gets list_changed instead."""
+        """Send a notification with the client's own URI. A list has none: it gets list_changed instead."""
         await self._session.send_notification(
             self._rename(notification), related_request_id=related_request_id
         )
@@ -152,9 +160,8 @@ class RenamingSession:
             if uri is None:
                 return notification
             meta = notification.params.meta
-            if not uri:
-                updated_params = types.NotificationParams(_meta=cast("Any", meta))
-                return types.ResourceListChangedNotification(params=updated_params)
+            if uri in LISTS:
+                return LISTS[uri](params=types.NotificationParams(_meta=cast("Any", meta)))
             updated_params = types.ResourceUpdatedNotificationParams(
                 uri=uri, _meta=cast("Any", meta)
             )
@@ -163,7 +170,7 @@ class RenamingSession:
             filters = notification.params.notifications
             names = [self._names.get(uri, uri) for uri in filters.resource_subscriptions or ()]
             acknowledged: JSON = {
-                "resource_subscriptions": [name for name in names if name] or None,
+                "resource_subscriptions": [name for name in names if name not in LISTS] or None,
                 "resources_list_changed": True if "" in names else None,
             }
             updated_params = notification.params.model_copy(

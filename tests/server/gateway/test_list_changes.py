@@ -16,6 +16,7 @@ from support.gateway_process import (
     ASKS_SERVICE,
     JSON,
     UPSTREAMS,
+    Running,
     Way,
     count,
     opened_session,
@@ -123,6 +124,26 @@ async def test_clients_are_notified_only_of_real_changes_of_the_list(way: Way) -
         await changes.wait()
         assert await names(client) == [*before, new, f"{new}_too"]
         assert changes.times == 2
+
+
+async def test_an_announced_list_that_is_the_same_reaches_streams_of_its_session_only(
+    server: Running,
+) -> None:
+    own, strange = ListChangeCounter(), ListChangeCounter()
+    async with AsyncExitStack() as stack:
+        for counter, path in ((own, "/s/announced/mcp"), (strange, "/s/silent/mcp")):
+            client = await stack.enter_async_context(Client(server.url + path, cache=None))
+            await client.call_tool("inc", {})
+            await counter.follow(stack, client)
+        client = await stack.enter_async_context(
+            Client(server.url + "/s/announced/mcp", cache=None)
+        )
+        before = await names(client)
+        for _ in range(2):
+            await client.call_tool("same", {})
+            await own.wait()
+        assert await names(client) == before
+        assert strange.times == 0
 
 
 @pytest.fixture
