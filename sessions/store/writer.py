@@ -7,8 +7,9 @@ hundred writers share one flush to the disk, and none of them waits for more tha
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -52,7 +53,8 @@ class Writer:
     """Lives from `run` to `aclose`. Units are applied in the order they were submitted.
 
     A cancelled waiter does not undo its unit. A change is applied even if it had not been taken yet; any other unit is then
-    left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest are dropped.
+    left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest of the session with the
+    most are dropped.
     """
 
     def __init__(
@@ -118,12 +120,29 @@ class Writer:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._wake.set)
 
     def _limit(self) -> None:
-        while self._entry_count > self._backlog:
-            # The oldest is the first, or behind a few that have waiters.
-            oldest = next(i for i, unit in enumerate(self._waiting) if unit.future is None)
-            del self._waiting[oldest]
-            self._entry_count -= 1
-            self.dropped_entries += 1
+        surplus = self._entry_count - self._backlog
+        if surplus <= 0:
+            return
+        # A few more than necessary, so that not every entry needs a look at all.
+        surplus += self._backlog // 100
+        counts = Counter(_session_of(unit) for unit in self._waiting if unit.future is None)
+        most = [(-count, session) for session, count in counts.items()]
+        heapq.heapify(most)
+        drops = Counter[str]()
+        for _ in range(surplus):
+            count, session = most[0]
+            drops[session] += 1
+            heapq.heapreplace(most, (count + 1, session))
+        kept: deque[BatchItem] = deque()
+        for unit in self._waiting:
+            session = _session_of(unit)
+            if unit.future is None and drops[session]:
+                drops[session] -= 1
+            else:
+                kept.append(unit)
+        self._waiting = kept
+        self._entry_count -= surplus
+        self.dropped_entries += surplus
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Write until closed. Cancelling the task does not stop it, only `aclose` does."""
@@ -288,6 +307,12 @@ class Writer:
             if self._scope is not None:
                 self._scope.cancel()
             await self._run_ended.wait()
+
+
+def _session_of(unit: BatchItem) -> str:
+    """Return the id of the session of a unit; empty for one of none."""
+    work = unit.work
+    return work.session_id if isinstance(work, Change | JournalAppend | CallEntry) else ""
 
 
 def _closed_error() -> StoreUnavailable:

@@ -280,6 +280,25 @@ async def test_past_the_backlog_the_oldest_entries_are_dropped_and_counted(
         assert store.dropped_entries == 15
 
 
+@pytest.mark.parametrize("first", matrix("sh_few", "sh_many", "sh_both"))
+async def test_past_the_backlog_a_session_with_many_entries_drops_none_of_others(
+    first: str, tmp_path: Path
+) -> None:
+    many = [("sh_many", seq) for seq in range(1, 31)]
+    few = [("sh_few", seq) for seq in range(1, 4)]
+    order = {"sh_few": few + many, "sh_many": many + few, "sh_both": many[:9] + few + many[9:]}
+    async with SQLStore.sqlite(tmp_path, journal_backlog=10) as store:
+        await store.join(node_record(NODE))
+        for session in ("sh_few", "sh_many"):
+            await Sessions(store).make(session)
+        for session, seq in order[first]:
+            store.append(entry(session, seq), NODE)
+        await store.flush()
+        assert store.dropped_entries == 23
+        assert [e.seq for e in await store.journal("sh_few")] == [1, 2, 3]
+        assert [e.seq for e in await store.journal("sh_many")] == list(range(24, 31))
+
+
 async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
