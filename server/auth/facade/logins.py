@@ -20,7 +20,9 @@ from mcp.server.auth.provider import AccessToken
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict
 
-from ....sessions.errors import StoreUnavailable
+from ....sessions.errors import SessionLimit, StoreUnavailable
+from ....sessions.live.budget import Budget
+from ....sessions.live.session import client_address
 from ....sessions.principals.oauth import OAuthRecord
 from ....sessions.records import Principal
 from ....sessions.store import Store
@@ -29,6 +31,7 @@ from ...config.access.facade import FacadeSettings
 from ..claims import ClaimChecks
 from ..errors import TokenInvalid, VerifierUnavailable
 from ..scopes import ADMIN, USE, scopes_in
+from ..wrong_tokens import Backoff, network_of
 from .requests import LoginRequest
 from .sealing import Seal
 
@@ -36,6 +39,10 @@ ACCESS_PREFIX: Final = "sho_"
 CODE_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 10
 """Seconds for which a refresh token that was exchanged gets the same tokens again."""
+GUESSES: Final = 32
+"""Reads of the store at a time for secrets that may be guesses."""
+WAITING_GUESSES: Final = 1000
+WAIT_SECONDS: Final = 5.0
 _LONGEST_SECONDS: Final = 3600
 _VALUE_CHARACTERS: Final = 43
 """The characters of a secret before its mark."""
@@ -88,6 +95,10 @@ class FacadeLogins:
         self._settings = settings
         self._checks = checks
         self._access = Seal(secret, "access tokens")
+        self._backoff = Backoff()
+        self._guesses = Budget(
+            GUESSES, queue=WAITING_GUESSES, queue_seconds=WAIT_SECONDS, shared=True
+        )
         self._marks = hmac.new(
             secret.encode(errors="surrogatepass"), b"statehold secrets", "sha256"
         )
@@ -137,8 +148,8 @@ class FacadeLogins:
         before the last does not for a short time, and a secret that this server never gave to the login does nothing.
         """
         login_id, _, secret = text.partition(".")
-        stored = await self._load(login_id, now, secret)
-        if stored is None or not secret:
+        stored = await self._load_presented(login_id, now, secret)
+        if stored is None:
             return None
         if _is_current(stored) or _former_answer(stored, now) is not None:
             return stored
@@ -218,12 +229,13 @@ class FacadeLogins:
         if token.startswith(ACCESS_PREFIX):
             text = token.removeprefix(ACCESS_PREFIX)
             document = self._access.open(text, now, seconds=_LONGEST_SECONDS)
-            login_id = "" if document is None else document["login"]
-        stored = await self._load(login_id, now, secret)
+            stored = None if document is None else await self._load(document["login"], now)
+        else:
+            stored = await self._load_presented(login_id, now, secret)
         if stored is None or stored.login.client_id != client_id:
             return
         if token.startswith(ACCESS_PREFIX) or _is_current(stored) or self._is_of(login_id, secret):
-            await self._store.access.delete_oauth(_digest(login_id))
+            await self._store.access.delete_oauth(_digest(stored.id))
 
     async def _add(self, login: FacadeLogin, expires_at: float) -> str:
         login_id = secrets.token_urlsafe(16)
@@ -243,6 +255,28 @@ class FacadeLogins:
         if record is None or record.expires_at <= now or not record.secret:
             return None
         return StoredLogin(login_id, record, secret)
+
+    async def _load_presented(self, login_id: str, now: float, secret: str) -> StoredLogin | None:
+        """Load a login for a secret that a client presents. A secret without a mark is a guess, or of an earlier version:
+        each network has a share of the reads for these, and waits before each if its last ones were wrong.
+
+        Raises:
+            StoreUnavailable: too many of them wait.
+        """
+        if self._is_of(login_id, secret):
+            return await self._load(login_id, now, secret)
+        if not secret:
+            return None
+        network = network_of(client_address.get())
+        try:
+            async with self._guesses.place(network):
+                await self._backoff.hold(network)
+                stored = await self._load(login_id, now, secret)
+                if stored is None or not _is_current(stored):
+                    self._backoff.fail(network, "wrong login", "(a code or a refresh token)")
+        except SessionLimit:
+            raise StoreUnavailable("Too many wrong codes and refresh tokens wait.") from None
+        return stored
 
     async def _end_reused(self, stored: StoredLogin) -> None:
         logger.warning(

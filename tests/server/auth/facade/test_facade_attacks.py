@@ -9,12 +9,14 @@ from collections.abc import AsyncGenerator
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio
 import httpx2
 import pytest
 from support.facade_browser import FacadeBrowser, next_url, query_of
 from support.facade_flow import ASSERTING, ASSERTING_SECRET, Flow
 from support.gateway_process import JSON
 from support.selection import matrix
+from support.waiting import until
 
 
 @pytest.fixture
@@ -406,3 +408,26 @@ async def test_the_page_about_an_error_quotes_nothing_of_the_request(flow: Flow,
     page = await flow.browser.get(flow.authorize_url(client_id=text))
     assert page.status_code == 400
     assert text not in page.text
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("guess", ["x.y", "{login}." + "y" * 43, "{login}." + "y" * 75])
+async def test_guesses_wait_and_a_right_token_of_the_same_address_does_not(
+    flow: Flow, guess: str
+) -> None:
+    token = (await flow.log_in())["refresh_token"]
+    text = guess.format(login=token.partition(".")[0])
+    answers: list[int] = []
+
+    async def send() -> None:
+        answers.append((await flow.refresh(text)).status_code)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(90):
+                tasks.start_soon(send)
+            await until(lambda: answers)
+            assert (await flow.refresh(token)).status_code == 200
+            assert len(answers) < 90
+            tasks.cancel_scope.cancel()
+    assert set(answers) == {400}
