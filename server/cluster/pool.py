@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import anyio
 
+from ...sessions.errors import SessionLimit
+from ...sessions.live.budget import Budget
 from .assertion import BEGIN_SECONDS, Assertion, NodeRequest
 from .connection import ConnectionEnded, NodeConnection
 from .dialer import Dialer, NodeUnreachable
@@ -17,7 +20,9 @@ IDLE_SECONDS = 60.0
 DEATH_SECONDS = 1.0
 """Seconds between two looks for dead nodes that have connections."""
 CONNECTIONS = 256
-"""Requests at once to one node; further ones wait."""
+"""Requests at once to one node; further ones wait. Each principal has a share of them."""
+WAITING = 10_000
+"""Requests that wait for one node; each principal has a share of them, too."""
 MARGIN_SECONDS = 0.5
 """Seconds after BEGIN_SECONDS in which the owner's first bytes have to arrive."""
 
@@ -28,7 +33,7 @@ class _Node:
     def __init__(self) -> None:
         self.idle: list[tuple[NodeConnection, float]] = []
         self.used: set[NodeConnection] = set()
-        self.slots = anyio.Semaphore(CONNECTIONS, fast_acquire=True)
+        self.places = Budget(CONNECTIONS, queue=WAITING, queue_seconds=math.inf, shared=True)
 
 
 class Peers:
@@ -71,32 +76,35 @@ class Peers:
 
     @asynccontextmanager
     async def exchange(
-        self, node: str, request: NodeRequest, assertion: Assertion, *, is_stream: bool = False
+        self, node: str, request: NodeRequest, assertion: Assertion, *, takes_place: bool = True
     ) -> AsyncGenerator[NodeConnection]:
         """Send a request, and yield the connection when the other node has begun it, or has answered it.
 
         The connection is kept when the block ends after the response, and closed else, which cancels the request.
-        `is_stream`: the request may last as long as its client, and so it takes no place from others.
+        `takes_place`: False for a request that may last as long as its client, or that another one waits for.
 
         Raises:
             NodeUnreachable: the other node has not begun the request, and will not.
         """
         connections = self._nodes[node]
-        slots = None if is_stream else connections.slots
-        if slots is not None:
-            await slots.acquire()
         connection: NodeConnection | None = None
-        try:
-            connection = await self._connection(node)
-            connections.used.add(connection)
-            await self._begin(node, connection, request, assertion)
-            yield connection
-        finally:
-            if slots is not None:
-                slots.release()
-            if connection is not None:
-                connections.used.discard(connection)
-                self._keep(connections, connection)
+        async with AsyncExitStack() as stack:
+            if takes_place:
+                try:
+                    await stack.enter_async_context(
+                        connections.places.place(assertion.principal.key)
+                    )
+                except SessionLimit:
+                    raise NodeUnreachable from None
+            try:
+                connection = await self._connection(node)
+                connections.used.add(connection)
+                await self._begin(node, connection, request, assertion)
+                yield connection
+            finally:
+                if connection is not None:
+                    connections.used.discard(connection)
+                    self._keep(connections, connection)
 
     async def _begin(
         self, node: str, connection: NodeConnection, request: NodeRequest, assertion: Assertion
@@ -154,7 +162,8 @@ class Peers:
                     if all(connection is not c for c, _ in kept):
                         connection.close()
                 connections.idle = kept
-                if not kept and not connections.used and connections.slots.value == CONNECTIONS:
+                places = connections.places.statistics()
+                if not (kept or connections.used or places.used or places.waiting):
                     del self._nodes[node]
 
     async def close_dead(self, is_dead: Callable[[str], Awaitable[bool]]) -> None:

@@ -122,7 +122,9 @@ class OwnerCalls:
         request = NodeRequest("POST", FRAMES, (), encode(query))
         signed = self._sign(record.owner, record.id, Assertion(epoch=record.epoch))
         try:
-            async with self._peers().exchange(node, request, signed, is_stream=True) as connection:
+            async with self._peers().exchange(
+                node, request, signed, takes_place=False
+            ) as connection:
                 status, headers = await connection.head()
                 if status == NOT_OWNER:
                     raise OwnerChanged

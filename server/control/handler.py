@@ -12,8 +12,9 @@ from typing import Final
 import anyio
 
 from ...sessions.calls.notices import Delivery
-from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ...sessions.errors import InvalidArgument, SessionError, SessionLimit, StoreUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.live.budget import Budget
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...sessions.store.base import Store
@@ -29,7 +30,8 @@ from .requests import ControlRequest
 
 CALL_SECONDS: Final = 120.0
 REQUESTS: Final = 32
-"""Requests that run at once."""
+"""Requests that run at once. Each owner of sessions has a share of them."""
+WAITING: Final = 1000
 
 RunRequest = Callable[[ControlRequest], Awaitable[JSON]]
 
@@ -114,7 +116,7 @@ class ControlVerb:
     def __init__(self, run: RunRequest, *, seconds: float = CALL_SECONDS) -> None:
         self._run = run
         self._seconds = seconds
-        self._slots = anyio.Semaphore(REQUESTS)
+        self._places = Budget(REQUESTS, queue=WAITING, queue_seconds=seconds, shared=True)
 
     async def __call__(self, members: JSON, connection: socket.socket) -> None:
         with closing(connection):
@@ -126,23 +128,30 @@ class ControlVerb:
 
     async def answer(self, members: JSON) -> JSON:
         """Run the request with these members, and return its answer: `content` or `error`."""
-        async with self._slots:
-            try:
-                request = ControlRequest.parse(members)
-                with anyio.fail_after(self._seconds):
-                    return {"content": await self._run(request)}
-            except SessionError as error:
-                return _refusal(error.code, error.message, error.recovery)
-            except StoreUnavailable as error:
-                return _refusal("store_unavailable", str(error), "Try again later.")
-            except TimeoutError:
-                recovery = "Look at the session, then try again."
-                return _refusal("call_timeout", "It took too long.", recovery)
-            except Exception:
-                logger.exception("a control request failed")
-                return _refusal(
-                    "internal", "It failed.", "See the log of the process that owns it."
-                )
+        try:
+            request = ControlRequest.parse(members)
+        except InvalidArgument as error:
+            return _refusal(error.code, error.message, error.recovery)
+        try:
+            async with self._places.place(request.owner):
+                return await self._answer(request)
+        except SessionLimit as error:
+            return _refusal(error.code, "Too many requests wait.", "Try again later.")
+
+    async def _answer(self, request: ControlRequest) -> JSON:
+        try:
+            with anyio.fail_after(self._seconds):
+                return {"content": await self._run(request)}
+        except SessionError as error:
+            return _refusal(error.code, error.message, error.recovery)
+        except StoreUnavailable as error:
+            return _refusal("store_unavailable", str(error), "Try again later.")
+        except TimeoutError:
+            recovery = "Look at the session, then try again."
+            return _refusal("call_timeout", "It took too long.", recovery)
+        except Exception:
+            logger.exception("a control request failed")
+            return _refusal("internal", "It failed.", "See the log of the process that owns it.")
 
 
 def _refusal(code: str, message: str, recovery: str) -> JSON:

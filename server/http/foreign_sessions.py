@@ -128,7 +128,7 @@ class ForeignSessions:
                 tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
                 try:
                     async with peers.exchange(
-                        node, request, assertion, is_stream=is_stream
+                        node, request, assertion, takes_place=not is_stream
                     ) as connection:
                         is_held = await relay.run(connection)
                 except NodeUnreachable as error:

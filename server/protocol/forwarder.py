@@ -341,7 +341,8 @@ async def _ask(
 
 async def _post(peers: Peers, node: str, path: str, body: bytes, assertion: Assertion) -> None:
     request = NodeRequest("POST", path, (), body)
-    async with peers.exchange(node, request, assertion) as connection:
+    # The requests that have the places may wait for this one.
+    async with peers.exchange(node, request, assertion, takes_place=False) as connection:
         await connection.head()
         while await connection.read():
             pass

@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from support.counting import Counting
 from support.engine import engine
+from support.selection import matrix
 from support.waiting import until
 
-from statehold.server.control.handler import ControlHandler
+from statehold.server.control.handler import REQUESTS, ControlHandler, ControlVerb
 from statehold.server.control.inspection_tools import InspectionTools
 from statehold.server.control.operator_tools import OperatorTools
 from statehold.server.control.person_tools import PersonTools
@@ -31,6 +33,30 @@ async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
         assert await handler(request) == {"version": 1}
         with pytest.raises(SessionNotFound):
             await handler(request.model_copy(update={"owner": ":bob"}))
+
+
+@pytest.mark.parametrize("number", matrix(REQUESTS, 2 * REQUESTS, 500))
+async def test_many_requests_of_one_owner_keep_no_other_owner_waiting(number: int) -> None:
+    released = anyio.Event()
+    began: list[str] = []
+
+    async def run(request: ControlRequest) -> dict[str, Any]:
+        began.append(request.owner)
+        if request.owner == ":bob":
+            await released.wait()
+        return {"owner": request.owner}
+
+    verb = ControlVerb(run)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(number):
+                tasks.start_soon(verb.answer, {"tool": "session_info", "owner": ":bob"})
+            await until(lambda: len(began) >= REQUESTS // 2)
+            for owner in (":ada", ":eve"):
+                answer = await verb.answer({"tool": "session_info", "owner": owner})
+                assert answer == {"content": {"owner": owner}}
+            released.set()
+    assert began.count(":bob") == number
 
 
 @pytest.mark.parametrize(
