@@ -122,7 +122,10 @@ class OperatorListQuery(ApiModel):
         str | None,
         Field(description="Statuses, separated by commas. Default: all but closed", max_length=100),
     ] = None
-    sort: Annotated[Literal["used", "created"], Field(description="The latest first")] = "used"
+    sort: Annotated[
+        Literal["used", "created", "-used", "-created"],
+        Field(description="The latest first. With a minus sign, the other way round"),
+    ] = "used"
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str | None, Field(max_length=512)] = None
 

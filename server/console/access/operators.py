@@ -45,7 +45,8 @@ class OperatorSessions:
         assert isinstance(query, OperatorListQuery)
         session_filter = SessionFilter(
             statuses=sorted(parse_statuses(query.status)),
-            order=SessionOrder(query.sort),
+            order=SessionOrder(query.sort.removeprefix("-")),
+            reverse=query.sort.startswith("-"),
             limit=query.limit,
             cursor=query.cursor,
         )

@@ -5,6 +5,7 @@ import { repeat } from "./vendor/lit/directives/repeat.js";
 import { get, post } from "./api.js";
 import { ago, bytes } from "./format.js";
 import { statusTag } from "./overview.js";
+import { ORDERS, STATUSES } from "./sessions.js";
 
 const LIMIT = 60;
 const RELOAD_MILLISECONDS = 4000;
@@ -15,7 +16,16 @@ class Operator extends LitElement {
 
   constructor() {
     super();
+    this._onAddress = () => location.hash.startsWith("#/operator") && this._follow();
+  }
+
+  // Show what the address says, from the first page.
+  _follow() {
     this._cursors = [null];
+    const words = new URLSearchParams(location.hash.split("?")[1]);
+    this._status = STATUSES.includes(words.get("status")) ? words.get("status") : "";
+    this._sort = isOrder(words.get("sort")) ? words.get("sort") : "used";
+    this._load();
   }
 
   createRenderRoot() {
@@ -24,18 +34,21 @@ class Operator extends LitElement {
 
   connectedCallback() {
     super.connectedCallback();
-    this._load();
+    window.addEventListener("hashchange", this._onAddress);
+    this._follow();
     this._timer = setInterval(() => document.hidden || this._load(), RELOAD_MILLISECONDS);
   }
 
   disconnectedCallback() {
     super.disconnectedCallback();
+    window.removeEventListener("hashchange", this._onAddress);
     clearInterval(this._timer);
   }
 
   async _load() {
     const order = (this._order = (this._order ?? 0) + 1);
-    const words = new URLSearchParams({ limit: LIMIT });
+    const words = new URLSearchParams({ limit: LIMIT, sort: this._sort });
+    if (this._status) words.set("status", this._status);
     if (this._cursors.at(-1)) words.set("cursor", this._cursors.at(-1));
     try {
       const page = await get(`/operator/sessions?${words}`);
@@ -52,7 +65,11 @@ class Operator extends LitElement {
     const problem = this.problem && !this.closing
       ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing;
     return html`<div class="page">
-      <h1>Sessions of all owners</h1>
+      <div class="tools"><h1>Sessions of all owners</h1><span class="spacer"></span>
+        <select aria-label="Status" @change=${event => this._find({ _status: event.target.value })}>${["", ...STATUSES].map(status => html`
+          <option value=${status} .selected=${this._status === status}>${status || "All open"}</option>`)}</select>
+        <select aria-label="Order" @change=${event => this._find({ _sort: event.target.value })}>${Object.entries(ORDERS).filter(([key]) => isOrder(key)).map(([key, title]) => html`
+          <option value=${key} .selected=${this._sort === key}>${title}</option>`)}</select></div>
       <p class="quiet">An operator sees no names, pages, states or histories. The audit log, where it is on, has what an operator does here.</p>
       ${problem}
       ${this.sessions ? this._renderTable() : html`<p class="quiet" aria-busy="true">Loading …</p>`}
@@ -64,7 +81,7 @@ class Operator extends LitElement {
   }
 
   _renderTable() {
-    if (!this.sessions.length) return html`<p class="empty">No session is open.</p>`;
+    if (!this.sessions.length) return html`<p class="empty">${this._status ? "No session has this status." : "No session is open."}</p>`;
     return html`<div class="scroll"><table class="rows"><thead><tr>
       <th scope="col">Owner</th><th scope="col">Status</th><th scope="col" class="roomy">Driver</th>
       <th scope="col" class="roomy">Services</th><th scope="col" class="roomy">Stored</th><th scope="col" class="roomy">Process</th>
@@ -112,6 +129,17 @@ class Operator extends LitElement {
     }
   }
 
+  // Begin again at the first page. The address keeps the choice.
+  _find(choice) {
+    Object.assign(this, choice);
+    const words = new URLSearchParams();
+    if (this._status) words.set("status", this._status);
+    if (this._sort !== "used") words.set("sort", this._sort);
+    history.replaceState(null, "", words.size ? `#/operator?${words}` : "#/operator");
+    this._cursors = [null];
+    this._load();
+  }
+
   _turn(step) {
     if (step > 0) this._cursors.push(this._next);
     else this._cursors.pop();
@@ -119,5 +147,8 @@ class Operator extends LitElement {
     scrollTo(0, 0);
   }
 }
+
+// A name is content of a session, so there is no order by names.
+const isOrder = key => Object.hasOwn(ORDERS, key ?? "") && !key.endsWith("name");
 
 customElements.define("sh-operator", Operator);

@@ -259,7 +259,7 @@ class Timeline extends LitElement {
 
   _renderPreview(entry) {
     return html`<div class="preview" role="tooltip" id="preview" @pointerenter=${() => clearTimeout(this._previewTimer)} @pointerleave=${() => this._previewLater(null)}>
-      <b>${entry.tool}</b> <span class="quiet">${day(entry.at)}, ${clock(entry.at)}</span>
+      <b><bdi>${lineOf(entry)}</bdi></b> <span class="quiet">${day(entry.at)}, ${clock(entry.at)}</span>
       ${partsOf(entry, PREVIEW_LONGEST)}${this._renderPicture(entry)}</div>`;
   }
 

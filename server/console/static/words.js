@@ -38,7 +38,7 @@ export function lineOf(entry) {
 // One line of an entry. The words of others are text beside ours, each bounded and with its own direction.
 export function titleOf(entry) {
   const { verb, who, object, more } = sentenceOf(entry);
-  const isEvent = ["transition", "run", "compacted"].includes(entry.kind);
+  const isEvent = ["transition", "run", "compacted"].includes(entry.kind) && !isFailed(entry);
   const words = html`${object ? html` <bdi>${object}</bdi>` : nothing}${more ? html` <span class="quiet"><bdi>${more}</bdi></span>` : nothing}`;
   if (entry.kind === "control") return html`<span class="by-person">${icon(entry.status === "requested" ? "requested" : "human")}${verb}</span>${who ? html` <bdi class="who">${who}</bdi>` : nothing}${words}`;
   return isEvent ? html`<span class="quiet">${verb}${words}</span>` : html`<b>${verb}</b>${words}`;

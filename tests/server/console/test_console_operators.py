@@ -13,6 +13,7 @@ import anyio
 import pytest
 from anyio import to_thread
 from mcp import Client
+from playwright.async_api import Browser
 from support.console_client import ConsoleClient, console_client
 from support.gateway_process import JSON, Running, Way, opened_session, service
 from support.token_file import token_lines, write_tokens
@@ -196,3 +197,26 @@ async def test_a_login_ends_when_the_role_of_its_token_changes(
         await until(has_ended)
     finally:
         await file.write_text(before)
+
+
+@pytest.mark.thorough
+async def test_the_filters_of_an_operator_stay_in_the_address(
+    agent: Client, server: Running, browser: Browser
+) -> None:
+    old, new = await opened_session(agent), await opened_session(agent)
+    page = await browser.new_page()
+    await page.goto(f"{server.url}/console/#/operator?status=idle&sort=-created")
+    await page.get_by_label("Token").fill(OLGA)
+    await page.get_by_role("button", name="Log in").click()
+    rows = page.locator("tbody tr")
+    await rows.filter(has_text=new).wait_for()
+    texts = await rows.all_inner_texts()
+    places = [next(at for at, text in enumerate(texts) if each in text) for each in (old, new)]
+    assert places == sorted(places)
+    await page.get_by_label("Status").select_option("paused")
+    await rows.filter(has_text=new).wait_for(state="hidden")
+    await page.reload()
+    await page.get_by_text("No session has this status.").wait_for()
+    assert page.url.endswith("#/operator?status=paused&sort=-created")
+    assert await page.get_by_label("Order").input_value() == "-created"
+    await page.close()
