@@ -93,6 +93,16 @@ class Client:
         shared.calls.is_open = True
         return self
 
+    if not TYPE_CHECKING:
+
+        def __enter__(self):
+            raise TypeError(
+                "this client needs `async with`; the one of statehold.client.sync has `with`"
+            )
+
+        def __exit__(self, *_):
+            """Exist, so that `with` calls __enter__."""
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

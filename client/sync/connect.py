@@ -38,8 +38,8 @@ def connect(
 
     `url` connects to the Statehold that serves there. `stdio` is a command that starts one; it ends with the client. With
     neither, a whole Statehold runs in this process, without a port or a process of its own: with `config` (a Config or a
-    TOML file) and `services` (a client's `mcpServers` table or file). It stores its data in the folder `data`, or in memory
-    only without one.
+    TOML file) and `services` (a client's `mcpServers` table or file). It stores its data in the folder `data`, else where
+    `config` says (`data`, `ephemeral`, `[store]`), else in memory only.
 
     `headers` and a bearer `token` go with every request to a `url`, over at most `max_connections` (64) at once. `env` and
     `cwd` are those of the `stdio` process.

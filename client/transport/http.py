@@ -121,7 +121,8 @@ class HttpTransport:
             ) from None
         except _BROKEN as error:
             raise TransportBroken(
-                f"{_text_of(error)} ({server_of(self.url, with_path=True)})", sent=True
+                f"{_text_of(error)}{_hint(error, self.url)} ({server_of(self.url, with_path=True)})",
+                sent=True,
             ) from None
 
     async def _read_answer(
@@ -267,6 +268,13 @@ def _describe_refusal(response: httpx2.Response, message: JSON | None) -> str:
         object_of(object_of(message).get("error")).get("message") or response.reason_phrase
     )
     return f"The server answered with status {response.status_code}: {reason}"
+
+
+def _hint(error: Exception, url: str) -> str:
+    """Return what may be wrong with an address at which a connection ends without an answer."""
+    is_torn = isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError)
+    is_plain = is_torn and url.startswith("http:")
+    return " If it speaks TLS, the address begins with https:" if is_plain else ""
 
 
 def _text_of(error: Exception) -> str:

@@ -79,6 +79,7 @@ class RemoteConnection:
             raise
         except (http.client.HTTPException, OSError):
             self.close()
+            self._require_scheme()
             raise ServerLost from None
 
     def close(self) -> None:
@@ -110,6 +111,23 @@ class RemoteConnection:
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
         return self._connection
+
+    def _require_scheme(self) -> None:
+        """Raise Failure if the server speaks TLS and --url begins with http: nothing ran then."""
+        if self._url.scheme == "https":
+            return
+        # Imported here: only an error needs it.
+        import ssl
+
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        address = (self._url.hostname or "", self._url.port or 80)
+        try:
+            with socket.create_connection(address, timeout=CONNECT_SECONDS) as plain:
+                context.wrap_socket(plain, server_hostname=self._url.hostname).close()
+        except (OSError, ValueError):
+            return
+        raise Failure(f"{self._url.netloc} speaks TLS: --url should begin with https://")
 
     def _send(
         self, connection: http.client.HTTPConnection, message: dict[str, Any], seconds: float | None

@@ -102,3 +102,8 @@ async def test_the_file_of_a_client_is_read_with_paths_relative_to_it(
     with pytest.raises(ConfigError, match="envFile: there is no file"):
         async with connect(services=file) as client:
             await client.list_tools()
+
+
+def test_with_instead_of_async_with_names_the_client_that_has_it() -> None:
+    with pytest.raises(TypeError, match=r"statehold\.client\.sync"):
+        connect("http://127.0.0.1:9").__enter__()  # type: ignore[attr-defined]

@@ -64,7 +64,7 @@ class Targets:
             return await self._find_by_selector(tab, target, name)
         if int(match[1] or 1) != self._session.generation:
             raise ElementNotFound(
-                f"Ref {target} is of a snapshot from before the page was restored; {self._new_refs}."
+                f"Ref {target} is of no snapshot since the page was restored; {self._new_refs}."
             )
         if self._session.refs_are_void:
             raise ElementNotFound(

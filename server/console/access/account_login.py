@@ -90,7 +90,7 @@ class AccountLogin:
         except PrincipalRevoked as error:
             self._audit.note_login("callback", error.code, None, error.principal, address)
             self._backoff.fail(address, error.kind, f"{error.detail} at the console")
-            response = _to_page("login_failed")
+            response = _to_page("revoked")
         except (TokenInvalid, IssuerRefused) as error:
             self._audit.note_login("callback", "login_failed", None, None, address)
             self._backoff.fail(address, "wrong login", f"({error}) at the console")

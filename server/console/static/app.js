@@ -14,6 +14,7 @@ const PAGES = [["", "Sessions"], ["services", "Services"]];
 const OPERATOR_PAGES = [...PAGES, ["operator", "All owners"]];
 const FAILURES = {
   login_failed: "The login did not succeed. Try it again.",
+  revoked: "This account may not use this Statehold; ask its administrator.",
   service_unavailable: "The accounts cannot be checked now. Try again later.",
   store_unavailable: "The server cannot read its store now. Try again later.",
 };

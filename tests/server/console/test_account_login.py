@@ -288,7 +288,7 @@ async def test_a_revoked_person_cannot_log_in(
     async def is_refused() -> bool:
         await person.begin()
         person.sign(sub="eve")
-        return await person.finish() == "./#failed=login_failed"
+        return await person.finish() == "./#failed=revoked"
 
     await until(has_ended)
     # The login ends in the store at once; the server reads it a moment later.
