@@ -44,8 +44,8 @@ class WaitProgress:
         self.highest_progress = before
         """The highest progress reported so far, also by the tool."""
 
-    async def acquire_slot(self, live: LiveConnection, session_id: str) -> None:
-        """Wait for a slot of a connection; the caller releases it.
+    async def acquire_slot(self, live: LiveConnection, session_id: str, owner: str) -> None:
+        """Wait for a slot of a connection, in turns with other owners; the caller releases it.
 
         Raises:
             SessionBusy: every slot waits for the answer to a question, and the caller takes no progress messages.
@@ -54,7 +54,7 @@ class WaitProgress:
 
         async def acquire() -> None:
             nonlocal is_acquired
-            await live.slots.acquire()
+            await live.acquire_slot(owner)
             is_acquired = True
 
         try:

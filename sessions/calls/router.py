@@ -334,7 +334,8 @@ async def _acquire_slot(call: Call, live: LiveConnection) -> None:
     try:
         live.slots.acquire_nowait()
     except anyio.WouldBlock:
-        await call.waiting.acquire_slot(live, call.session.id)
+        owner = call.request.sharee or call.session.record.owner
+        await call.waiting.acquire_slot(live, call.session.id, owner)
 
 
 def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:

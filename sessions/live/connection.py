@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -26,9 +27,12 @@ from ..services import (
     SessionView,
     Snapshot,
 )
+from .budget import Budget
 
 logger = logging.getLogger("statehold.connections")
 
+WAITING_CALLS = 1_000_000
+"""Calls that wait for slots of one connection; the limits of principals and sessions come before."""
 CLOSE_BOUND = 15.0
 """Seconds after which the owner stops waiting for a connection that does not close; its own bounds are shorter."""
 
@@ -115,6 +119,7 @@ class LiveConnection:
         self._stop = anyio.Event()
         self._opening = anyio.CancelScope()
         self.slots = anyio.Semaphore(service.concurrency, fast_acquire=True)
+        self._turns: Budget | None = None
         self.questions = OpenQuestions()
         """Its calls that wait for an answer of their caller."""
         self.closed = anyio.Event()
@@ -153,6 +158,20 @@ class LiveConnection:
         if self._connection is None:
             raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet")
         return self._connection
+
+    async def acquire_slot(self, owner: str) -> None:
+        """Wait for a slot; the caller releases it. The owners of the waiting calls take turns."""
+        if self._turns is None:
+            self._turns = Budget(1, queue=WAITING_CALLS, queue_seconds=math.inf)
+        # Slots are granted in the order of requests. So one call waits for one, and the others for the turn of their owner.
+        async with self._turns.place(owner):
+            await self.slots.acquire()
+
+    @property
+    def waiting_calls(self) -> int:
+        """The number of calls that wait for a slot."""
+        turns = 0 if self._turns is None else self._turns.statistics().waiting
+        return turns + self.slots.statistics().tasks_waiting
 
     @property
     def blocked_by_questions(self) -> bool:

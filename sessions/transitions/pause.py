@@ -284,9 +284,7 @@ async def end_questions(session: LiveSession) -> None:
     """End the calls that wait for an answer of their caller, if nothing else is running in the session."""
     connections = [b.live for b in session.bindings.values() if b.live is not None]
     asking_calls = [call for live in connections for call in live.questions.calls_of(session.id)]
-    queued_calls = sum(
-        live.slots.statistics().tasks_waiting for live in connections if live.blocked_by_questions
-    )
+    queued_calls = sum(live.waiting_calls for live in connections if live.blocked_by_questions)
     if not asking_calls or session.in_flight > len(asking_calls) + queued_calls:
         return
     error = CallWithdrawn("The session was restarted before the caller answered.")

@@ -301,7 +301,7 @@ async def test_a_call_of_a_killed_process_is_in_flight_until_its_answer(
         assert live is not None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.count, session)
-            await engine.until(lambda: live.slots.statistics().tasks_waiting)
+            await engine.until(lambda: live.waiting_calls)
             service.let_go.set()
         await resumed.quiet.wait()
         assert await engine.status(session) == "idle"

@@ -11,10 +11,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 from support.counting import Counter, Counting
-from support.engine import Build
+from support.engine import Build, engine
+from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.live.connection import LiveConnection
+from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView, Snapshot
 
 VIEW = SessionView("sh_test", None, "", "", 1)
@@ -144,3 +146,36 @@ async def test_the_owner_does_not_keep_the_openers_context():
     async with owned(service) as live:
         await live.wait_until_open()
     assert service.context == "nothing"
+
+
+@pytest.mark.parametrize("waiting", matrix(12, 1, 3))
+async def test_the_owners_of_calls_to_a_shared_connection_take_turns(waiting: int) -> None:
+    bob, eve = Principal(subject="bob"), Principal(subject="eve")
+    order: list[str] = []
+    async with engine(Counting(scope="shared", concurrency=1)) as running:
+        service = running.counter
+        sessions = {each.subject: await running.create(each) for each in (bob, eve, LOCAL)}
+
+        async def call(caller: Principal, tool: str) -> None:
+            await running.call(sessions[caller.subject].id, tool, principal=caller)
+            order.append(caller.subject)
+
+        def count_waiting() -> int:
+            live = sessions["bob"].bindings["counter"].live
+            return 0 if live is None else live.waiting_calls
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, bob, "hold")
+                await service.holding.wait()
+                for _ in range(waiting):
+                    tasks.start_soon(call, bob, "inc")
+                await running.until(lambda: count_waiting() == waiting)
+                for number, caller in enumerate((eve, LOCAL), waiting + 1):
+                    tasks.start_soon(call, caller, "inc")
+                    await running.until(lambda number=number: count_waiting() == number)
+                service.let_go.set()
+        # One call of bob had asked for the slot already; then each owner has one turn.
+        assert order[:2] == ["bob", "bob"]
+        assert {"eve", "local"} <= set(order[2:5])
+        assert len(order) == waiting + 3
