@@ -19,8 +19,9 @@ from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 JSON = dict[str, Any]
-TEARS = ("end", "event", "chunk", "reset", "half", "half error", "nothing")
-"""Torn answers: an event stream without an answer, with half of one, without its last chunk or with RST; half a body."""
+TEARS = ("end", "event", "chunk", "reset", "half", "half error", "half gzip", "nothing")
+"""Torn answers: an event stream without an answer, with half of one, without its last chunk or with RST; half a body, which
+can be no gzip although it is said to be."""
 ENDS = ("cut", "reset", "end")
 """Ends of a stream: without its last chunk, with RST, properly."""
 COUNTED: JSON = {
@@ -153,6 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response_only(500 if way == "half error" else 200)
             is_json = way.startswith("half")
             self.send_header("content-type", "application/json" if is_json else "text/event-stream")
+            if way == "half gzip":
+                self.send_header("content-encoding", "gzip")
             if is_json:
                 self.send_header("content-length", str(len(response.body)))
             elif way == "chunk":

@@ -126,6 +126,12 @@ class HttpClient(httpx2.AsyncClient):
                 response.stream = _DrainedStream(response.stream)
         if response.status_code >= 400:
             await _read_words(response)
+        elif is_post and not is_stream and "content-encoding" in response.headers:
+            try:
+                await response.aread()
+            except httpx2.DecodingError as error:
+                self._note_break(request, error)
+                return httpx2.Response(503, request=request)
         if is_post and request.headers.get(MCP_METHOD_HEADER) != LISTEN:
             self._note_refusal(request, response)
         return response
@@ -221,7 +227,7 @@ class HttpClient(httpx2.AsyncClient):
             return response.is_success
         return response.status_code != 202 and _content_type(response).startswith(_MESSAGES)
 
-    def _note_break(self, request: httpx2.Request, error: httpx2.TransportError) -> None:
+    def _note_break(self, request: httpx2.Request, error: httpx2.RequestError) -> None:
         """Note that the exchange of a request failed. A refusal that arrived before that says more."""
         number = _request_id(request)
         if number is None or number in self._failures:
@@ -271,7 +277,7 @@ def _address(request: httpx2.Request) -> str:
     return str(request.url.copy_with(userinfo=b"", query=None, fragment=None))
 
 
-def _cause(error: httpx2.TransportError, request: httpx2.Request) -> str:
+def _cause(error: httpx2.RequestError, request: httpx2.Request) -> str:
     cause = str(error).strip().rstrip(".")
     if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
         return cause
