@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from ...sessions.errors import InvalidArgument
+from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.journal.entries import LinkEvent
 from ...sessions.json_codec import JSON
+from ...sessions.live.session import LiveSession
 from ...sessions.records import ControlEnd
 from ...sessions.registry import Registry
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import SessionArguments
-from .pictures import open_browser
+from .pictures import browser_bindings, open_blank_page, open_browser
 
 
 class PersonArguments(SessionArguments):
@@ -79,6 +81,7 @@ class InputResult:
     copied: str | None
     refusals: list[str]
     editing: bool | None
+    field: dict[str, Any] | None
 
 
 class PersonTools:
@@ -139,10 +142,22 @@ class PersonTools:
         ]
 
     async def _take(self, context: ToolContext, args: TakeArguments) -> Outcome:
+        principal = context.principal
+        await self._open_browser(await self._registry.ready(principal, args.session_id))
         session = await self._controls.take(
-            context.principal, args.session_id, args.holder, user=args.user, login=args.login
+            principal, args.session_id, args.holder, user=args.user, login=args.login
         )
+        # Without a page the person has control all the same, and can open one.
+        with suppress(ServiceUnavailable):
+            await open_blank_page(self._registry, principal, session.id)
         return Outcome({"session_id": session.id, "epoch": session.record.control.epoch})
+
+    async def _open_browser(self, session: LiveSession) -> None:
+        """Open the browser of a session that no agent has used yet: a person would see nothing."""
+        bindings = browser_bindings(session)
+        is_open = any(binding.usable for binding in bindings)
+        if bindings and not is_open and not session.has_human_driver:
+            await self._registry.connector.connect(session, bindings[0])
 
     async def _renew(self, context: ToolContext, args: RenewArguments) -> Outcome:
         session = await self._controls.renew(
@@ -191,7 +206,8 @@ class PersonTools:
         )
         outcome = await connection.human_control.send(batch, grant)
         content: JSON = {"copied": outcome.copied, "refusals": list(outcome.refusals)}
-        return Outcome({**content, "editing": outcome.editing})
+        field = None if outcome.field is None else outcome.field.model_dump()
+        return Outcome({**content, "editing": outcome.editing, "field": field})
 
 
 __all__ = ["PersonTools"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import anyio
@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from ...sessions.errors import InvalidArgument, ServiceNotBound, ServiceUnavailable, SessionBusy
 from ...sessions.json_codec import JSON
+from ...sessions.live.binding import Binding
 from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
@@ -25,8 +26,13 @@ if TYPE_CHECKING:
 
 LONGEST_URL: Final = 2000
 """Characters of an address that go with each picture; the address of a `data:` page may have millions."""
+LONGEST_TITLE: Final = 200
+TITLES_SECONDS: Final = 2.0
+"""Seconds between two looks at the titles of pages."""
 MOST_FPS: Final = 10.0
 """The pictures a second of a capture, at most."""
+PAGE_SECONDS: Final = 10.0
+"""Seconds for a new page to open."""
 
 
 class PictureQuery(BaseModel):
@@ -88,7 +94,9 @@ class _Messages:
         self._connection = connection
         self._viewer = viewer
         self._pause = pause
-        self._next_at = anyio.current_time()
+        self._next_at = self._titles_at = anyio.current_time()
+        self._titles: dict[object, str] = {}
+        """The titles of the tabs that have a page."""
 
     def __aiter__(self) -> Self:
         return self
@@ -96,8 +104,21 @@ class _Messages:
     async def __anext__(self) -> bytes:
         await anyio.sleep_until(self._next_at)
         update = await anext(self._viewer)
-        self._next_at = anyio.current_time() + self._pause
+        now = anyio.current_time()
+        self._next_at = now + self._pause
+        if now >= self._titles_at:
+            self._titles_at = now + TITLES_SECONDS
+            # A page that does not answer delays no picture: its title comes with a later one.
+            self._connection.session.spawn(self._read_titles)
         return self._encode(update)
+
+    async def _read_titles(self) -> None:
+        session = self._connection.session
+        self._titles = {
+            # A page with a dialog tells none.
+            tab: (await session.title(tab))[:LONGEST_TITLE] or self._titles.get(tab, "")
+            for tab in list(session.tabs)
+        }
 
     def _encode(self, update: ScreenUpdate) -> bytes:
         frame, question = update.frame, update.question
@@ -111,6 +132,7 @@ class _Messages:
                 {
                     "index": index,
                     "url": entry.url[:LONGEST_URL],
+                    "title": self._titles.get(entry, ""),
                     "current": index == session.tabs.current_index,
                 }
                 for index, entry in enumerate(session.tabs.entries)
@@ -147,11 +169,38 @@ def open_browser(registry: Registry, principal: Principal, session_id: str) -> B
     return _browser_of(session)
 
 
-def _browser_of(session: LiveSession) -> BrowserConnection:
-    from ...tools.browser.connection import BrowserConnection
+async def open_blank_page(registry: Registry, principal: Principal, session_id: str) -> None:
+    """Open a page in the browser of a session of this process, unless it has one, or uses no browser.
+
+    Raises:
+        ServiceUnavailable: the browser opens no page.
+    """
+    from playwright.async_api import Error
+
+    from ...tools.browser.errors import describe_error
+
+    with suppress(ServiceNotBound):
+        browser = open_browser(registry, principal, session_id).session
+        try:
+            with anyio.fail_after(PAGE_SECONDS):
+                await browser.tabs.ensure()
+        except (Error, IndexError, TimeoutError) as error:
+            raise ServiceUnavailable(
+                f"No page opens: {describe_error(error)}", session_id=session_id
+            ) from None
+
+
+def browser_bindings(session: LiveSession) -> list[Binding]:
+    """Return the bindings of a session to browsers."""
     from ...tools.browser.service import BrowserService
 
-    bindings = [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
+    return [b for b in session.bindings.values() if isinstance(b.service, BrowserService)]
+
+
+def _browser_of(session: LiveSession) -> BrowserConnection:
+    from ...tools.browser.connection import BrowserConnection
+
+    bindings = browser_bindings(session)
     if not bindings:
         raise ServiceNotBound("The session uses no browser.", session_id=session.id)
     for binding in bindings:
@@ -161,4 +210,11 @@ def _browser_of(session: LiveSession) -> BrowserConnection:
     raise ServiceUnavailable("The browser of the session is not open.", session_id=session.id)
 
 
-__all__ = ["PictureQuery", "SessionPictures", "ViewerQuery", "open_browser"]
+__all__ = [
+    "PictureQuery",
+    "SessionPictures",
+    "ViewerQuery",
+    "browser_bindings",
+    "open_blank_page",
+    "open_browser",
+]

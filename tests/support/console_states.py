@@ -17,14 +17,24 @@ document.title = "Checkout";
 document.body.innerHTML = "<header><b>Paper &amp; Ink</b></header><main><h1>Check out</h1>" +
   "<p>2 notebooks, 1 fountain pen</p>" +
   "<label>E-mail<br><input size=32 value='ada@example.org'></label>" +
-  "<label>Code from your phone<br><input size=12></label><button>Pay 42.50 €</button></main>";
+  "<label>Code from your phone<br><input size=12></label><button>Pay 42.50 €</button>" +
+  "<div style='position:absolute;left:700px;top:120px'><select style='width:240px;height:40px;margin-bottom:20px'>" +
+  "<option>Norway<option selected>Greece<option>日本</select><br>" +
+  "<input type=date value=2031-05-06 style='width:240px;height:40px;box-sizing:border-box;margin-bottom:20px'><br>" +
+  "<button type=button style='width:240px;height:40px' onclick='alert(`Your cart is kept for ten minutes.`)'>Cart</button>" +
+  "</div></main>";
 """.replace("\n", "")
 
+PLACES = {"list": (820, 140), "date": (820, 200)}
+"""Places of fields on that page."""
 
-async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGenerator[str]:
+
+async def states(
+    page: Page, address: str, shop: Agent, notes: Agent, fresh: Agent
+) -> AsyncGenerator[str]:
     """Bring a page into one state after the other, and name each.
 
-    `address` logs it in, `shop` has a browser, `notes` has none.
+    `address` logs it in, `shop` has a browser, `notes` has none, and `fresh` one that is not open.
     """
     base = address.partition("#")[0]
     await page.goto(base)
@@ -76,6 +86,24 @@ async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGe
     await page.get_by_role("button", name="Take over").click()
     await page.get_by_text("You have control.").wait_for()
     yield "session-control"
+    picture = page.locator("sh-screen canvas")
+    for name, (x, y) in PLACES.items():
+        box = await picture.bounding_box()
+        assert box is not None
+        scale = min(box["width"] / 1280, box["height"] / 720)
+        left, top = box["width"] - 1280 * scale, box["height"] - 720 * scale
+        await picture.click(position={"x": left / 2 + x * scale, "y": top / 2 + y * scale})
+        field = page.get_by_role("dialog", name="Field of the page")
+        await field.wait_for()
+        yield f"session-{name}"
+        # The first Escape may close a calendar alone.
+        while await field.count():
+            await page.keyboard.press("Escape")
+    await picture.click(position={"x": left / 2 + x * scale, "y": top / 2 + (y + 60) * scale})
+    await page.get_by_role("alertdialog").wait_for()
+    yield "session-dialog"
+    await page.get_by_role("button", name="OK").click()
+    await page.get_by_role("alertdialog").wait_for(state="detached")
     await page.get_by_role("button", name="Reply …").click()
     yield "session-reply"
     await page.get_by_role("button", name="Done").click()
@@ -101,6 +129,9 @@ async def states(page: Page, address: str, shop: Agent, notes: Agent) -> AsyncGe
     await page.goto(f"{base}#/s/{notes.session}")
     await page.get_by_role("heading", name="notes").wait_for()
     yield "session-no-picture"
+    await page.goto(f"{base}#/s/{fresh.session}")
+    await page.get_by_text("No page is open.").wait_for()
+    yield "session-no-page"
     await page.goto(f"{base}#/s/{'s_' + 'a' * 22}")
     await page.get_by_text("There is no such session").wait_for()
     yield "session-unknown"

@@ -91,6 +91,11 @@ export class Keyboard {
     else this._send({ type: "composition", text: "" });
   }
 
+  // A key of the row below the picture.
+  press(key, keyCode) {
+    this._stroke(key, keyCode);
+  }
+
   _type(text) {
     if (text) this._send({ type: "text", text });
   }

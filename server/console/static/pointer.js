@@ -69,7 +69,7 @@ const pressedOf = ({ buttons }) => (buttons & 1 ? "left" : buttons & 2 ? "right"
 const scrollOf = ({ scroll_x, scroll_y }) => ({ scroll_x, scroll_y });
 
 // The place of a pointer on the page, from its place on the picture, which keeps its proportions inside the canvas.
-function placeOf(event, canvas, frame) {
+export function placeOf(event, canvas, frame) {
   const box = canvas.getBoundingClientRect();
   const scale = Math.min(box.width / canvas.width, box.height / canvas.height);
   const left = box.left + (box.width - canvas.width * scale) / 2;

@@ -1,4 +1,4 @@
-// A dialog or a file chooser of the page, which the person answers.
+// A dialog or a file chooser of the page, which the person answers over the picture.
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 
@@ -6,7 +6,7 @@ const MOST_BYTES = 3_000_000;
 
 class Question extends LitElement {
   // `answer` gets the event that answers the question.
-  static properties = { question: {}, answer: {}, problem: { state: true }, busy: { state: true } };
+  static properties = { question: {}, answer: {}, host: {}, problem: { state: true }, busy: { state: true } };
 
   createRenderRoot() {
     return this;
@@ -43,34 +43,32 @@ class Question extends LitElement {
       this._give({ type: "dialog", accept, text: this.querySelector("input")?.value ?? null });
     };
     const words = message || (kind === "beforeunload" ? "Leave this page?" : "");
-    return html`<form class="answer" role="alertdialog" aria-label="Dialog of the page" aria-describedby="question"
-      @submit=${event => give(event, true)} @keydown=${event => event.key === "Escape" && give(event, false)}>
+    return html`<div class="answer" role="alertdialog" aria-label="Dialog of the page" aria-describedby="question"
+      @keydown=${event => event.key === "Escape" && give(event, false)}><form @submit=${event => give(event, true)}>
+      <h2><bdi>${this.host || "This page"}</bdi> says</h2>
       <p id="question"><bdi>${words}</bdi></p>
       ${kind === "prompt" ? html`<input aria-label="Answer" autocomplete="off">` : nothing}
       <div class="right">${kind === "alert" ? nothing : html`<button type="button" @click=${event => isFirst(event) && give(event, false)}>Cancel</button>`}
-        <button class="main" @click=${event => isFirst(event) || event.preventDefault()}>OK</button></div></form>`;
+        <button class="main" @click=${event => isFirst(event) || event.preventDefault()}>OK</button></div></form></div>`;
   }
 
   _renderFiles() {
     return html`<div class="answer" role="alertdialog" aria-label="The page asks for a file"
       @keydown=${event => event.key === "Escape" && this._give({ type: "files" })}>
-      <label>File for the page <input type="file" ?multiple=${this.question.several} ?disabled=${Boolean(this.busy)} @change=${this._upload}></label>
+      <h2><bdi>${this.host || "This page"}</bdi> asks for a file</h2>
+      <label>File for the page<br><input type="file" ?multiple=${this.question.several} ?disabled=${Boolean(this.busy)} @change=${this._upload}></label>
       ${this.problem ? html`<p class="problem" role="alert">${this.problem}</p>` : nothing}
       <div class="right"><button type="button" @click=${() => this._give({ type: "files" })}>Cancel</button></div></div>`;
   }
 
   async _upload(event) {
     const files = [...event.target.files];
-    if (files.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) {
-      this.problem = "Files from here may have 3 MB together.";
-      return;
-    }
     this.problem = null;
     this.busy = true;
     try {
-      this._give({ type: "files", uploads: await Promise.all(files.map(uploadOf)) });
-    } catch {
-      this.problem = "The file cannot be read.";
+      this._give({ type: "files", uploads: await uploadsOf(files) });
+    } catch (error) {
+      this.problem = error.message;
     }
     this.busy = false;
   }
@@ -80,6 +78,16 @@ const isSame = (one, other) => one.kind === other?.kind && one.message === other
 
 // The second click of a double click does not answer the next dialog.
 const isFirst = event => event.detail < 2;
+
+// Files as an event carries them. Raises an error with words for the person.
+export async function uploadsOf(files) {
+  if (files.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) throw new Error("Files from here may have 3 MB together.");
+  try {
+    return await Promise.all(files.map(uploadOf));
+  } catch {
+    throw new Error("The file cannot be read.");
+  }
+}
 
 async function uploadOf(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());

@@ -7,19 +7,24 @@ import { ago } from "./format.js";
 import { icon } from "./icons.js";
 import { Input, isUnreached } from "./input.js";
 import { Keyboard, fill } from "./keyboard.js";
-import { Pointer } from "./pointer.js";
+import { Pointer, placeOf } from "./pointer.js";
+import { isCoarse } from "./field.js";
+import { uploadsOf } from "./question.js";
 import "./picture.js";
-import "./question.js";
 
 const RENEW_MILLISECONDS = 15000;
 const LOOK_MILLISECONDS = 3000;
 // A second click on a button does not hit the one that takes its place.
 const SETTLE_MILLISECONDS = 700;
 const REFUSAL_MILLISECONDS = 4000;
+// Keys that keyboards of phones lack.
+const KEYS = [["Tab", 9], ["Escape", 27], ["ArrowLeft", 37, "←"], ["ArrowUp", 38, "↑"], ["ArrowDown", 40, "↓"], ["ArrowRight", 39, "→"], ["Enter", 13, "↵"]];
+// Rows above and below the picture that stay in sight, of a page in the size of the window.
+const ROWS_PIXELS = 150;
 
 class Screen extends LitElement {
   static properties = {
-    sessionId: {}, session: {}, user: {}, held: { state: true }, about: { state: true }, problem: { state: true },
+    sessionId: {}, session: {}, user: {}, isOpen: {}, field: { state: true }, held: { state: true }, about: { state: true }, problem: { state: true },
     refusals: { state: true }, busy: { state: true }, asksEnd: { state: true }, isReached: { state: true }, files: { state: true },
   };
 
@@ -31,6 +36,7 @@ class Screen extends LitElement {
     this._refusedAt = 0;
     this._onBlur = () => this._keyboard?.releaseAll();
     this._onWindowKey = this._onWindowKey.bind(this);
+    this._onFullScreen = () => this.requestUpdate();
   }
 
   createRenderRoot() {
@@ -41,6 +47,9 @@ class Screen extends LitElement {
     super.connectedCallback();
     window.addEventListener("keydown", this._onWindowKey, true);
     window.addEventListener("blur", this._onBlur);
+    document.addEventListener("fullscreenchange", this._onFullScreen);
+    this._windows = new BroadcastChannel("statehold-control");
+    this._windows.onmessage = ({ data }) => data === this.sessionId && this.held && this._end();
   }
 
   // Control stays with the person for as long as the lease, so that they can come back.
@@ -48,6 +57,8 @@ class Screen extends LitElement {
     super.disconnectedCallback();
     window.removeEventListener("keydown", this._onWindowKey, true);
     window.removeEventListener("blur", this._onBlur);
+    document.removeEventListener("fullscreenchange", this._onFullScreen);
+    this._windows.close();
     clearTimeout(this._settling);
     this._stop();
   }
@@ -61,6 +72,11 @@ class Screen extends LitElement {
     if (!changed.has("about")) return;
     const { question, tabs } = this.about ?? {};
     if (this._hadQuestion && !question) this._focus();
+    // A new page is blank: its address comes first.
+    if (this.held && this._isBlank && tabs?.length) {
+      this._isBlank = false;
+      this.querySelector(".address input").focus();
+    }
     this._hadQuestion = Boolean(question);
     // A page that opens a tab shows it, as in a browser. An agent's current tab stays.
     const count = tabs?.length ?? 0;
@@ -86,10 +102,9 @@ class Screen extends LitElement {
     return html`<section class="screen ${held ? "held" : ""}" aria-label="Page">
       ${this._renderBanner(control, byOther)}
       ${this._renderWarnings(control, about)}
-      ${this.problem ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
-      ${held && about?.question ? html`<sh-question .question=${about.question} .answer=${event => this._input.add(event)}></sh-question>` : nothing}
       ${this._renderTabs(about)}
-      <div class="surface" data-keys
+      <div class="stage" @dragover=${this._onDrag} @drop=${this._onDrop}>
+      ${this.isOpen || held ? html`<div class="surface" data-keys
         @pointerdown=${this._onPointer} @pointermove=${this._onPointer} @pointerup=${this._onPointer} @pointercancel=${this._onPointer}
         @wheel=${this._onWheel} @keydown=${this._onKey} @keyup=${this._onKey} @paste=${this._onPaste}
         @contextmenu=${event => held && event.preventDefault()} @dragstart=${event => held && event.preventDefault()}>
@@ -97,15 +112,34 @@ class Screen extends LitElement {
         ${held ? html`<textarea class="keys" aria-label="Keyboard of the page. F6 leaves it." autocapitalize="off" autocomplete="off" autocorrect="off"
           spellcheck="false" @input=${event => this._keyboard.onInput(event)} @blur=${this._onBlur}
           @compositionupdate=${event => this._keyboard.onComposition(event)} @compositionend=${event => this._keyboard.onComposition(event)}></textarea>` : nothing}
+      </div>` : html`<div class="picture"></div>`}
+      ${this._hasPage ? nothing : this._renderBlank(byOther)}
+      ${held && about?.question ? html`<sh-question .question=${about.question} .host=${hostOf(this._addressOf(about.tabs ?? []))}
+        .answer=${event => this._input.add(event)}></sh-question>` : nothing}
+      ${held && this.field && !about?.question ? html`<sh-field .field=${this.field} .frame=${this._frame} .canvas=${this.querySelector("canvas")}
+        .choose=${choice => this._choose(choice)} .leave=${isForPage => this._leaveField(isForPage)}></sh-field>` : nothing}
       </div>
+      ${held ? html`<div class="key-row" role="group" aria-label="Keys">${KEYS.map(([key, code, sign]) => html`<button class="plain" aria-label=${sign ? key : nothing}
+        @pointerdown=${event => event.preventDefault()} @click=${() => this._keyboard.press(key, code)}>${sign ?? key.replace("ape", "")}</button>`)}</div>` : nothing}
       ${this._renderNotes()}
     </section>`;
+  }
+
+  get _hasPage() {
+    return (this.isOpen || this.held) && this.about?.state !== "no_page";
+  }
+
+  _renderBlank(byOther) {
+    const open = () => (this.held ? this._input.add({ type: "tab", action: "open" }) : this._take());
+    return html`<div class="blank"><p>No page is open.</p>${this.user?.rights === "view" || byOther ? nothing
+      : html`<button ?disabled=${this.busy} @click=${open}>Open one</button>`}</div>`;
   }
 
   // Below the picture, which does not move under the pointer.
   _renderNotes() {
     const base = `/api/v1/sessions/${encodeURIComponent(this.sessionId)}/files/`;
-    return html`<div role="status">${this.refusals ? html`<p class="notice">${this.refusals}</p>` : nothing}
+    return html`${this.problem ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
+      <div role="status">${this.refusals ? html`<p class="notice">${this.refusals}</p>` : nothing}
       ${this.files.map(name => html`<p class="notice"><span>Saved <a download href=${base + encodeURIComponent(name)}><bdi>${name}</bdi></a></span></p>`)}</div>`;
   }
 
@@ -116,11 +150,15 @@ class Screen extends LitElement {
       const state = this.isReached ? html`The agent waits.${asks}` : "No connection: nothing that you do arrives.";
       return html`<div class="banner person"><span>${icon("human")}<span><b>You have control.</b> ${state}</span></span><span class="spacer"></span>
         ${this.asksEnd ? this._renderEnd() : html`
-        <button class="main" ?disabled=${stops} @click=${() => this._give("done")}>Done <kbd>Ctrl</kbd> <kbd>↵</kbd></button>
+        <button class="main" ?disabled=${stops} @click=${() => this._give("done")}>Done <kbd>F6</kbd> <kbd>↵</kbd></button>
         <button ?disabled=${stops} @click=${() => { this.asksEnd = "done"; }}>Reply …</button>
         <button ?disabled=${stops} @click=${() => { this.asksEnd = "could_not"; }}>Could not …</button>`}</div>`;
     }
     if (this.user?.rights === "view") return nothing;
+    if (byOther && control.holder === this.user?.name) {
+      return html`<div class="banner"><span>${icon("human")}<span><b>You have control</b> in another window.</span></span><span class="spacer"></span>
+        <button ?disabled=${stops} @click=${() => this._takeHere(control.epoch)}>Control it here</button></div>`;
+    }
     if (byOther) {
       return html`<div class="banner"><span>${icon("human")}<span><b>A person has control.</b> <bdi class="who">${control.holder}</bdi></span></span></div>`;
     }
@@ -162,26 +200,42 @@ class Screen extends LitElement {
       this._focus();
     };
     return html`<div class="browser">
-      ${tabs.length > 1 || held ? html`<div class="tabs" role="group" aria-label="Tabs">${tabs.map(tab => html`
+      <div class="tabs" role="group" aria-label="Tabs">${tabs.map(tab => html`
         <span class="tab ${tab.current ? "current" : ""}"><button class="plain cut" ?disabled=${!held} aria-pressed=${Boolean(tab.current)}
-          @click=${() => this._select(tab.index)}><bdi>${shortOf(tab.url)}</bdi></button>
+          title=${tab.url} @click=${() => this._select(tab.index)}><bdi>${tab.title || shortOf(tab.url)}</bdi></button>
           ${held ? html`<button class="plain" aria-label="Close tab ${tab.index + 1}" @click=${() => send({ type: "tab", action: "close", index: tab.index })}>✕</button>` : nothing}</span>`)}
-        ${held ? html`<button class="plain" aria-label="New tab" @click=${() => send({ type: "tab", action: "open" })}>+</button>` : nothing}</div>` : nothing}
+        ${held ? html`<button class="plain" aria-label="New tab" @click=${() => send({ type: "tab", action: "open" })}>+</button>` : nothing}</div>
       <form class="address" @submit=${go}>
         ${held ? ["back", "forward", "reload"].map(step => html`<button type="button" class="plain" aria-label=${step}
           @click=${() => send({ type: "history", action: step })}>${icon(step)}</button>`) : nothing}
         <input name="url" aria-label="Address" ?readonly=${!held} dir="ltr" autocapitalize="off" autocomplete="off" spellcheck="false" enterkeyhint="go"
-          .value=${live(this._addressOf(tabs))} @input=${event => { this._typed = event.target.value; }} @blur=${() => { this._typed = null; }}></form></div>`;
+          .value=${live(this._typed ?? readable(this._addressOf(tabs)))} @focus=${event => { event.target.value = this._typed = this._addressOf(tabs); event.target.select(); }}
+          @input=${event => { this._typed = event.target.value; }} @blur=${() => { this._typed = null; this.requestUpdate(); }}>
+        ${held ? html`<button type="button" class="plain" aria-label="Give the page the size of this window" title="Fit the page to this window" @click=${this._fit}>${icon("fit")}</button>` : nothing}
+        <button type="button" class="plain" aria-label="Full screen" title="Full screen" aria-pressed=${Boolean(document.fullscreenElement)} @click=${this._toggleFullScreen}>${icon("full")}</button></form></div>`;
   }
 
-  // A frame that arrives does not overwrite the address that the person is typing.
   _addressOf(tabs) {
-    return this._typed ?? tabs.find(tab => tab.current)?.url ?? "";
+    return tabs.find(tab => tab.current)?.url ?? "";
+  }
+
+  _toggleFullScreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.querySelector(".screen").requestFullscreen().catch(() => { this.refusals = "This browser shows no full screen here."; });
+  }
+
+  // Outside of the full screen the rows around the picture stay in sight.
+  _fit() {
+    const { clientWidth, clientHeight } = this.querySelector(".stage");
+    const height = document.fullscreenElement ? clientHeight : window.innerHeight - ROWS_PIXELS;
+    const most = size => Math.max(200, Math.min(4000, Math.round(size)));
+    this._input.add({ type: "size", width: most(clientWidth), height: most(height) });
   }
 
   // The picture that is shown, with its tab: clicks belong there.
   _onFrame(event) {
     this.about = this._frame = event.detail;
+    this.querySelector(".stage .picture").style.aspectRatio = `${event.detail.width} / ${event.detail.height}`;
   }
 
   _onState(event) {
@@ -191,6 +245,7 @@ class Screen extends LitElement {
   async _take() {
     this.busy = true;
     this.problem = null;
+    this._isBlank = !this._hasPage;
     try {
       const { epoch } = await act(this.sessionId, "take");
       await this._begin(epoch);
@@ -205,16 +260,27 @@ class Screen extends LitElement {
   // The page was loaded again, or left, while the person had control.
   async _resume(epoch) {
     try {
-      await act(this.sessionId, "renew", { epoch });
-      await this._begin(epoch);
+      await this._begin((await act(this.sessionId, "renew", { epoch })).epoch);
     } catch (error) {
       if (error.endsControl) sessionStorage.removeItem(this._key);
     }
   }
 
+  // The same person has control in another window, which loses it.
+  async _takeHere(epoch) {
+    this.problem = null;
+    try {
+      await this._begin((await act(this.sessionId, "renew", { epoch })).epoch);
+    } catch (error) {
+      this.problem = error;
+    }
+    this._changed();
+  }
+
   async _begin(epoch) {
     if (!this.isConnected) return;
     this.held = epoch;
+    this._windows.postMessage(this.sessionId);
     sessionStorage.setItem(this._key, epoch);
     this._input = new Input(this.sessionId, epoch, {
       onOutcome: answer => this._noteOutcome(answer),
@@ -279,7 +345,7 @@ class Screen extends LitElement {
     clearInterval(this._renewal);
     clearInterval(this._look);
     this._input?.close();
-    this.held = this._input = this._keyboard = this._pointer = this._typed = null;
+    this.held = this._input = this._keyboard = this._pointer = this._typed = this.field = null;
   }
 
   _settle() {
@@ -312,11 +378,23 @@ class Screen extends LitElement {
     field.focus({ preventScroll: true });
   }
 
-  _noteOutcome({ refusals, editing }) {
+  _noteOutcome({ refusals, editing, field }) {
+    if (field) this.field = field;
     if (refusals.length || Date.now() - this._refusedAt > REFUSAL_MILLISECONDS) this.refusals = refusals.join(" ");
     if (refusals.length) this._refusedAt = Date.now();
     // A tap beside all fields of the page leaves no keyboard on the screen.
     if (editing === false) this.querySelector("textarea.keys")?.blur();
+  }
+
+  _choose(choice) {
+    this._input?.add({ type: "field", ...choice });
+    this._leaveField(true);
+  }
+
+  _leaveField(isForPage) {
+    this.field = null;
+    // The keyboard of a phone would cover what was chosen.
+    if (isForPage && !isCoarse()) this._focus();
   }
 
   _onPointer(event) {
@@ -341,14 +419,10 @@ class Screen extends LitElement {
     this._pointer.wheel(event, this.querySelector("canvas"), this._frame);
   }
 
-  // One key gives back, wherever the focus is, and keys go to the page also when nothing on this page has the focus.
+  // Keys go to the page also when nothing on this page has the focus.
   _onWindowKey(event) {
     if (!this.held || event.defaultPrevented) return;
-    if (event.key === "Enter" && event.ctrlKey && !event.target.closest?.(".reply")) {
-      event.preventDefault();
-      event.stopPropagation();
-      if (!event.repeat) this._give("done");
-    } else if (document.activeElement === document.body) {
+    if (document.activeElement === document.body) {
       event.stopPropagation();
       this._focus();
       this._onKey(event);
@@ -368,9 +442,52 @@ class Screen extends LitElement {
 
   _onPaste(event) {
     const text = event.clipboardData?.getData("text/plain");
-    if (!this.held || !text) return;
+    const files = [...event.clipboardData?.files ?? []];
+    if (!this.held || !(text || files.length)) return;
     event.preventDefault();
-    this._input.add({ type: "paste", text });
+    if (text) this._input.add({ type: "paste", text });
+    else this._sendFiles({ type: "paste" }, files);
+  }
+
+  // Without this, a browser opens the file in place of the console.
+  _onDrag(event) {
+    if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+  }
+
+  _onDrop(event) {
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    if (!this.held) this.refusals = "Take over, then drop the file again.";
+    if (!this.held || !this._frame) return;
+    const { x, y } = placeOf(event, this.querySelector("canvas"), this._frame);
+    this._sendFiles({ type: "drop", x, y }, [...event.dataTransfer.files], this._frame.tab);
+  }
+
+  async _sendFiles(event, files, tab = null) {
+    try {
+      const uploads = await uploadsOf(files);
+      if (uploads.length) this._input?.add({ ...event, uploads }, tab);
+    } catch (error) {
+      this.refusals = error.message;
+    }
+  }
+}
+
+const hostOf = url => {
+  try {
+    return new URL(url).host;
+  } catch {
+    return "";
+  }
+};
+
+// An address with the letters that it encodes, unless one of them does not show or reorders the rest.
+function readable(url) {
+  try {
+    const text = decodeURI(url);
+    return /[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/u.test(text) ? url : text;
+  } catch {
+    return url;
   }
 }
 

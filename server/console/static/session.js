@@ -2,7 +2,7 @@
 
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { get } from "./api.js";
-import { ago, bytes, hasBrowser, nameOf, ownerOf, purposeOf, until } from "./format.js";
+import { ago, bytes, hasBrowser, hasPicture, nameOf, ownerOf, purposeOf, until } from "./format.js";
 import { driverTag, statusTag } from "./overview.js";
 import "./actions.js";
 import "./forks.js";
@@ -129,7 +129,7 @@ class Session extends LitElement {
       <div class="columns ${isPictured ? "" : "bare"}">
         <div class="first">
           ${isPictured ? html`<sh-screen .sessionId=${this.sessionId} .session=${session} .user=${this.viewer}
-            @changed=${() => this._load()}></sh-screen>${this._renderViews(session)}` : timeline}
+            .isOpen=${hasPicture(session, this.user.browsers)} @changed=${() => this._load()}></sh-screen>${this._renderViews(session)}` : timeline}
         </div>
         ${isPictured ? timeline : html`<div class="first">${this._renderViews(session)}</div>`}
       </div></div>`;
@@ -215,11 +215,11 @@ const facts = session => html`<dl class="facts">${[
 ].map(([title, value, width]) => (value ? html`<div class=${width ?? ""}><dt>${title}</dt><dd>${value}</dd></div>` : nothing))}</dl>`;
 
 const servicesTable = session => html`<div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">Status</th>
-  <th scope="col">Process</th><th scope="col">Memory</th><th scope="col">CPU</th></tr></thead><tbody>${(session.services ?? []).map(service => {
+  <th scope="col" class="roomy">Process</th><th scope="col">Memory</th><th scope="col">CPU</th></tr></thead><tbody>${(session.services ?? []).map(service => {
   const process = (session.processes ?? []).find(entry => entry.service === service.service) ?? {};
   return html`<tr><td><b>${service.service}</b>${service.last_error ? html`<div class="quiet">${service.last_error}</div>` : nothing}</td>
     <td>${service.status}${service.generation > 1 ? html` <span class="quiet" title="Connections so far">× ${service.generation}</span>` : nothing}</td>
-    <td class="mono">${process.pid ?? ""}</td><td class="nowrap">${bytes(process.memory_bytes)}</td>
+    <td class="mono roomy">${process.pid ?? ""}</td><td class="nowrap">${bytes(process.memory_bytes)}</td>
     <td class="nowrap">${process.cpu_seconds == null ? "" : `${process.cpu_seconds.toFixed(1)} s`}</td></tr>`;
 })}</tbody></table></div>`;
 

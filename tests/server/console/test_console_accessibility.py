@@ -19,6 +19,7 @@ AXE: Final = Path(__file__).parents[2] / "peers" / "node_modules" / "axe-core" /
 IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
 """A folder for a picture of each state."""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+TABLET = {"width": 800, "height": 1000}
 BUY, WRITE = {"purpose": "Buy notebooks for the workshop"}, {"purpose": "Write chapter 3"}
 CHECK: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
     rule => `${rule.id}: ${rule.nodes.map(node => node.html.slice(0, 160)).join(" | ")}`)"""
@@ -34,15 +35,16 @@ def settings(headless_shell: str) -> JSON:
 
 
 @pytest.fixture(scope="module")
-async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Agent, Agent]]:
+async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Agent, Agent, Agent]]:
     way = Way("http", "modern", config_file, server.data, url=server.url)
     with Lab() as site:
         async with (
             agent(way, name="checkout", services=["browser"], metadata=BUY) as shop,
             agent(way, name="notes", services=["quick"], metadata=WRITE) as notes,
+            agent(way, name="fresh", services=["browser"]) as fresh,
         ):
             await fill(shop, notes, f"{site.url}/counter")
-            yield shop, notes
+            yield shop, notes, fresh
 
 
 @pytest.mark.thorough
@@ -53,10 +55,12 @@ async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Age
         ("light", WIDE),
         ("dark", WIDE),
         ("light", PHONE),
+        ("light", TABLET),
+        ("dark", TABLET),
     ],
 )
 async def test_every_state_of_the_page_passes_the_checks_of_accessibility(
-    server: Running, agents: tuple[Agent, Agent], browser: Browser, scheme: Any, size: Any
+    server: Running, agents: tuple[Agent, Agent, Agent], browser: Browser, scheme: Any, size: Any
 ) -> None:
     context = await browser.new_context(viewport=size, color_scheme=scheme)
     page = await context.new_page()

@@ -55,6 +55,7 @@ async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
                 "copied": None,
                 "refusals": [],
                 "editing": None,
+                "field": None,
             }
             newer, _ = await frames.picture(state="live")
             assert newer["number"] > before

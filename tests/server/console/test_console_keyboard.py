@@ -62,9 +62,10 @@ async def test_a_session_is_found_driven_shared_renamed_and_paused_without_a_mou
 
         await tab_to(page, "Take over")
         await press(page, "Enter")
-        await page.get_by_text("You have control.").wait_for()
+        await page.locator("button:enabled", has_text="Could not").wait_for()
         await page.keyboard.type("by keys")
-        await press(page, "Control+Enter")
+        await press(page, "F6")
+        await press(page, "Enter")
         await page.get_by_role("button", name="Take over").wait_for()
         spelled = await ada.evaluate("[...document.querySelector('#name').value].join('-')")
         assert "b-y- -k-e-y-s" in spelled

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, Self, TypeAlias
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from .choice_fields import ChoiceField
 
 MOST_EVENTS: Final = 200
 """The most events of one batch."""
@@ -94,11 +97,35 @@ class CompositionInput(_InputModel):
     end: Annotated[int, Field(ge=0)] = 0
 
 
+class UploadedFile(_InputModel):
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    media_type: Short = "application/octet-stream"
+    content: Base64Bytes
+
+
 class PasteInput(_InputModel):
-    """Text of the viewer's clipboard. The page gets a `paste` event, and the text unless it prevents that."""
+    """Text or pictures of the viewer's clipboard. The page gets a `paste` event, and the text unless it prevents that."""
 
     type: Literal["paste"]
-    text: Text
+    text: Text = ""
+    uploads: Annotated[Sequence[UploadedFile], Field(max_length=MOST_FILES)] = ()
+
+
+class DropInput(_InputModel):
+    """Files that the viewer drops at a place of the page."""
+
+    type: Literal["drop"]
+    x: Coordinate
+    y: Coordinate
+    uploads: Annotated[Sequence[UploadedFile], Field(min_length=1, max_length=MOST_FILES)]
+
+
+class FieldInput(_InputModel):
+    """The choice of the viewer in the field of the last outcome that had one: an option of a list, or a value."""
+
+    type: Literal["field"]
+    index: Annotated[int | None, Field(ge=0)] = None
+    value: Short = ""
 
 
 class CopyInput(_InputModel):
@@ -132,12 +159,6 @@ class DialogInput(_InputModel):
     """The answer to a prompt."""
 
 
-class UploadedFile(_InputModel):
-    name: Annotated[str, Field(min_length=1, max_length=255)]
-    media_type: Short = "application/octet-stream"
-    content: Base64Bytes
-
-
 class FilesInput(_InputModel):
     """The answer to a file chooser: files of the session by name, or files of the viewer. Without files it is cancelled."""
 
@@ -146,11 +167,29 @@ class FilesInput(_InputModel):
     uploads: Annotated[Sequence[UploadedFile], Field(max_length=MOST_FILES)] = ()
 
 
+class SizeInput(_InputModel):
+    """Give the page the size of the viewer's window, in CSS pixels, until the control ends."""
+
+    type: Literal["size"]
+    width: Annotated[int, Field(ge=200, le=4000)]
+    height: Annotated[int, Field(ge=200, le=4000)]
+
+
 PageInput: TypeAlias = (
-    MouseInput | TouchInput | KeyInput | TextInput | CompositionInput | PasteInput | CopyInput
+    MouseInput
+    | TouchInput
+    | KeyInput
+    | TextInput
+    | CompositionInput
+    | PasteInput
+    | CopyInput
+    | DropInput
+    | FieldInput
 )
 """The events that go to the page of a tab."""
-AnyInput: TypeAlias = PageInput | AddressInput | HistoryInput | TabInput | DialogInput | FilesInput
+AnyInput: TypeAlias = (
+    PageInput | AddressInput | HistoryInput | TabInput | DialogInput | FilesInput | SizeInput
+)
 
 
 class InputBatch(_InputModel):
@@ -197,6 +236,8 @@ class InputOutcome:
     """The reasons why events had no effect."""
     editing: bool | None = None
     """Whether the page takes text after a tap, which is when a phone shows a keyboard. None without a tap."""
+    field: ChoiceField | None = None
+    """The field that the events opened last, for which the viewer draws the choices."""
 
 
 __all__ = [
@@ -205,6 +246,8 @@ __all__ = [
     "CompositionInput",
     "CopyInput",
     "DialogInput",
+    "DropInput",
+    "FieldInput",
     "FilesInput",
     "HistoryInput",
     "InputBatch",
@@ -214,6 +257,7 @@ __all__ = [
     "MouseInput",
     "PageInput",
     "PasteInput",
+    "SizeInput",
     "TabInput",
     "TextInput",
     "TouchInput",

@@ -13,6 +13,7 @@ from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed, describe_error
 from .addresses import change_tabs, move_in_history, open_address
 from .answers import answer_chooser, answer_dialog
+from .choice_fields import ChoiceField, ChoiceFields
 from .edited_fields import EditedFields
 from .events import (
     AddressInput,
@@ -20,6 +21,8 @@ from .events import (
     CompositionInput,
     CopyInput,
     DialogInput,
+    DropInput,
+    FieldInput,
     FilesInput,
     HistoryInput,
     InputBatch,
@@ -28,15 +31,19 @@ from .events import (
     KeyInput,
     MouseInput,
     PasteInput,
+    SizeInput,
     TabInput,
     TextInput,
     TouchInput,
 )
 from .page_devices import EVENT_SECONDS, PageDevices
+from .points import drop_files
 from .selected_text import selected_text, send_paste_event, takes_text
 from .typed_text import TypedText, is_edit, may_leave
 
 if TYPE_CHECKING:
+    from playwright.async_api import ViewportSize
+
     from ..session.session import BrowserSession
     from ..session.tab import Tab
 
@@ -61,6 +68,11 @@ class PersonInput:
         self._devices: dict[Tab, PageDevices] = {}
         self._typed = TypedText(session.secrets.hide)
         self._fields = EditedFields(session)
+        self._choices = ChoiceFields(session)
+        self._field: ChoiceField | None = None
+        """The field that the events of the batch opened."""
+        self._sizes: dict[Tab, ViewportSize] = {}
+        """The sizes of the tabs to which the person gave another."""
         self._edited: Tab | None = None
         """The tab that the person has edited since the last event that may leave a field."""
         self._is_closed = False
@@ -86,6 +98,7 @@ class PersonInput:
                 if batch.number <= self._last_number:
                     return InputOutcome()
                 self._last_number = batch.number
+            self._field = None
             for event in batch.events:
                 self._require(grant, batch)
                 try:
@@ -99,7 +112,8 @@ class PersonInput:
                 refusals.append(refusal)
             if any(isinstance(e, TouchInput) and e.action == "end" for e in batch.events):
                 editing = await self._is_editing(batch)
-        return InputOutcome(copied, tuple(refusals), editing)
+            field, self._field = self._field, None
+        return InputOutcome(copied, tuple(refusals), editing, field)
 
     def _require(self, grant: InputGrant, batch: InputBatch) -> None:
         grant.require(batch.epoch)
@@ -113,6 +127,9 @@ class PersonInput:
             async with self._turn:
                 self._typed.end()
                 await self._fields.end()
+                for tab, size in self._sizes.items():
+                    with suppress(Exception):
+                        await tab.page.set_viewport_size(size)
                 while self._devices:
                     _, devices = self._devices.popitem()
                     await devices.aclose()
@@ -151,6 +168,8 @@ class PersonInput:
                 await answer_chooser(session, tab, event)
             elif isinstance(event, AddressInput):
                 await open_address(session, tab, event.address)
+            elif isinstance(event, SizeInput):
+                await self._resize(event, tab)
             elif isinstance(event, HistoryInput):
                 await move_in_history(session, tab, event)
             elif session.clipboard is not None and (frames := _frames_to_click(event)) is not None:
@@ -182,6 +201,7 @@ class PersonInput:
     async def _act_on_page(self, event: AnyInput, tab: Tab) -> None:
         if tab.dialog is not None or tab.crashed:
             raise BrowserToolFailed("The page has crashed." if tab.crashed else "A dialog is open.")
+        self._field = await self._choices.open(tab, event) or self._field
         devices = await self._devices_of(tab)
         if isinstance(event, MouseInput):
             await devices.mouse(event)
@@ -193,12 +213,28 @@ class PersonInput:
             await devices.text(event)
         elif isinstance(event, CompositionInput):
             await devices.compose(event)
+        elif isinstance(event, FieldInput):
+            await self._choices.choose(event)
+        elif isinstance(event, DropInput):
+            with anyio.move_on_after(EVENT_SECONDS):
+                if not await drop_files(tab.page, (event.x, event.y), event.uploads):
+                    raise BrowserToolFailed("The page takes no file there.")
         elif isinstance(event, PasteInput):
             is_unhandled = False
             with anyio.move_on_after(EVENT_SECONDS):
-                is_unhandled = await send_paste_event(tab.page, event.text)
-            if is_unhandled:
+                is_unhandled = await send_paste_event(tab.page, event)
+            if is_unhandled and event.text:
                 await devices.text(TextInput(type="text", text=event.text))
+            elif is_unhandled:
+                raise BrowserToolFailed("The page takes no picture there.")
+
+    async def _resize(self, event: SizeInput, tab: Tab) -> None:
+        size = tab.page.viewport_size
+        if size is None:
+            raise BrowserToolFailed("The page has the size of its own window.")
+        self._sizes.setdefault(tab, size)
+        with anyio.move_on_after(EVENT_SECONDS):
+            await tab.page.set_viewport_size({"width": event.width, "height": event.height})
 
     async def _copy(self, batch: InputBatch) -> str:
         from playwright.async_api import Error

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .events import PasteInput
+from .points import FILES, file_members
+
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
@@ -28,13 +31,12 @@ _EDITED: Final = f"""() => {{ {_FOCUSED}
   if (focused?.matches?.("textarea, input")) return focused.value.slice(0, {LONGEST} + 1);
   return focused?.isContentEditable ? focused.innerText.slice(0, {LONGEST} + 1) : "";
 }}"""
-_PASTE: Final = f"""text => {{ {_FOCUSED}
-  const clipboardData = new DataTransfer();
-  clipboardData.setData("text/plain", text);
-  const options = {{clipboardData, bubbles: true, cancelable: true, composed: true}};
+_PASTE: Final = f"""([text, files]) => {{ {_FOCUSED} {FILES}
+  if (text) transfer.setData("text/plain", text);
+  const options = {{clipboardData: transfer, bubbles: true, cancelable: true, composed: true}};
   return (focused ?? document).dispatchEvent(new ClipboardEvent("paste", options));
 }}"""
-"""Returns whether the text is still to be inserted."""
+"""Returns whether the paste is still to be done."""
 _TAKES_TEXT: Final = f"""async () => {{
   // The browser makes a click of a tap after the page has seen its end.
   for (let frame = 0; frame < 3; frame++) await new Promise(requestAnimationFrame);
@@ -64,13 +66,17 @@ async def edited_text(page: Page) -> str:
     return str(await (await _focused_frame(page)).evaluate(_EDITED))
 
 
-async def send_paste_event(page: Page, text: str) -> bool:
+async def send_paste_event(page: Page, event: PasteInput) -> bool:
     """Let the page handle a paste, and return whether it left the insertion to the browser.
 
     Raises:
         playwright's Error: The page is gone, or navigates.
     """
-    return bool(await (await _focused_frame(page)).evaluate(_PASTE, text))
+    return bool(
+        await (await _focused_frame(page)).evaluate(
+            _PASTE, [event.text, file_members(event.uploads)]
+        )
+    )
 
 
 async def takes_text(page: Page) -> bool:

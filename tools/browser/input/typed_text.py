@@ -10,6 +10,7 @@ from .events import (
     CompositionInput,
     CopyInput,
     DialogInput,
+    FieldInput,
     KeyInput,
     MouseInput,
     PasteInput,
@@ -37,6 +38,9 @@ class TypedText:
         """Add what an event types. `place` is the page that gets it."""
         if isinstance(event, CopyInput) or _is_move(event):
             return
+        if isinstance(event, FieldInput):
+            self._hide(event.value)
+            return
         if isinstance(event, CompositionInput):
             self._composed = event.text
             self._place = place
@@ -47,7 +51,7 @@ class TypedText:
         if isinstance(event, TextInput | PasteInput):
             self._composed = ""
             self._characters += event.text
-            if isinstance(event, PasteInput):
+            if isinstance(event, PasteInput) and event.text:
                 self._hide(event.text)
         elif isinstance(event, DialogInput):
             self._hide(event.text or "")
@@ -91,7 +95,7 @@ def is_edit(event: AnyInput) -> bool:
     """Whether an event may change the text of a field."""
     if isinstance(event, KeyInput):
         return event.action == "down" and event.key not in _HELD
-    return isinstance(event, TextInput | PasteInput | CompositionInput)
+    return isinstance(event, TextInput | PasteInput | CompositionInput | FieldInput)
 
 
 def may_leave(event: AnyInput) -> bool:

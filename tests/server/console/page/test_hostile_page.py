@@ -62,7 +62,7 @@ async def test_a_hostile_dialog_and_address_are_text(
         await watched.evaluate(
             "history.replaceState(0, '', location.href + '#javascript:alert(1)')"
         )
-        await window.page.locator(".tab.current", has_text="data:text/html").wait_for()
+        await window.page.locator(".tab.current button[title^='data:text/html']").wait_for()
         assert len(await window.page.get_by_label("Address").input_value()) <= 2000
         for text in TEXTS.values():
             await watched.evaluate("text => void setTimeout(() => confirm(text))", text)
@@ -74,9 +74,7 @@ async def test_a_hostile_dialog_and_address_are_text(
             await dialog.wait_for(state="detached")
         assert await window.page.locator("img[src=x]").count() == 0
         assert await window.page.title() == "Statehold"
-        await window.page.evaluate(
-            "document.querySelector('.address input').value = 'javascript:document.title=1'"
-        )
+        await window.page.get_by_label("Address").fill("javascript:document.title=1")
         await window.page.get_by_label("Address").press("Enter")
         await window.page.locator(".screen .notice", has_text="javascript: URLs").wait_for()
         assert await window.page.title() == "Statehold"

@@ -122,6 +122,51 @@ async def test_one_of_two_people_gets_control_and_the_other_is_told_who_has_it(
         await page_of(gateway, bob.session).wait_for_function("field.value === 'yes'")
 
 
+async def test_a_session_without_a_page_asks_for_no_picture_and_a_person_opens_one(
+    browser: Browser, url: str, console: Console, gateway: Gateway, mcp_server: StateholdServer
+) -> None:
+    way = Way("memory", "modern", gateway.config.data, gateway.config.data, mcp_server)
+    async with agent(way, name="fresh") as bob, opened_console(browser, url, console) as window:
+        page, asked = window.page, list[str]()
+        page.on("request", lambda request: asked.append(request.url))
+        await page.get_by_role("row").get_by_role("link", name="fresh").click()
+        await page.get_by_text("No page is open.").wait_for()
+        assert not [address for address in asked if f"{bob.session}/frames" in address]
+        await page.get_by_role("button", name="Open one").click()
+        await page.get_by_text("You have control.").wait_for()
+        await page.locator(".address input:focus").wait_for()
+        await page.keyboard.type("data:text/html,<body bgcolor=red>")
+        await page.keyboard.press("Enter")
+        await window.find(RED)
+        await window.give_back()
+        assert "data:text/html" in await bob.said("browser_tabs", action="list")
+        await bob.said("browser_tabs", action="close")
+        await page.get_by_text("No page is open.").wait_for()
+        await page.get_by_role("button", name="Take over").click()
+        await window.find((255, 255, 255))
+        await window.give_back()
+        await bob.client.call_tool("session_close", {"session_id": bob.session, "force": True})
+        assert window.errors == []
+
+
+@pytest.mark.thorough
+async def test_a_person_takes_control_from_a_browser_of_their_own_elsewhere(
+    window: ConsolePage, browser: Browser, url: str, console: Console, bob: Agent, gateway: Gateway
+) -> None:
+    await page_of(gateway, bob.session).set_content(COLORED.format("red"))
+    await window.take()
+    async with opened_console(browser, url, console, bob.session) as second:
+        for here, there in ((second, window), (window, second)):
+            await here.page.get_by_text("in another window").wait_for()
+            await here.page.get_by_role("button", name="Control it here").click()
+            await here.page.get_by_text("You have control.").wait_for()
+            await here.page.keyboard.type("x")
+            await there.page.get_by_role("button", name="Control it here").wait_for(timeout=40_000)
+        watched = page_of(gateway, bob.session)
+        await watched.wait_for_function("field.value === 'xx'")
+        await window.give_back()
+
+
 @pytest.mark.thorough
 async def test_calls_of_the_agent_that_race_with_the_take_never_act_after_it(
     window: ConsolePage, bob: Agent, gateway: Gateway

@@ -39,7 +39,7 @@ async def until_address(eve: ConsolePage, text: str) -> None:
     """Wait until the current tab is at an address with a text, which the address bar shows."""
 
     async def has_address() -> bool:
-        tab = await eve.page.locator(".tab.current").inner_text()
+        tab = await eve.page.locator(".tab.current button").first.get_attribute("title") or ""
         return text in tab and text in await eve.page.get_by_label("Address").input_value()
 
     await until(has_address)
