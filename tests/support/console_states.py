@@ -25,8 +25,8 @@ document.body.innerHTML = "<header><b>Paper &amp; Ink</b></header><main><h1>Chec
   "</div></main>";
 """.replace("\n", "")
 
-PLACES = {"list": (820, 140), "date": (820, 200)}
-"""Places of fields on that page."""
+PLACES = {"list": (820, 140), "date": (820, 200), "dialog": (820, 260)}
+"""Places of fields, and of a button, on that page."""
 
 
 async def states(
@@ -86,20 +86,15 @@ async def states(
     await page.get_by_role("button", name="Take over").click()
     await page.get_by_text("You have control.").wait_for()
     yield "session-control"
-    picture = page.locator("sh-screen canvas")
-    for name, (x, y) in PLACES.items():
-        box = await picture.bounding_box()
-        assert box is not None
-        scale = min(box["width"] / 1280, box["height"] / 720)
-        left, top = box["width"] - 1280 * scale, box["height"] - 720 * scale
-        await picture.click(position={"x": left / 2 + x * scale, "y": top / 2 + y * scale})
-        field = page.get_by_role("dialog", name="Field of the page")
+    field = page.get_by_role("dialog", name="Field of the page")
+    for name in ("list", "date"):
+        await _click_at(page, *PLACES[name])
         await field.wait_for()
         yield f"session-{name}"
         # The first Escape may close a calendar alone.
         while await field.count():
             await page.keyboard.press("Escape")
-    await picture.click(position={"x": left / 2 + x * scale, "y": top / 2 + (y + 60) * scale})
+    await _click_at(page, *PLACES["dialog"])
     await page.get_by_role("alertdialog").wait_for()
     yield "session-dialog"
     await page.get_by_role("button", name="OK").click()
@@ -138,6 +133,16 @@ async def states(
     await page.goto(f"{base}#/services")
     await page.get_by_role("heading", name="Usage").wait_for()
     yield "services"
+
+
+async def _click_at(page: Page, x: float, y: float) -> None:
+    """Click on a place of the page that a picture shows."""
+    picture = page.locator("sh-screen canvas")
+    box = await picture.bounding_box()
+    assert box is not None
+    scale = min(box["width"] / 1280, box["height"] / 720)
+    left, top = (box["width"] - 1280 * scale) / 2, (box["height"] - 720 * scale) / 2
+    await picture.click(position={"x": left + x * scale, "y": top + y * scale})
 
 
 async def fill(shop: Agent, notes: Agent, site: str) -> None:

@@ -48,6 +48,7 @@ async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Age
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("scheme", "size"),
     [
