@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
 from ..errors import BrowserToolFailed
-from .events import AnyInput, FieldInput, KeyInput, MouseInput, TouchInput
+from .events import (
+    LONGEST_LABEL,
+    MOST_OPTIONS,
+    AnyInput,
+    ChoiceField,
+    FieldInput,
+    KeyInput,
+    MouseInput,
+    TouchInput,
+)
 from .keys import ALT
 
 if TYPE_CHECKING:
@@ -23,8 +32,6 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 1.0
 """Seconds that a page gets to say what stands at a place."""
-MOST_OPTIONS: Final = 1000
-LONGEST: Final = 200
 _KINDS: Final = "date|datetime-local|month|week|time|color"
 _IS_CHOICE: Final = f"""element => !element.matches(":disabled") && (element.matches("select")
   ? !element.multiple && element.size <= 1 && getComputedStyle(element).appearance !== "base-select"
@@ -42,7 +49,7 @@ _DESCRIBE: Final = f"""(element, events) => {{
   }};
   for (const type of events) view.addEventListener(type, stop, true);
   setTimeout(() => events.forEach(type => view.removeEventListener(type, stop, true)), 1000);
-  const cut = text => String(text ?? "").slice(0, {LONGEST});
+  const cut = text => String(text ?? "").slice(0, {LONGEST_LABEL});
   const isList = element.matches("select");
   const options = isList ? [...element.options].slice(0, {MOST_OPTIONS}).map((option, index) => ({{
     index, text: cut(option.label || option.text), group: cut(option.parentElement.label),
@@ -67,32 +74,6 @@ _SET: Final = """(element, [index, value]) => {
   }
   return true;
 }"""
-
-
-class FieldOption(BaseModel):
-    """An option of a list. Its texts are those of the page."""
-
-    index: Annotated[int, Field(ge=0)]
-    text: Annotated[str, Field(max_length=LONGEST)]
-    group: Annotated[str, Field(max_length=LONGEST)]
-    disabled: bool
-
-
-class ChoiceField(BaseModel):
-    """A field for which the viewer draws the choices. Its texts are those of the page; `x` to `height` are CSS pixels."""
-
-    kind: Literal["select", "date", "datetime-local", "month", "week", "time", "color"]
-    label: Annotated[str, Field(max_length=LONGEST)]
-    x: float
-    y: float
-    width: float
-    height: float
-    index: int | None
-    value: Annotated[str, Field(max_length=LONGEST)]
-    min: Annotated[str, Field(max_length=LONGEST)]
-    max: Annotated[str, Field(max_length=LONGEST)]
-    step: Annotated[str, Field(max_length=LONGEST)]
-    options: Annotated[Sequence[FieldOption], Field(max_length=MOST_OPTIONS)]
 
 
 class ChoiceFields:
@@ -164,4 +145,4 @@ class ChoiceFields:
                 raise BrowserToolFailed("The field is gone.")
 
 
-__all__ = ["ChoiceField", "ChoiceFields"]
+__all__ = ["ChoiceFields"]

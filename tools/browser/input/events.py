@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, Self, TypeAlias
+from typing import Annotated, Final, Literal, Protocol, Self, TypeAlias
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
-
-if TYPE_CHECKING:
-    from .choice_fields import ChoiceField
 
 MOST_EVENTS: Final = 200
 """The most events of one batch."""
@@ -17,6 +14,8 @@ LONGEST_TEXT: Final = 100_000
 LONGEST_BATCH: Final = 2 * LONGEST_TEXT
 """Characters of the texts of one batch, which a page takes before the control of the person ends."""
 MOST_FILES: Final = 20
+MOST_OPTIONS: Final = 1000
+LONGEST_LABEL: Final = 200
 MOST_POINTS: Final = 10
 
 Coordinate = Annotated[float, Field(ge=-100_000, le=100_000, allow_inf_nan=False)]
@@ -226,6 +225,32 @@ class InputGrant(Protocol):
         ...
 
 
+class FieldOption(BaseModel):
+    """An option of a list. Its texts are those of the page."""
+
+    index: Annotated[int, Field(ge=0)]
+    text: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    group: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    disabled: bool
+
+
+class ChoiceField(BaseModel):
+    """A field for which the viewer draws the choices. Its texts are those of the page; `x` to `height` are CSS pixels."""
+
+    kind: Literal["select", "date", "datetime-local", "month", "week", "time", "color"]
+    label: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    x: float
+    y: float
+    width: float
+    height: float
+    index: int | None
+    value: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    min: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    max: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    step: Annotated[str, Field(max_length=LONGEST_LABEL)]
+    options: Annotated[Sequence[FieldOption], Field(max_length=MOST_OPTIONS)]
+
+
 @dataclass(frozen=True, slots=True)
 class InputOutcome:
     """The outcome of a batch. The caller shows it to the person, and keeps it nowhere."""
@@ -243,6 +268,7 @@ class InputOutcome:
 __all__ = [
     "AddressInput",
     "AnyInput",
+    "ChoiceField",
     "CompositionInput",
     "CopyInput",
     "DialogInput",

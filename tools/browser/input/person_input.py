@@ -13,11 +13,12 @@ from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed, describe_error
 from .addresses import change_tabs, move_in_history, open_address
 from .answers import answer_chooser, answer_dialog
-from .choice_fields import ChoiceField, ChoiceFields
+from .choice_fields import ChoiceFields
 from .edited_fields import EditedFields
 from .events import (
     AddressInput,
     AnyInput,
+    ChoiceField,
     CompositionInput,
     CopyInput,
     DialogInput,
