@@ -11,19 +11,12 @@ import socket
 import sys
 import time
 
-from ..config.data_folder import find_data_folder
-from ..printing import is_terminal, write_error
+from ..config.data_folder import DATA_VARIABLE, find_data_folder
+from ..printing import complain, is_terminal, write_error
 from ..sockets.command import ANY, VERB
-from ..sockets.request import (
-    Exchange,
-    Refused,
-    Unanswered,
-    Unreachable,
-    as_list,
-    as_object,
-    send_request,
-)
-from .words import Words
+from ..sockets.processes import ask_server
+from ..sockets.request import Exchange, Refused, Unanswered, Unreachable, as_list, as_object
+from .words import SETTINGS, Words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,9 +25,8 @@ if TYPE_CHECKING:
 
 PROTOCOL = "2026-07-28"
 META = "io.modelcontextprotocol/"
-SHARED, SERVER = "shared", "server"
-"""The folder and the name of the socket of the background server; see shared/folder.py."""
-ENDING = "ending"
+PREFIX = "STATEHOLD_"
+"""The beginning of the variables that are settings."""
 REPLY_SECONDS = 20.0
 CANCEL_SECONDS = 2.0
 """Seconds that a cancelled request has for its answer."""
@@ -79,6 +71,18 @@ def data_folder(words: Words) -> str:
         )
     except ValueError as error:
         raise Failure(str(error)) from None
+
+
+def _asked_settings(words: Words) -> dict[str, str]:
+    """Return digests of the settings that the flags and the environment of a command ask of a server."""
+    flags = {name: words.options[name] or True for name in SETTINGS if words.has(name)}
+    flags.pop("--data", None)
+    names = (name.upper() for name in os.environ)
+    if not flags and not any(n.startswith(PREFIX) and n != DATA_VARIABLE for n in names):
+        return {}
+    from ..shared.requested_settings import requested_settings
+
+    return requested_settings(flags, os.environ)
 
 
 class LocalConnection:
@@ -147,10 +151,8 @@ class LocalConnection:
         words = self._words
         members: dict[str, Any] = {"session": self._session, "presence": self._presence}
         folder = data_folder(words)
-        if any(not word.startswith("--data=") for word in words.settings):
-            from ..cli.shared import settings_of_words
-
-            members["settings"] = settings_of_words(words.settings)
+        if settings := _asked_settings(words):
+            members["settings"] = settings
         try:
             self._exchange = self._connect(folder, members, line)
         except Refused as error:
@@ -159,24 +161,19 @@ class LocalConnection:
             raise Failure(f"the server of {folder}: {error}") from None
         self.is_new = self._exchange.content.get("is_new") is True
         self.names = [str(name) for name in as_list(self._exchange.content.get("names"))]
+        note = self._exchange.content.get("note")
+        if note and self._starts:
+            import shlex
+
+            complain(f"{note}; run: statehold stop --data {shlex.quote(folder)}")
         self._unread = bytearray(self._exchange.received)
 
     def _connect(self, folder: str, members: dict[str, Any], line: bytes) -> Exchange:
         try:
-            return send_request(
-                os.path.join(folder, SHARED),
-                SERVER,
-                VERB,
-                members,
-                seconds=REPLY_SECONDS,
-                following=line,
-            )
-        except Unreachable as error:
+            return ask_server(folder, VERB, members, seconds=REPLY_SECONDS, following=line)
+        except Unreachable:
             if not self._starts:
-                raise Failure(f"no server runs for {folder} ({error})") from None
-        except Refused as error:
-            if error.code not in (ENDING, "unknown_verb") or not self._starts:
-                raise
+                raise Failure(f"no server runs for {folder}") from None
         from ..cli.shared import start_and_send
 
         if is_terminal(sys.stderr):

@@ -72,7 +72,7 @@ def build_commands() -> Group:
             ),
             Command(
                 "status",
-                "Show the servers that run for the data folder, that of `statehold --shared` first, and the processes that "
+                "Show the server that commands and clients use, what else runs for the data folder, and the processes that "
                 "the keeper holds.",
                 "statehold status",
                 JSON_OPTION,
@@ -95,7 +95,8 @@ def build_commands() -> Group:
             ),
             Command(
                 "stop",
-                "End that server: its sessions are paused, and the next client starts a new one.",
+                "End the servers of the data folder, the background server and `statehold serve`: their sessions are "
+                "paused, and the next client or command starts a background server.",
                 "statehold stop",
                 click.Option(
                     ["--all"],

@@ -11,10 +11,10 @@ from typing import Final
 from ..config.data_folder import find_data_folder
 from ..exit_codes import OK, USAGE
 from ..printing import complain
+from ..sockets.processes import ask_each
 from ..sockets.request import Refused
 from .command_line import CommandLine
 from .output import say, say_json
-from .processes import ask_each
 
 VERB: Final = "console"
 SECONDS: Final = 15.0

@@ -141,6 +141,10 @@ def _run_configured(arguments: CommandLine) -> int:
             case command:
                 return _serve(config, arguments, http=command == "serve")
     except ConfigError as error:
+        if arguments.command is None and not is_terminal(sys.stdin):
+            from .shared import refuse_client
+
+            return refuse_client(str(error))
         return complain(str(error), USAGE)
     except StoreUnavailable as error:
         return complain(str(error))
@@ -174,7 +178,11 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
 
             run = partial(run_shared, settings=settings_of(arguments))
         elif http:
-            from ..process.http import run_http as run
+            from ..process.http import run_http
+            from .shared import report_background_server, settings_of
+
+            run = partial(run_http, settings=settings_of(arguments))
+            report_background_server(config)
         else:
             from ..process.stdio import run_stdio as run
 

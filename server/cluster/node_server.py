@@ -104,7 +104,8 @@ async def answer_nodes(owner: Owner, local: LocalSocket) -> AsyncGenerator[None]
     The last results are sent before it ends.
     """
     server = NodeServer(owner.application(Assertions()))
-    async with local.serve({HTTP_VERB: partial(_serve_node, server)}):
+    verbs = {HTTP_VERB: partial(_serve_node, server)}
+    async with local.serve(verbs, is_starting=True):
         try:
             yield
         finally:

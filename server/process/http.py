@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 
@@ -28,6 +28,8 @@ from ..http.clients import Clients
 from ..http.listener import listen, listen_together, url_of
 from ..http.open_streams import OpenStreams
 from ..protocol.server import StateholdServer
+from ..shared.clients import LocalClients
+from ..shared.request import build_id
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
 from .access_files import AccessFiles, watch_streams
@@ -46,8 +48,10 @@ ANSWER_SECONDS = 0.1
 """Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
 
 
-def run_http(config: Config) -> int:
-    """Listen until a signal comes. Return the exit code.
+def run_http(config: Config, settings: Mapping[str, str]) -> int:
+    """Listen until a signal or `statehold stop` comes. Return the exit code.
+
+    `settings` are those that the server was started with, for the commands and clients of this machine.
 
     Raises:
         ConfigError: the address cannot be listened on, or the tokens cannot be read.
@@ -55,21 +59,27 @@ def run_http(config: Config) -> int:
     configure(config.log, config.secrets)
     raise_limit()
     files = AccessFiles.read(config)
+    # Reads all files of the code: before the event loop runs, and once for all workers.
+    build_id()
     if config.server.workers == 1:
-        return _run(config, files)
+        return _run(config, files, settings)
     with listen_together(config) as listeners:
         url = url_of(listeners[0], config.server.scheme)
         workers = Workers(listeners, partial(_report_url, url))
         outcome = workers.run()
-        return outcome if isinstance(outcome, int) else _run(config, files, outcome)
+        return outcome if isinstance(outcome, int) else _run(config, files, settings, outcome)
 
 
-def _run(config: Config, files: AccessFiles, worker: Worker | None = None) -> int:
+def _run(
+    config: Config, files: AccessFiles, settings: Mapping[str, str], worker: Worker | None = None
+) -> int:
     options = {"use_uvloop": has_uvloop()}
-    return anyio.run(_serve_http, config, files, worker, backend_options=options)
+    return anyio.run(_serve_http, config, files, settings, worker, backend_options=options)
 
 
-async def _serve_http(config: Config, files: AccessFiles, worker: Worker | None) -> int:
+async def _serve_http(
+    config: Config, files: AccessFiles, settings: Mapping[str, str], worker: Worker | None
+) -> int:
     """Serve until a signal comes, and return the exit code.
 
     Signals are handled before the port opens, since its users may send one at once.
@@ -82,10 +92,13 @@ async def _serve_http(config: Config, files: AccessFiles, worker: Worker | None)
             with listen(config) as (listener, is_held):
                 url = url_of(listener, config.server.scheme)
                 report = partial(_report_listening, url)
-                await _serve_on(listener, config, files, shutdown, report, is_held=is_held)
+                await _serve_on(
+                    listener, config, files, settings, shutdown, report, is_held=is_held
+                )
         else:
             tasks.start_soon(_stop_with_parent, worker, shutdown)
-            await _serve_on(worker.listener, config, files, shutdown, worker.report_serving)
+            report = worker.report_serving
+            await _serve_on(worker.listener, config, files, settings, shutdown, report, worker)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 
@@ -109,8 +122,10 @@ async def _serve_on(
     listener: socket.socket,
     config: Config,
     files: AccessFiles,
+    settings: Mapping[str, str],
     shutdown: Shutdown,
     report_serving: Callable[[], object],
+    worker: Worker | None = None,
     *,
     is_held: bool = False,
 ) -> None:
@@ -139,11 +154,21 @@ async def _serve_on(
     application = HttpApplication(gateway, mcp_server, verifier, more_routes)
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
     port = ConsolePort(console, gateway, listener)
-    verbs = {CONSOLE: ConsoleVerb(console.logins, port.url)}
+    local_clients = LocalClients(
+        gateway,
+        mcp_server,
+        settings,
+        kind="serve",
+        build=build_id(),
+        stop=shutdown.begin if worker is None else worker.stop_all,
+        is_ending=shutdown.begin_event.is_set,
+        supervisor=None if worker is None else worker.parent_pid,
+    )
+    verbs = {**local_clients.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
         clients, proxies = clients_of(config.http), proxies_of(config.server)
         certificate = files.certificate
-        settings = uvicorn.Config(
+        uvicorn_config = uvicorn.Config(
             application.asgi,
             http=http_protocol(clients, proxies, is_tls=certificate is not None),
             backlog=ACCEPTS,
@@ -158,11 +183,11 @@ async def _serve_on(
             # Running calls have ended by then; an open stream must not keep the process alive.
             timeout_graceful_shutdown=1,
         )
-        server = HttpServer(settings)
+        server = HttpServer(uvicorn_config)
         shutdown.is_serving = True
         async with anyio.create_task_group() as tasks:
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
-            tasks.start_soon(end, shutdown, is_held)
+            tasks.start_soon(end, local_clients, shutdown, is_held)
             tasks.start_soon(_force_exit, server, shutdown)
             tasks.start_soon(files.watch, application.streams)
             if verifier is not None and config.auth.enabled:
@@ -192,6 +217,7 @@ async def _end_http(
     streams: OpenStreams,
     clients: Clients,
     server: HttpServer,
+    local_clients: LocalClients,
     shutdown: Shutdown,
     is_held: bool,
 ) -> None:
@@ -208,6 +234,9 @@ async def _end_http(
             tasks.start_soon(anyio.sleep, gateway.config.timeouts.close_grace)
         await gateway.drain()
     await gateway.wait_answered()
+    # One that does not read its last answer must not keep the process alive.
+    with anyio.move_on_after(gateway.config.timeouts.close_grace):
+        await local_clients.end()
     # The last answers close their connections, and some clients send one more request when they get theirs.
     await anyio.sleep(ANSWER_SECONDS)
     server.stop_accepting()

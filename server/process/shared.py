@@ -7,14 +7,19 @@ import shlex
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 
 import anyio
 
+from ..cluster.owner import Owner
 from ..config.model import Config, ConfigError
 from ..console.app import Console
 from ..console.verb import VERB as CONSOLE
 from ..console.verb import ConsoleVerb
+from ..protocol.server import StateholdServer
+from ..shared.clients import LocalClients
 from ..shared.folder import SERVER_LOCK, SharedFolder
+from ..shared.request import build_id
 from ..shared.server import SharedServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from .console_port import ConsolePort
@@ -31,7 +36,7 @@ LOCK_SECONDS = 50.0
 def run_shared(config: Config, settings: Mapping[str, str]) -> int:
     """Serve clients until a signal or `statehold stop` comes, or nobody needs the server. Return the exit code.
 
-    `settings` are those that the server was started with; clients with other ones are refused.
+    `settings` are those that the server was started with; clients that ask for other ones are refused.
 
     Raises:
         ConfigError: another server runs for the data folder, `ephemeral` is set, or `store.url` names no database.
@@ -50,7 +55,7 @@ def run_shared(config: Config, settings: Mapping[str, str]) -> int:
         # Clients come and go; their folders may be removed while the server runs.
         os.chdir(folder.data)
         options = {"use_uvloop": has_uvloop()}
-        return anyio.run(_serve, config, folder, settings, backend_options=options)
+        return anyio.run(_serve, config, folder, settings, build_id(), backend_options=options)
 
 
 @contextmanager
@@ -62,13 +67,15 @@ def _hold_server_lock(folder: SharedFolder) -> Generator[None]:
             if is_held:
                 yield
                 return
-        if folder.is_listening():
+        if folder.has_background_server():
             raise ConfigError(f"a server runs already for {folder.data}; see: statehold status")
     stop = shlex.join(["statehold", "stop", "--data", str(folder.data)])
     raise ConfigError(f"an earlier server of {folder.data} does not end; run: {stop}")
 
 
-async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, str]) -> int:
+async def _serve(
+    config: Config, folder: SharedFolder, settings: Mapping[str, str], build: str
+) -> int:
     shutdown = Shutdown()
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch_signals, shutdown)
@@ -79,20 +86,33 @@ async def _serve(config: Config, folder: SharedFolder, settings: Mapping[str, st
             has_local_callers=True,
             keeper_seconds=KEEPER_SECONDS,
         )
+        pin = gateway.config.server.session
+        mcp_server = StateholdServer(gateway, version=version("statehold"), pinned_name=pin)
+        owner = Owner(gateway.registry, mcp_server.forwarded_requests)
+        clients = LocalClients(
+            gateway,
+            mcp_server,
+            settings,
+            kind="background",
+            build=build,
+            stop=shutdown.begin,
+            is_ending=shutdown.begin_event.is_set,
+            log=folder.log,
+        )
         console = Console(gateway)
-        server = SharedServer(gateway, folder, settings, shutdown, console.logins.is_in_use)
+        server = SharedServer(gateway, folder, clients, shutdown, console.logins.is_in_use)
         port = ConsolePort(console, gateway)
-        verbs = {**server.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
-        async with hold_open(gateway, server.owner, verbs, on_fenced=shutdown.begin_fenced), port:
+        verbs = {**clients.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
+        async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
             shutdown.is_serving = True
             await server.serve(_report_listening)
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 
 
-def _report_listening(path: object) -> None:
+def _report_listening() -> None:
     """Write a line to stdout, for the client that waits for it. From then on descriptor 1 is the log."""
-    sys.stdout.write(f"Statehold serves {path}\n")
+    sys.stdout.write("Statehold serves\n")
     sys.stdout.flush()
     os.dup2(2, 1)
 

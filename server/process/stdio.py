@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib.metadata import version
 
 import anyio
 from mcp.server.runner import serve_dual_era_loop
 
+from ...sessions.concurrency import unwrap_group
+from ...sessions.errors import ServiceUnavailable, StoreUnavailable
 from ..client_streams import ClientStreams
 from ..cluster.owner import Owner
-from ..config.model import Config
+from ..config.model import Config, ConfigError
+from ..exit_codes import FAILURE, USAGE
 from ..gateway.gateway import Gateway
+from ..printing import complain
 from ..protocol.server import StateholdServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..stdio import stdio_streams
@@ -26,9 +31,7 @@ OPEN_SECONDS = 0.5
 def run_stdio(config: Config) -> int:
     """Serve one client over stdin and stdout until it leaves or a signal comes. Return the exit code.
 
-    Raises:
-        ConfigError: `store.url` names no database.
-        StoreUnavailable: the data folder or the database cannot be used.
+    If the data folder or the database cannot be used, the requests of the client are answered with the reason.
     """
     configure(config.log, config.secrets)
     raise_limit()
@@ -50,12 +53,29 @@ async def _serve(config: Config) -> int:
         with anyio.CancelScope() as start:
             tasks.start_soon(cancel_start, shutdown, start)
             await gateway.opening.wait_requested()
-            async with hold_open(gateway, owner, on_fenced=shutdown.begin_fenced):
-                shutdown.is_serving = True
-                await served.wait()
+            try:
+                async with hold_open(gateway, owner, on_fenced=shutdown.begin_fenced):
+                    shutdown.is_serving = True
+                    await served.wait()
+            except Exception as error:
+                _fail(gateway, shutdown, error)
         await served.wait()
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
+
+
+def _fail(gateway: Gateway, shutdown: Shutdown, error: Exception) -> None:
+    """Answer the client with an error that kept the sessions from being opened: its log may be shown to nobody.
+
+    Any other error is raised again.
+    """
+    reason = unwrap_group(error)
+    if gateway.opening.is_complete or not isinstance(reason, ConfigError | StoreUnavailable):
+        raise error
+    shutdown.exit_code = complain(
+        str(reason), USAGE if isinstance(reason, ConfigError) else FAILURE
+    )
+    gateway.opening.fail(str(reason))
 
 
 async def _serve_client(
@@ -90,7 +110,8 @@ async def _watch_client(
     """End the process when the client has closed its side and its requests are answered, or the grace time is over."""
     await streams.client_closed.wait()
     # A store that cannot be opened is reported even to a client that requested nothing.
-    await gateway.opening.wait()
+    with suppress(ServiceUnavailable):
+        await gateway.opening.wait()
     mcp_server.stop_listening()
     mcp_server.waiting_calls.abandon()
     await streams.wait_answered(gateway.config.timeouts.close_grace)

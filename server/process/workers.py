@@ -38,8 +38,14 @@ class Worker:
 
     def __init__(self, listener: socket.socket, parent: int, report: int) -> None:
         self.listener = listener
+        self.parent_pid = os.getppid()
         self._parent = parent
         self._report = report
+
+    def stop_all(self) -> None:
+        """Have the parent end all workers, as a signal to it does. Does nothing after its death."""
+        if os.getppid() == self.parent_pid:
+            os.kill(self.parent_pid, signal.SIGTERM)
 
     def report_serving(self) -> None:
         """Tell the parent that this worker serves. Called once."""

@@ -29,11 +29,12 @@ _NAMED: Final = (
 
 
 async def add_introduction(
-    gateway: Gateway, result: JSON, *, is_pinned: bool, own_service: str | None
+    gateway: Gateway, result: JSON, note: str | None, *, is_pinned: bool, own_service: str | None
 ) -> JSON:
     """Return an `InitializeResult` or `DiscoverResult` with our instructions, and the capabilities that services add.
 
-    `own_service` is the service whose resources the caller addresses by their own URIs, if there is one.
+    `own_service` is the service whose resources the caller addresses by their own URIs, if there is one. `note` stands
+    before the instructions.
     """
     with anyio.move_on_after(INSTRUCTION_SECONDS):
         await gateway.probes.wait_for_lists()
@@ -52,10 +53,11 @@ async def add_introduction(
     own_extensions: JSON = capabilities.get("extensions") or {}
     if extensions := {**_extensions(gateway), **own_extensions}:
         capabilities["extensions"] = extensions
+    text = instructions(gateway, is_pinned=is_pinned)
     return {
         **result,
         "capabilities": capabilities,
-        "instructions": instructions(gateway, is_pinned=is_pinned),
+        "instructions": "\n\n".join(filter(None, (note, text))),
         **({"ttlMs": ttl_ms(gateway)} if "supportedVersions" in result else {}),
     }
 

@@ -53,6 +53,7 @@ from ..sdk.caller import (
     DELIVERY_SCOPE,
     INSTANCE_META,
     LOG_LEVEL,
+    NOTE_SCOPE,
     SESSION_META,
     Caller,
     asks_for,
@@ -94,10 +95,6 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = dict.fromkeys(
     CacheHint(),
 )
 """No client may keep a result that does not say otherwise; see gateway/freshness.py."""
-METHODS_BEFORE_OPENING = frozenset(
-    {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
-)
-"""Requests that are answered before the sessions are open."""
 
 
 class StateholdServer(Server[dict[str, Any]]):
@@ -215,8 +212,9 @@ class StateholdServer(Server[dict[str, Any]]):
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
             return await call_next(ctx)
-        if ctx.method not in METHODS_BEFORE_OPENING:
-            await self._gateway.opening.wait()
+        if self._gateway.opening.delays(ctx.method):
+            with translate_errors():
+                await self._gateway.opening.wait()
         if ctx.method in ("initialize", "server/discover"):
             return await self._introduce(ctx, await hide_internal_error(call_next, ctx))
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
@@ -263,7 +261,8 @@ class StateholdServer(Server[dict[str, Any]]):
         if not isinstance(result, dict):
             return result
         is_pinned, own = self._requester.pin(ctx) is not None, self._resources.own_service(ctx)
-        return await add_introduction(self._gateway, result, is_pinned=is_pinned, own_service=own)
+        gateway, note = self._gateway, ctx.lifespan_context.get(NOTE_SCOPE)
+        return await add_introduction(gateway, result, note, is_pinned=is_pinned, own_service=own)
 
     async def call(self, ctx: RequestContext) -> JSON:
         """Answer a tools/call with the JSON of its result, or have the owner of the session answer it.

@@ -66,6 +66,8 @@ AUTO_SCOPE: Final = "statehold.auto"
 SESSION_SCOPE: Final = "statehold.forwarded_session"
 """The key in the scope of a forwarded request for the session that this node is expected to own; empty for a new one."""
 
+NOTE_SCOPE: Final = "statehold.note"
+"""A line for a client over the local socket about the server that it got; it stands in the instructions."""
 COMMAND_SCOPE: Final = "statehold.command"
 """The key in the lifespan state of a connection of a command; see sockets/command.py."""
 
@@ -323,6 +325,7 @@ def is_forwarded(ctx: RequestContext) -> bool:
 __all__ = [
     "AUTO_SCOPE",
     "COMMAND_SCOPE",
+    "NOTE_SCOPE",
     "OWNER_SCOPE",
     "SHAREE_SCOPE",
     "PIN_SCOPE",

@@ -1,1 +1,1 @@
-"""One background server per data folder, shared by the stdio clients of a machine, and the pipe from a client to it."""
+"""The clients and commands of a machine at the server of their data folder, and the background server that they start."""

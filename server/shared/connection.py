@@ -9,15 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..sockets.request import UNKNOWN_VERB, Exchange, Refused, Unanswered, Unreachable
+from ..sockets.request import Exchange, Unanswered, Unreachable
 from .folder import START_LOCK, SharedFolder
-from .request import ENDING
 from .start import start_server
 
 START_SECONDS: Final = 60.0
 """Seconds until a server has to answer, with the end of an earlier one and the start of a new one."""
-END_SECONDS: Final = 1.0
-"""Seconds in which a server that ends gives up its socket."""
 RETRY_SECONDS: Final = 0.02
 
 
@@ -45,7 +42,6 @@ def connect(
     deadline = time.monotonic() + START_SECONDS
     folder.create()
     while True:
-        is_ending = False
         try:
             return folder.send(verb, members, following)
         except Unreachable:
@@ -54,35 +50,23 @@ def connect(
             raise ServerUnavailable(
                 f"the server of {folder.data} gives no answer; see {folder.log}"
             ) from None
-        except Refused as error:
-            is_ending = error.code in (ENDING, UNKNOWN_VERB)
-            if not is_ending:
-                raise
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise ServerUnavailable(
                 f"the server of {folder.data} does not answer; see {folder.log}"
             )
-        _start_unless_running(folder, command, remaining, is_ending=is_ending)
+        _start_unless_running(folder, command, remaining)
         # A server with many new clients has still to accept them.
         time.sleep(RETRY_SECONDS)
 
 
-def _start_unless_running(
-    folder: SharedFolder, command: Sequence[str], within: float, *, is_ending: bool
-) -> None:
-    """Start a server. Of several clients at once one starts it, and the others wait for it.
-
-    `is_ending`: the present server said so. The clients that it still serves may be of an older version than this one.
-    """
+def _start_unless_running(folder: SharedFolder, command: Sequence[str], within: float) -> None:
+    """Start a server. Of several clients at once one starts it, and the others wait for it."""
     with folder.lock(START_LOCK, within=within) as is_held:
-        ended_by = time.monotonic() + (END_SECONDS if is_ending else 0.0)
-        while (is_listening := folder.is_listening()) and time.monotonic() < ended_by:
-            time.sleep(RETRY_SECONDS)
-        if is_held and not is_listening:
+        if is_held and not folder.has_server():
             reason = start_server(folder, command, within=within)
             # A server that another client started may have been faster, if that client was killed meanwhile.
-            if reason is not None and not folder.is_listening():
+            if reason is not None and not folder.has_server():
                 raise ServerUnavailable(f"the server of {folder.data} did not start: {reason}")
 
 

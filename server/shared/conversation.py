@@ -53,8 +53,8 @@ _REPEATABLE: Final = frozenset(
 """Requests without an effect on sessions. The next server gets them again, once."""
 
 
-class NotResumed(Exception):
-    """Raised when the next server does not accept the conversation. Its text is the reason."""
+class NotResumed(ServiceUnavailable):
+    """Raised when the next server does not accept the conversation."""
 
 
 @dataclass
@@ -137,21 +137,19 @@ class Conversation:
                 lines.append(_refusal(number, request, error))
         return lines
 
-    def abandon(self) -> list[bytes]:
+    def abandon(self, error: SessionError) -> list[bytes]:
         """Return the answers to the requests that are still without one, because no server takes them."""
-        lines = [
-            _refusal(number, request, _unavailable()) for number, request in self._requests.items()
-        ]
+        lines = [_refusal(number, request, error) for number, request in self._requests.items()]
         self._requests.clear()
         return lines
 
-    def refuse(self, line: bytes) -> bytes:
+    def refuse(self, line: bytes, error: SessionError) -> bytes:
         """Return the answer to a line of the client that was not sent; empty if it needs none."""
         message = _parse(line)
         request = None if message is None else _request_of(message, line)
         if message is None or request is None:
             return b""
-        return _refusal(message["id"], request, _unavailable())
+        return _refusal(message["id"], request, error)
 
     def from_client(self, line: bytes) -> bytes:
         """Return a line of the client as the server gets it; empty if it gets none."""
@@ -254,7 +252,10 @@ class Conversation:
             return _notification("resources/updated", {"uri": _params(request).get("uri")})
         version = _members(answer.get("result")).get("protocolVersion")
         if method == _INITIALIZE and version != self._version:
-            raise NotResumed("the next server does not speak the version of this client")
+            raise NotResumed(
+                "The next server does not speak the version of this client.",
+                recovery="Start this client again.",
+            )
         known = self._lists.get(method)
         if known is None or known == answer.get("result") or _is_closed(answer):
             return b""
@@ -297,13 +298,6 @@ class Conversation:
 
     def _shown_id(self, own_id: Id) -> Id:
         return own_id if self._servers == 1 else f"{self._servers}:{json.dumps(own_id)}"
-
-
-def _unavailable() -> SessionError:
-    return ServiceUnavailable(
-        "The background server has ended, and no other one can be reached.",
-        recovery="The request was not sent. Start this client again.",
-    )
 
 
 def _request_of(message: Message, line: bytes) -> _Request | None:

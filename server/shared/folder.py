@@ -1,4 +1,4 @@
-"""The files of the background server in the data folder: the name of its socket, its locks and its log."""
+"""The files of the background server in the data folder: its locks and its log."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..sockets.address import (
-    create_private_folder,
-    is_listening,
-    link_socket,
-    remove_socket,
-)
-from ..sockets.request import Exchange, send_request
+from ..sockets.address import create_private_folder
+from ..sockets.processes import NODES, ask_server, read_processes
+from ..sockets.request import Exchange
 
 FOLDER = "shared"
-SERVER = "server"
-"""The second name of the local socket of the server."""
 SERVER_LOCK = "server.lock"
-"""Held by the server until its sessions are paused and its child processes have ended."""
+"""Held by the server until its sessions are paused and its child processes have ended. Its text is the pid of the server."""
 START_LOCK = "start.lock"
 """Held by the client that starts a server."""
 LOG_BYTES = 1 << 20
@@ -51,30 +45,60 @@ class SharedFolder:
         create_private_folder(self.path)
 
     @contextmanager
-    def published(self, server_socket: Path) -> Generator[None]:
-        """Have clients find the local socket of the server during the block.
+    def marked(self, node: str) -> Generator[None]:
+        """Have the lock file name this process during the block: a server that was killed is still named there.
+
+        The time of the socket of its node is set back, so that commands and clients prefer every `statehold serve`.
 
         Raises:
             OSError: the folder cannot be written.
         """
-        link_socket(self.path, SERVER, server_socket)
+        os.utime(self.data / NODES / f"{node}.sock", (0, 0), follow_symlinks=False)
+        lock = self.path / SERVER_LOCK
+        lock.write_text(f"{os.getpid()}\n")
         try:
             yield
         finally:
-            remove_socket(self.path, SERVER)
+            lock.write_text("")
 
-    def is_published(self) -> bool:
-        """Whether a server runs, or was killed: one that ends in order, or is told to, removes its name first."""
-        return (self.path / f"{SERVER}.sock").is_symlink()
+    def is_marked(self) -> bool:
+        """Whether a background server runs, or was killed: one that ends in order removes its name first."""
+        with suppress(OSError):
+            return (self.path / SERVER_LOCK).stat().st_size > 0
+        return False
 
-    def is_listening(self) -> bool:
-        """Whether a server runs. Blocks for at most a second."""
-        return is_listening(self.path, SERVER)
+    def is_expected(self) -> bool:
+        """Whether a server runs, or a background server was killed. Blocks for some seconds if a process hangs."""
+        return self.is_marked() or self.has_server()
+
+    def lock_holder(self) -> int | None:
+        """Return the pid of the process that holds the lock of the server, also of one that answers no request.
+
+        None without one, and where the system does not tell.
+        """
+        with suppress(OSError, ValueError, IndexError):
+            inode = (self.path / SERVER_LOCK).stat().st_ino
+            for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+                words = line.split()
+                if "FLOCK" in words and words[5].rpartition(":")[2] == str(inode):
+                    return int(words[4])
+        return None
+
+    def has_server(self) -> bool:
+        """Whether a server runs that takes on clients. Blocks for some seconds if a process hangs."""
+        return bool(self._running_kinds())
+
+    def has_background_server(self) -> bool:
+        """Whether a background server runs that takes on clients, as has_server() does."""
+        return "background" in self._running_kinds()
+
+    def _running_kinds(self) -> set[str]:
+        running = read_processes(self.data)
+        return {each["kind"] for each in running if each.get("kind") and not each["ending"]}
 
     def send(self, verb: str, members: Mapping[str, Any], following: bytes = b"") -> Exchange:
-        """Send a request to the server, as send_request() does."""
-        seconds = REPLY_SECONDS
-        return send_request(self.path, SERVER, verb, members, seconds=seconds, following=following)
+        """Send a request to the server, as ask_server() does."""
+        return ask_server(self.data, verb, members, seconds=REPLY_SECONDS, following=following)
 
     @contextmanager
     def lock(self, name: str, *, within: float) -> Generator[bool]:
@@ -84,6 +108,22 @@ class SharedFolder:
             yield _try_lock(handle, within)
         finally:
             os.close(handle)
+
+    def wait_ended(self, node: str, *, within: float) -> bool:
+        """Wait until a process has ended, whose node is given if it has one, and the background server. Blocks.
+
+        Returns False if one takes longer.
+        """
+        deadline = time.monotonic() + within
+        for path in (self.data / NODES / f"{node}.lock", self.path / SERVER_LOCK):
+            with suppress(FileNotFoundError):
+                handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if not _try_lock(handle, deadline - time.monotonic(), fcntl.LOCK_SH):
+                        return False
+                finally:
+                    os.close(handle)
+        return True
 
     def open_log(self) -> int:
         """Return a descriptor of the log, at its end. A long log is set aside first.
@@ -107,11 +147,11 @@ class SharedFolder:
         return "it ended without a message"
 
 
-def _try_lock(handle: int, within: float) -> bool:
+def _try_lock(handle: int, within: float, kind: int = fcntl.LOCK_EX) -> bool:
     deadline = time.monotonic() + within
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False

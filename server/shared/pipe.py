@@ -6,7 +6,6 @@ When the server ends, it goes on with the next one. The client notices nothing, 
 from __future__ import annotations
 
 import os
-import select
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from ...sessions.errors import SessionError
 from ..sockets.request import Exchange
 from .conversation import Conversation
 
@@ -26,7 +26,6 @@ STABLE_SECONDS: Final = 10.0
 """Seconds of a connection after which its end is not one of several in a row."""
 LONGEST_WAIT_SECONDS: Final = 60.0
 """Seconds before the next server, after several ends in a row and while the client needs none. Each end doubles them."""
-REFUSE_SECONDS: Final = 1.0
 
 
 class Pipe:
@@ -47,36 +46,51 @@ class Pipe:
         """Whether lines of the client wait, or have just waited, for a server."""
         self._is_sending = False
         self._client_closed = False
-        self._gave_up = False
+        self._problem: SessionError | None = None
+        """The answer to the lines that wait now, because no server takes them."""
         self._client_reads = True
 
-    def carry(self, exchange: Exchange) -> None:
+    def carry(self) -> SessionError | None:
         """Copy stdin to the server and its answers to stdout, until the client has closed its side. Blocks.
 
-        The answers to its last requests still arrive after that. Called once.
+        The answers to its last requests still arrive after that. Without a server each request is answered with the error of
+        `connect`, which is returned if it was the last word. Each request tries again, so the client needs no new start.
+        Called once.
 
         Raises:
-            Exception: as `connect` does, or NotResumed: the server ended, and there is no next one. Open requests are
-                answered.
+            Exception: as `connect` does, but for SessionError.
         """
         for fd in (0, 1):
             os.set_blocking(fd, True)
         threading.Thread(target=self._send_stdin, daemon=True).start()
         losses = 0
+        while True:
+            began_at = time.monotonic()
+            try:
+                self._serve(self._connect())
+            except SessionError as error:
+                self._refuse_waiting(error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._has_line or self._client_closed)
+                    if self._client_closed and not self._has_line:
+                        return error
+                continue
+            is_stable = time.monotonic() - began_at >= STABLE_SECONDS
+            losses = 0 if is_stable else losses + 1
+            if not self._wait_until_needed(losses):
+                return None
+
+    def _serve(self, exchange: Exchange) -> None:
+        """Carry lines to one server and back until it ends.
+
+        Raises:
+            NotResumed: it does not accept the conversation.
+        """
         try:
-            while True:
-                began_at = time.monotonic()
-                self._begin(exchange)
-                self._receive(exchange)
-                self._end(exchange)
-                is_stable = time.monotonic() - began_at >= STABLE_SECONDS
-                losses = 0 if is_stable else losses + 1
-                if not self._wait_until_needed(losses):
-                    return
-                exchange = self._connect()
-        except BaseException:
-            self._refuse_waiting()
-            raise
+            self._begin(exchange)
+            self._receive(exchange)
+        finally:
+            self._end(exchange)
 
     def _begin(self, exchange: Exchange) -> None:
         with suppress(OSError):
@@ -121,16 +135,16 @@ class Pipe:
                 wait = 0.0
             return not self._client_closed or self._conversation.is_waiting
 
-    def _refuse_waiting(self) -> None:
+    def _refuse_waiting(self, error: SessionError) -> None:
         """Answer the requests that no server takes: those that were to be repeated, and those that are not sent."""
-        self._write(*self._conversation.abandon())
-        deadline = time.monotonic() + REFUSE_SECONDS
+        self._write(*self._conversation.abandon(error))
         with self._changed:
-            self._gave_up = True
+            self._problem = error
             self._changed.notify_all()
-            while self._has_line or (not self._client_closed and _is_readable(0)):
-                if not self._changed.wait(deadline - time.monotonic()):
-                    return
+            if not self._has_line:
+                self._problem = None
+            # Otherwise the thread that sends answers the lines that it has read; the next ones try again.
+            self._changed.wait_for(lambda: self._problem is None)
 
     def _send_stdin(self) -> None:
         unread = bytearray()
@@ -140,12 +154,12 @@ class Pipe:
                     self._send(line)
                 if self._has_line:
                     with self._changed:
-                        self._has_line = False
+                        self._has_line, self._problem = False, None
                         self._changed.notify_all()
         if unread:
             self._send(bytes(unread))
         with self._changed:
-            self._has_line = False
+            self._has_line, self._problem = False, None
             self._client_closed = True
             if self._connection is not None:
                 _close_side(self._connection)
@@ -165,21 +179,22 @@ class Pipe:
                 with self._changed:
                     self._is_sending = False
                     self._changed.notify_all()
-        self._write(self._conversation.refuse(line))
+        if self._problem is not None:
+            self._write(self._conversation.refuse(line, self._problem))
 
     def _take_connection(self, lost: socket.socket | None) -> socket.socket | None:
-        """Wait for a connection other than the lost one, and return it to send on it; None when there is no more server."""
+        """Wait for a connection other than the lost one, and return it to send on it; None when there is no server."""
 
         def is_decided() -> bool:
-            return self._gave_up or self._connection not in (None, lost)
+            return self._problem is not None or self._connection not in (None, lost)
 
         with self._changed:
             if not is_decided():
                 self._has_line = True
                 self._changed.notify_all()
                 self._changed.wait_for(is_decided)
-            self._is_sending = not self._gave_up
-            return None if self._gave_up else self._connection
+            self._is_sending = self._problem is None
+            return self._connection if self._is_sending else None
 
     def _write(self, *lines: bytes) -> None:
         data = b"".join(lines)
@@ -205,10 +220,6 @@ def _take_lines(unread: bytearray, data: bytes) -> list[bytes]:
 def _close_side(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
-
-
-def _is_readable(fd: int) -> bool:
-    return bool(select.select([fd], [], [], 0)[0])
 
 
 __all__ = ["Pipe"]

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, cast
 
 from ...sessions.errors import InvalidArgument
 
 VERB: Final = "shared"
-STATUS, STOP = "status", "stop"
-"""Two more verbs of the server: its status, and its end. Both are answered with the status."""
-ENDING: Final = "ending"
-"""The code of an error: the server ends, and the client should connect to the next one."""
+STOP: Final = "stop"
+"""The verb that ends a server. It is answered as the verb `process` is."""
+_ROOT: Final = Path(__file__).parents[2]
+_PARTS: Final = ("keeper", "server", "sessions", "tools")
+"""The folders with the code of a server."""
 
 
 @dataclass(frozen=True)
 class ClientRequest:
     """The members of a request."""
 
-    version: str = field(default_factory=lambda: version("statehold"))
+    build: str = ""
+    """The build of a client that starts, as build_id() names it: a background server of another one gives way, once.
+
+    Empty for a client that comes back after the end of a server: so two clients of two builds do not end each other's.
+    """
+    version: str = "1"
+    """A server from before there were builds compares it with its own version, 0.1.0, and gives way."""
     pid: int = field(default_factory=os.getpid)
     session: str | None = None
     """The pinned session of the client; None for the default of the server."""
@@ -39,26 +47,35 @@ class ClientRequest:
         Raises:
             InvalidArgument: it is malformed.
         """
-        version, pid = members.get("version"), members.get("pid")
+        build, pid = members.get("build", ""), members.get("pid")
         session, settings = members.get("session"), members.get("settings")
         if (
-            not isinstance(version, str)
+            not isinstance(build, str)
             or not isinstance(pid, int)
             or not isinstance(session, str | None)
             or not isinstance(settings, dict)
         ):
             raise InvalidArgument("The request of the client is malformed.")
-        return cls(version, pid, session, cast("dict[str, str]", settings))
+        return cls(build, pid=pid, session=session, settings=cast("dict[str, str]", settings))
 
 
-def is_newer(one: str, other: str) -> bool:
-    """Whether a version is a later release than another. Pre-releases of one release count as equal."""
-    return _release(one) > _release(other)
+@cache
+def build_id() -> str:
+    """Return the digest of the code on the disk when this is first called; see read_build_id()."""
+    return read_build_id()
 
 
-def _release(version: str) -> list[int]:
-    match = re.match(r"\d+(\.\d+)*", version)
-    return [int(number) for number in match[0].split(".")] if match else []
+def read_build_id() -> str:
+    """Return a digest of the code on the disk: equal for equal code, wherever it is installed. Blocks for some 10 ms."""
+    digest = hashlib.sha256()
+    for part in _PARTS:
+        for folder, folders, files in os.walk(_ROOT / part):
+            folders.sort()
+            for name in sorted(files):
+                if name.endswith(".py"):
+                    with open(os.path.join(folder, name), "rb", buffering=0) as file:
+                        digest.update(file.read())
+    return digest.hexdigest()[:32]
 
 
-__all__ = ["ENDING", "STATUS", "STOP", "VERB", "ClientRequest", "is_newer"]
+__all__ = ["STOP", "VERB", "ClientRequest", "build_id", "read_build_id"]

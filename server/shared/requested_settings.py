@@ -1,4 +1,4 @@
-"""The settings that a client asks of the background server, in a form in which two clients can be compared.
+"""The settings that a client asks of a server, in a form in which they can be compared with those of the server.
 
 The flags, the `STATEHOLD_*` variables and the contents of the files are compared one by one. Only digests of them leave the
 process, since values may be secret.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...keeper.marks import MARK
@@ -20,6 +20,10 @@ _OF_CLIENTS = frozenset({DATA_VARIABLE, SESSION_VARIABLE, CONFIG_VARIABLE, SERVI
 """Variables that each client has for itself, that name the data folder, or that are compared as a flag."""
 
 
+_VARIABLES = {"--config": CONFIG_VARIABLE, "--services": SERVICES_VARIABLE}
+"""The variables that name a file, by the flag as which it is compared."""
+
+
 def requested_settings(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, str]:
     """Return a digest of each setting that the server has for all clients, by the name that a user knows.
 
@@ -27,18 +31,18 @@ def requested_settings(flags: Mapping[str, object], environ: Mapping[str, str]) 
     """
     flags = dict(flags)
     files = {
-        "--config": flags.pop("--config", None) or environ.get(CONFIG_VARIABLE),
-        "--services": flags.pop("--services", None) or environ.get(SERVICES_VARIABLE),
+        flag: flags.pop(flag, None) or environ.get(variable)
+        for flag, variable in _VARIABLES.items()
     }
     values = {flag: str(value).encode() for flag, value in flags.items()}
-    values |= {name: os.fsencode(value) for name, value in _variables(environ).items()}
+    values |= {name: os.fsencode(value) for name, value in _values(environ).items()}
     for flag, file in files.items():
         if file:
             values[flag] = _path_and_contents(Path(str(file)).expanduser().absolute())
     return {name: hashlib.sha256(value).hexdigest()[:32] for name, value in values.items()}
 
 
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+def _values(environ: Mapping[str, str]) -> dict[str, str]:
     found = {name.upper(): value for name, value in environ.items()}
     names = {name for name in found if name.startswith(PREFIX)} - _OF_CLIENTS
     if not names:
@@ -55,9 +59,16 @@ def _path_and_contents(path: Path) -> bytes:
     return str(path).encode() + b"\0" + contents
 
 
-def differences(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return the names of the settings in which two clients differ."""
-    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+def differences(asked: Mapping[str, str], running: Mapping[str, str]) -> list[str]:
+    """Return the names of the settings that are asked for and that a server does not have so."""
+    return sorted(name for name, value in asked.items() if running.get(name) != value)
 
 
-__all__ = ["SESSION_VARIABLE", "differences", "requested_settings"]
+def label(names: Iterable[str]) -> str:
+    """Return the names of settings for a user, who may have given a file in the environment."""
+    return ", ".join(
+        f"{name} ({_VARIABLES[name]})" if name in _VARIABLES else name for name in names
+    )
+
+
+__all__ = ["SESSION_VARIABLE", "differences", "label", "requested_settings"]

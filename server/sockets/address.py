@@ -49,19 +49,6 @@ def claim_socket(folder: Path, name: str) -> Path:
     return target
 
 
-def link_socket(folder: Path, name: str, target: Path) -> None:
-    """Give a socket a second name. A link of that name is replaced.
-
-    Raises:
-        OSError: the link cannot be created.
-    """
-    link, new = folder / f"{name}.sock", folder / f"{name}.new"
-    new.unlink(missing_ok=True)
-    # Relative, for processes that have the data folder at another place.
-    new.symlink_to(os.path.relpath(target, folder) if folder.parent in target.parents else target)
-    new.replace(link)
-
-
 def remove_socket(folder: Path, name: str) -> None:
     """Remove a name, and the socket that was bound for it in the temporary folder. Does nothing without one."""
     path = folder / f"{name}.sock"
@@ -113,7 +100,6 @@ __all__ = [
     "claim_socket",
     "create_private_folder",
     "is_listening",
-    "link_socket",
     "remove_socket",
     "remove_stale_sockets",
 ]

@@ -36,6 +36,8 @@ LINE_BYTES: Final = 4 << 20
 """Bytes of a first line at most: a control request may hold a state."""
 READ_SECONDS: Final = 5.0
 """Seconds in which the first line has to be there, and in which an answer has to be read."""
+START_SECONDS: Final = 20.0
+"""Seconds that a request waits for its verb while the process starts."""
 OPENINGS: Final = 64
 """Connections at once whose first line is read; others wait."""
 BACKLOG: Final = 256
@@ -52,23 +54,32 @@ logger = logging.getLogger("statehold.server")
 
 
 class LocalSocket:
-    """The local socket of this process while local_socket() is open. It knows no verb until serve() is entered."""
+    """The local socket of this process while local_socket() is open. Requests wait until the first verbs are served.
+
+    A server that starts is thereby found as one that runs, so nobody starts another one beside it.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         """The path at which to connect; None without a data folder: then nobody reaches this process."""
         self._handlers: dict[str, tuple[Handler, TaskGroup]] = {}
         self._openings = anyio.Semaphore(OPENINGS)
+        self._started = anyio.Event()
 
     @asynccontextmanager
-    async def serve(self, handlers: Mapping[str, Handler]) -> AsyncGenerator[None]:
+    async def serve(
+        self, handlers: Mapping[str, Handler], *, is_starting: bool = False
+    ) -> AsyncGenerator[None]:
         """Serve the connections of some verbs while the block runs. Its end cancels their handlers and waits for them.
 
-        A handler that fails is logged. Verbs may be added at any time, each by one block.
+        A handler that fails is logged. Verbs may be added at any time, each by one block. `is_starting`: more verbs follow,
+        and requests for those wait.
         """
         async with anyio.create_task_group() as tasks:
             for verb, handler in handlers.items():
                 self._handlers[verb] = handler, tasks
+            if not is_starting:
+                self._started.set()
             try:
                 yield
             finally:
@@ -79,7 +90,8 @@ class LocalSocket:
     async def open(self, connection: socket.socket) -> None:
         """Read the first line of a connection and start the handler of its verb. Other users are refused."""
         try:
-            handler, members, tasks = await self._read_request(connection)
+            verb, members = await self._read_request(connection)
+            handler, tasks = await self._find_handler(verb)
         except SessionError as error:
             with closing(connection):
                 await send_error(connection, error.code, error.message, error.recovery)
@@ -89,12 +101,12 @@ class LocalSocket:
         else:
             tasks.start_soon(serve_socket, connection, partial(handler, members))
 
-    async def _read_request(self, connection: socket.socket) -> tuple[Handler, JSON, TaskGroup]:
-        """Return the handler of a connection, its members, and the task group of the handler.
+    async def _read_request(self, connection: socket.socket) -> tuple[str, JSON]:
+        """Return the verb of a connection and its members.
 
         Raises:
             ConnectionError: there is another user at the other end, or it sent no line in time.
-            SessionError: the line is no request of a verb that is served.
+            InvalidArgument: the line is no request.
         """
         if not is_same_user(connection):
             logger.warning("another user connected, and was refused")
@@ -103,12 +115,16 @@ class LocalSocket:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         async with self._openings:
             with anyio.move_on_after(READ_SECONDS):
-                verb, members = _parse(await _receive_line(connection))
-                if verb not in self._handlers:
-                    raise _UnknownVerb(verb)
-                handler, tasks = self._handlers[verb]
-                return handler, members, tasks
+                return _parse(await _receive_line(connection))
         raise ConnectionAbortedError
+
+    async def _find_handler(self, verb: str) -> tuple[Handler, TaskGroup]:
+        if verb not in self._handlers:
+            with anyio.move_on_after(START_SECONDS):
+                await self._started.wait()
+        if verb not in self._handlers:
+            raise _UnknownVerb(verb)
+        return self._handlers[verb]
 
 
 class _UnknownVerb(SessionError):

@@ -156,7 +156,7 @@ class LiveConnection:
     @property
     def connection(self) -> Connection:
         if self._connection is None:
-            raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet")
+            raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet.")
         return self._connection
 
     async def acquire_slot(self, owner: str) -> None:

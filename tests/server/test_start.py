@@ -17,7 +17,7 @@ from support.gateway_process import JSON, MODULE, Way, opened_session, serving, 
 from support.piped import HELLO, Pipes, piped, tool_call
 from support.selection import matrix
 
-from statehold.server.exit_codes import FAILURE, OK
+from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.sessions.store.file.folder import DataFolder
 
 LIST: JSON = {"id": 1, "method": "tools/list"}
@@ -125,13 +125,19 @@ async def test_a_signal_ends_a_process_that_still_opens_its_sessions(
 
 
 @pytest.mark.parametrize("lists", matrix(True, False))
-async def test_a_store_that_cannot_be_opened_ends_the_process(
+async def test_a_store_that_cannot_be_opened_is_the_error_of_each_request(
     config: Path, unusable: Path, lists: bool
 ) -> None:
+    """A process that ended would be a closed pipe for the client, without a reason."""
     async with piped(config, unusable) as pipes:
         if lists:
             assert "session_create" in await listed_tools(pipes)
-            await pipes.send(tool_call(2, "session_create"))
+        await pipes.send(tool_call(2, "session_create"), {"id": 3, "method": "prompts/list"})
+        for number in (2, 3):
+            error = (await pipes.answer(number))["error"]
+            assert error["data"]["code"] == "service_unavailable"
+            assert "nodes in the data folder cannot be used" in error["message"]
+        await pipes.stdin.aclose()
         assert await pipes.rest() == []
         assert pipes.process.stderr is not None
         with anyio.fail_after(20):
@@ -139,6 +145,23 @@ async def test_a_store_that_cannot_be_opened_ends_the_process(
             assert await pipes.process.wait() == FAILURE
     assert "nodes in the data folder cannot be used" in errors
     assert "Traceback" not in errors
+
+
+def test_a_wrong_setting_is_the_error_of_each_request(data: Path) -> None:
+    hello = json.dumps({"jsonrpc": "2.0", **HELLO[0]})
+    done = subprocess.run(
+        [*statehold(), "--data", str(data), "--toolsets", "nosuch"],
+        input=hello,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == USAGE
+    error = json.loads(done.stdout)["error"]
+    assert error["data"]["code"] == "invalid_argument"
+    assert "--toolsets" in error["message"]
+    assert "--toolsets" in done.stderr
 
 
 def run_once(config: Path, data: Path) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import anyio
 import httpx2
 
-from statehold.server.cli.processes import ask_each
+from statehold.server.sockets.processes import ask_each
 from statehold.sessions.json_codec import JSON
 
 API = "/api/v1"

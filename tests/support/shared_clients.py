@@ -14,8 +14,9 @@ import psutil
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from statehold.server.shared.folder import SERVER, SERVER_LOCK, SharedFolder
-from statehold.server.shared.request import STATUS, STOP
+from statehold.server.shared.folder import SERVER_LOCK, SharedFolder
+from statehold.server.shared.request import STOP
+from statehold.server.sockets.processes import NODES, read_processes
 from statehold.server.sockets.request import Unreachable, find_socket
 
 from .gateway_process import JSON, STATEHOLD
@@ -37,7 +38,9 @@ class SharedClients:
     @property
     def socket(self) -> Path:
         """The socket of the server that runs."""
-        return Path(find_socket(self.folder.path, SERVER))
+        status = self.status()
+        assert status is not None
+        return Path(find_socket(self.data / NODES, status["node"]))
 
     def command(self, *options: str) -> list[str]:
         flags = ["--config", str(self.config), "--data", str(self.data)]
@@ -77,12 +80,12 @@ class SharedClients:
 
     def status(self) -> JSON | None:
         """Return the status of the server, None if none runs."""
-        try:
-            exchange = self.folder.send(STATUS, {})
-        except Unreachable:
-            return None
-        exchange.connection.close()
-        return dict(exchange.content)
+        servers = [each for each in read_processes(self.data) if each.get("kind")]
+        return dict(servers[0]) if servers else None
+
+    def status_pids(self) -> list[int]:
+        """Return the pids of the servers that run, the one that commands use first."""
+        return [each["pid"] for each in read_processes(self.data) if each.get("kind")]
 
     def servers(self) -> list[int]:
         """Return the pids of the servers of this data folder, those that start or end included."""
@@ -114,7 +117,7 @@ class SharedClients:
             was_running = True
         self.wait_ended()
         assert self.servers() == []
-        assert not (was_running and self.folder.is_published())
+        assert not (was_running and self.folder.is_marked())
 
 
 __all__ = ["SharedClients"]

@@ -9,11 +9,11 @@ from typing import Any, Final
 from ...config.data_folder import find_data_folder
 from ...exit_codes import NOT_FOUND, USAGE
 from ...printing import complain
+from ...sockets.processes import ask_each
 from ...sockets.request import Refused
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say_json
-from ..processes import ask_each
 from .listing import print_list, print_session
 
 VERB: Final = "sessions"

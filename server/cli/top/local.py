@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ....sessions.wording import SHELL, next_step
+from ...sockets.processes import NODES, list_nodes
 from ...sockets.request import UNKNOWN_VERB, Refused, Unanswered, Unreachable, send_request
-from ..processes import NODES, list_nodes
 from .sample import Sample, SessionRow, rows_of, sort_rows
 
 VERB: Final = "activity"

@@ -23,10 +23,12 @@ from support.selection import matrix
 from support.shared_clients import SharedClients
 from support.waiting import until
 
-from statehold.server.exit_codes import FAILURE, OK, USAGE
+from statehold.server.exit_codes import OK, USAGE
 from statehold.server.protocol.results import ERROR_META
 from statehold.server.shared import conversation
-from statehold.server.sockets.address import claim_socket, remove_socket
+from statehold.server.shared.request import VERB
+from statehold.server.sockets.address import claim_socket, create_private_folder, remove_socket
+from statehold.server.sockets.processes import NODES, PROCESS
 from statehold.sessions.errors import ShuttingDown
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -285,8 +287,10 @@ async def standing_in(
 ) -> AsyncGenerator[Callable[[], Awaitable[SocketLines]]]:
     """Stand in for the servers of a data folder. The function returns the next connection of a client, once it is served."""
     shared.folder.create()
+    nodes = shared.data / NODES
+    create_private_folder(nodes)
     with closing(socket.socket(socket.AF_UNIX)) as listener:
-        path = claim_socket(shared.folder.path, "stand-in")
+        path = claim_socket(nodes, "stand-in")
         listener.bind(os.fspath(path))
         listener.listen()
         listener.setblocking(False)
@@ -296,14 +300,16 @@ async def standing_in(
             while True:
                 connection, _ = await loop.sock_accept(listener)
                 lines = SocketLines(*await asyncio.open_unix_connection(sock=connection))
-                if b'"shared"' in await lines.reader.readline():
+                verb = json.loads(await lines.reader.readline())["verb"]
+                if verb == VERB:
                     await lines.send({"content": {}})
                     return lines
+                if verb == PROCESS:
+                    await lines.send({"content": {"kind": "background", "ending": False}})
                 lines.writer.close()
 
-        with shared.folder.published(path):
-            yield accept
-        remove_socket(shared.folder.path, "stand-in")
+        yield accept
+        remove_socket(nodes, "stand-in")
 
 
 @dataclass
@@ -438,7 +444,7 @@ async def test_a_request_that_an_ending_server_refuses_is_asked_of_the_next_one(
 
 
 @pytest.mark.thorough
-async def test_a_next_server_without_the_version_of_the_client_ends_it(
+async def test_a_next_server_without_the_version_of_the_client_is_an_error_of_its_requests(
     shared: SharedClients,
 ) -> None:
     async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
@@ -453,8 +459,12 @@ async def test_a_next_server_without_the_version_of_the_client_ends_it(
                 if version == "2025-11-25":
                     assert (await pipes.line())["result"] == result
                     server.writer.close()
-            assert await pipes.rest() == []
-            assert await pipes.process.wait() == FAILURE
+            assert await server.reader.read() == b""
+            server.writer.close()
+            await pipes.send({"id": 1, "method": "tools/list"})
+            server = await accept()
+            await server.send({"jsonrpc": "2.0", "id": 0, "result": result})
+            assert (await pipes.answer(1))["error"]["data"]["code"] == "service_unavailable"
             server.writer.close()
 
 
@@ -492,36 +502,39 @@ async def test_a_question_of_a_killed_server_is_withdrawn_and_its_answer_reaches
 
 
 @pytest.mark.thorough
-async def test_without_a_next_server_a_client_gets_errors_and_ends(
+async def test_without_a_next_server_a_client_gets_errors_until_there_is_one(
     shared: SharedClients, settings: JSON
 ) -> None:
     async with shared.piped(*PIN) as pipes:
         await anyio.to_thread.run_sync(shared.stop)
         shared.config.write_text(toml({**settings, "server": {"linger_seconds": "soon"}}))
         await pipes.send(tool_call(1, "inc"), {"id": 2, "method": "tools/list"})
-        await pipes.send({"method": "notifications/roots/list_changed"})
-        called, listed = await pipes.rest()
+        called, listed = await pipes.line(), await pipes.line()
         assert called["result"]["_meta"]["statehold/error"]["code"] == "service_unavailable"
+        assert "server.linger_seconds" in str(called["result"]["content"])
         assert listed["error"]["data"]["code"] == "service_unavailable"
-        assert await pipes.process.wait() == FAILURE
         assert pipes.process.stderr is not None
         assert b"server.linger_seconds" in await pipes.process.stderr.receive()
-    shared.config.write_text(toml(settings))
+        shared.config.write_text(toml(settings))
+        assert (await pipes.tool(3, "inc"))["structuredContent"]["count"] == 1
 
 
 @pytest.mark.thorough
-async def test_a_next_server_with_other_settings_ends_the_client(
+async def test_a_next_server_with_other_settings_is_an_error_of_its_requests(
     shared: SharedClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shared.piped(*PIN) as pipes:
         await anyio.to_thread.run_sync(shared.stop)
-        monkeypatch.setenv("STATEHOLD_TIMEOUTS__CALL", "7")
+        before = shared.config.read_text()
+        shared.config.write_text(f"{before}\n# changed\n")
         assert shared.run().returncode == OK
-        monkeypatch.delenv("STATEHOLD_TIMEOUTS__CALL")
-        assert await pipes.rest() == []
+        shared.config.write_text(before)
+        await pipes.send(tool_call(1, "inc"))
+        result = (await pipes.answer(1))["result"]
+        assert result["_meta"]["statehold/error"]["code"] == "invalid_argument"
+        assert "--config" in str(result["content"])
+        await pipes.stdin.aclose()
         assert await pipes.process.wait() == USAGE
-        assert pipes.process.stderr is not None
-        assert b"(STATEHOLD_TIMEOUTS__CALL)" in await pipes.process.stderr.receive()
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""The settings that two clients of one background server compare."""
+"""The settings that a client asks for, compared with those of a server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ def test_a_changed_file_flag_or_variable_is_named(tmp_path: Path) -> None:
     services.write_text('{"mcpServers": {}}')
     changed = requested_settings(flags | {"--toolsets": "all"}, {"STATEHOLD_LOG": "info"})
     names = ["--config", "--services", "--toolsets", "STATEHOLD_LOG"]
-    assert sorted(differences(before, changed)) == names
+    assert differences(before, changed) == names
+
+
+def test_settings_that_are_not_asked_for_are_no_difference() -> None:
+    running = requested_settings({"--toolsets": "core"}, {"STATEHOLD_LOG": "debug"})
+    assert differences({}, running) == []
+    assert differences(running, {}) == ["--toolsets", "STATEHOLD_LOG"]
 
 
 def test_no_value_leaves_the_process(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import anyio
 import psutil
 import pytest
 from support.gateway_process import JSON, service, structured, toml
+from support.piped import HELLO
 from support.selection import matrix
 from support.shared_clients import SharedClients
 
@@ -24,8 +25,8 @@ from statehold.server.cli.main import main
 from statehold.server.cli.shared import settings_of
 from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.server.shared.folder import LOG_BYTES
-from statehold.server.shared.request import VERB, ClientRequest, is_newer
-from statehold.server.sockets.request import Refused
+from statehold.server.shared.request import VERB, ClientRequest, build_id
+from statehold.server.sockets.request import Unreachable
 
 RACING = 6
 STARTS = 4
@@ -140,29 +141,33 @@ async def test_a_killed_server_is_replaced_and_its_sessions_go_on(shared: Shared
 
 
 @pytest.mark.thorough
-async def test_a_client_of_a_newer_version_gets_a_new_server(shared: SharedClients) -> None:
+async def test_a_client_of_another_build_gets_a_new_server_once(shared: SharedClients) -> None:
+    """Two clients of two builds, which are open at once, do not end each other's servers."""
     async with shared.piped("--session", "s") as old:
         await old.tool(1, "state_update", values={"step": 7})
         before = status_of(shared)["pid"]
-        with pytest.raises(Refused) as error_info:
-            shared.folder.send(VERB, ClientRequest(version="1000.0").members())
-        assert error_info.value.code == "ending"
+        members = ClientRequest("other", settings=settings_in(shared)).members()
+        with pytest.raises(Unreachable):
+            shared.folder.send(VERB, members)
         await anyio.to_thread.run_sync(shared.wait_ended)
-        # The program of the other client goes on, with the next server.
+        # The program of the first client goes on, with the next server, which it does not replace again.
         state = (await old.tool(2, "state_get"))["structuredContent"]
         assert state["value"] == {"step": 7}
-        assert status_of(shared)["pid"] != before
+        after = status_of(shared)["pid"]
+        assert after != before
+        # Nor does the other client, which comes back after the end of its server.
+        again = ClientRequest(settings=settings_in(shared)).members()
+        shared.folder.send(VERB, again).connection.close()
+        assert status_of(shared)["pid"] == after
 
 
 @pytest.mark.thorough
-def test_an_older_client_is_served_and_a_version_has_an_order(running: SharedClients) -> None:
+def test_a_client_of_the_same_build_is_served(running: SharedClients) -> None:
     running.run()
-    request = ClientRequest(version="0.0.1", settings=settings_in(running))
+    pid = status_of(running)["pid"]
+    request = ClientRequest(build_id(), settings=settings_in(running))
     running.folder.send(VERB, request.members()).connection.close()
-    assert is_newer("0.10.0", "0.9.9")
-    assert is_newer("1.0", "0.9rc1")
-    assert not is_newer("0.9rc1", "0.9")
-    assert not is_newer("no version", "0.1")
+    assert status_of(running)["pid"] == pid
 
 
 def settings_in(shared: SharedClients) -> dict[str, str]:
@@ -171,29 +176,65 @@ def settings_in(shared: SharedClients) -> dict[str, str]:
 
 
 def assert_refused(ran: subprocess.CompletedProcess[bytes], name: str, data: Path) -> None:
+    """The text is on stderr, and in the answer to `initialize`: many clients show nothing of stderr."""
     assert ran.returncode == USAGE
-    assert ran.stdout == b""
     [line] = ran.stderr.decode().splitlines()
-    assert f"({name})" in line
-    assert f"statehold stop --data {data}" in line
+    [answer] = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert answer["id"] == 0
+    assert answer["error"]["data"]["code"] == "invalid_argument"
+    for text in (line, answer["error"]["message"]):
+        assert f"with {name}." in text
+        assert f"Run: statehold stop --data {data}, then" in text
 
 
-def test_a_client_that_asks_for_other_settings_is_refused_in_one_line(
+def test_a_client_that_asks_for_other_settings_gets_an_error(
     running: SharedClients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert running.run().returncode == OK
-    assert_refused(running.run("--toolsets", "core"), "--toolsets", running.data)
+    hello = hello_line()
+    assert_refused(running.run("--toolsets", "core", given=hello), "--toolsets", running.data)
     monkeypatch.setenv("STATEHOLD_TIMEOUTS__CALL", "7")
-    assert_refused(running.run(), "STATEHOLD_TIMEOUTS__CALL", running.data)
+    assert_refused(running.run(given=hello), "STATEHOLD_TIMEOUTS__CALL", running.data)
+
+
+def hello_line() -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **HELLO[0]}).encode() + b"\n"
+
+
+def test_a_client_that_gives_fewer_settings_is_served_with_a_note(
+    running: SharedClients, tmp_path: Path
+) -> None:
+    assert running.run().returncode == OK
+    command = [word for word in running.command() if word not in ("--config", str(running.config))]
+    ran = subprocess.run(command, input=hello_line(), capture_output=True, timeout=90, check=True)
+    [answer] = [json.loads(line) for line in ran.stdout.splitlines()]
+    [line] = ran.stderr.decode().splitlines()
+    for text in (line, answer["result"]["instructions"]):
+        assert "was started with --config (STATEHOLD_CONFIG)" in text
 
 
 @pytest.mark.thorough
 def test_changed_settings_count_after_a_stop(shared: SharedClients, settings: JSON) -> None:
     assert shared.run().returncode == OK
     write(shared, settings, linger_seconds=500)
-    assert_refused(shared.run(), "--config", shared.data)
+    assert_refused(shared.run(given=hello_line()), "--config (STATEHOLD_CONFIG)", shared.data)
     shared.stop()
     assert shared.run().returncode == OK
+
+
+@pytest.mark.thorough
+async def test_a_refused_client_is_served_when_the_reason_is_gone(
+    shared: SharedClients, settings: JSON
+) -> None:
+    assert shared.run().returncode == OK
+    write(shared, settings, linger_seconds=500)
+    async with shared.piped(hello=False) as pipes:
+        await pipes.send(HELLO[0])
+        assert (await pipes.answer(0))["error"]["data"]["code"] == "invalid_argument"
+        await anyio.to_thread.run_sync(shared.stop)
+        await pipes.send(*HELLO)
+        assert "result" in await pipes.answer(0)
+        assert (await pipes.tool(1, "session_create"))["structuredContent"]["session_id"]
 
 
 @pytest.mark.thorough
@@ -212,8 +253,9 @@ def test_the_session_of_a_client_is_its_own_also_in_the_environment(
 @pytest.mark.thorough
 def test_a_server_that_cannot_start_gives_its_reason(shared: SharedClients, settings: JSON) -> None:
     write(shared, settings, linger_seconds="soon")
-    ran = shared.run()
+    ran = shared.run(given=hello_line())
     assert ran.returncode == FAILURE
+    assert "server.linger_seconds" in json.loads(ran.stdout)["error"]["message"]
     [line] = ran.stderr.decode().splitlines()
     assert "did not start: " in line
     assert "server.linger_seconds" in line
@@ -266,7 +308,7 @@ def test_status_and_stop(running: SharedClients, capsys: pytest.CaptureFixture[s
     text = run("status")
     assert f"pid            {status['pid']}" in text
     assert str(running.folder.log) in text
-    assert f"(pid {status['pid']})" in run("stop")
+    assert f"pid {status['pid']})" in run("stop")
     running.wait_ended()
     assert running.servers() == []
     assert "no server runs" in run("status")

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from statehold.server.sockets.address import link_socket, remove_socket
 from statehold.server.sockets.local_socket import local_socket, send_content
 from statehold.server.sockets.request import (
     Refused,
@@ -83,17 +83,36 @@ async def test_bytes_behind_the_first_line_are_for_the_handler(folder: Path) -> 
 
 
 async def test_verbs_are_served_while_their_block_runs(folder: Path) -> None:
-    async with local_socket(folder, "n1") as local:
-        with pytest.raises(Refused) as error_info:
-            await ask(folder, "echo", n=1)
-        assert error_info.value.code == "unknown_verb"
-        async with local.serve({"echo": answer}):
-            async with local.serve({"other": answer}):
-                assert await ask(folder, "echo", n=1) == {"n": 1}
-                assert await ask(folder, "other", n=2) == {"n": 2}
+    async with local_socket(folder, "n1") as local, local.serve({"echo": answer}):
+        async with local.serve({"other": answer}):
             assert await ask(folder, "echo", n=1) == {"n": 1}
-            with pytest.raises(Refused):
-                await ask(folder, "other")
+            assert await ask(folder, "other", n=2) == {"n": 2}
+        assert await ask(folder, "echo", n=1) == {"n": 1}
+        with pytest.raises(Refused) as error_info:
+            await ask(folder, "other")
+        assert error_info.value.code == "unknown_verb"
+
+
+async def test_a_request_waits_for_its_verb_while_the_process_starts(folder: Path) -> None:
+    """Otherwise a command would start a second server beside it."""
+    answers: list[Any] = []
+
+    async def request() -> None:
+        answers.append(await ask(folder, "echo", n=1))
+
+    async with (
+        local_socket(folder, "n1") as local,
+        local.serve({"early": answer}, is_starting=True),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(request)
+        assert await ask(folder, "early", n=2) == {"n": 2}
+        assert answers == []
+        async with local.serve({"echo": answer}):
+            with anyio.fail_after(10):
+                while not answers:
+                    await anyio.lowlevel.checkpoint()
+    assert answers == [{"n": 1}]
 
 
 async def test_the_end_of_the_block_cancels_its_handlers_and_waits_for_them(folder: Path) -> None:
@@ -168,23 +187,6 @@ async def test_an_answer_that_cannot_be_read_is_an_error(folder: Path, line: byt
 async def test_without_a_folder_nobody_connects() -> None:
     async with local_socket(None, "n1") as local, local.serve({"echo": answer}):
         assert local.path is None
-
-
-async def test_a_second_name_leads_to_the_socket_and_outlives_it(folder: Path) -> None:
-    other = folder.parent / "shared"
-    other.mkdir()
-    async with local_socket(folder, "n1") as local:
-        assert local.path is not None
-        link_socket(other, "server", folder / "gone.sock")
-        with pytest.raises(Unreachable):
-            send_request(other, "server", "echo", {}, seconds=1)
-        link_socket(other, "server", local.path)
-        assert find_socket(other, "server") == str(local.path)
-        # Also for a process that has the data folder at another place.
-        assert (other / "server.sock").readlink() == Path("../nodes/n1.sock")
-    assert (other / "server.sock").is_symlink()
-    remove_socket(other, "server")
-    assert os.listdir(other) == os.listdir(folder) == []
 
 
 @pytest.mark.thorough

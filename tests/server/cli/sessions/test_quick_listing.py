@@ -14,8 +14,8 @@ import pytest
 from support.selection import matrix
 from support.tool_commands import Commands, tool_commands
 
-from statehold.server.cli.processes import NODES
 from statehold.server.exit_codes import NOT_FOUND, OK, USAGE
+from statehold.server.sockets.processes import NODES
 from statehold.sessions import node
 
 HEAVY = {"asyncio", "rich", "sqlalchemy", "pydantic", "mcp", "starlette", "playwright"}
