@@ -14,6 +14,7 @@ from ..sessions.journal.model_answer import ModelAnswer
 from .results import object_of
 
 if TYPE_CHECKING:
+    from ..sessions.json_codec import JSON
     from ..tools.own.results import History, HistoryEntry
     from .options import MessageOptions
     from .results import Summary
@@ -83,7 +84,7 @@ async def messages(
             cursor=cursor,
         )
         for entry in reversed(page.entries):
-            group = _messages_of(entry, wanted)
+            group = _messages_of(entry, wanted, tools)
             if not group:
                 continue
             if room is not None:
@@ -99,27 +100,53 @@ async def messages(
 
 
 def _in_order(groups: list[list[Message]]) -> list[Message]:
-    return [message for group in reversed(groups) for message in group]
+    return [
+        message
+        if message["role"] == "tool"
+        else {**message, "content": _content_of(message["content"])}
+        for group in reversed(groups)
+        for message in group
+    ]
 
 
-def _messages_of(entry: HistoryEntry, roles: Collection[str] | None) -> list[Message]:
-    """Return the message of an entry, or the two of a call that has ended."""
-    if entry.kind == "message":
+def text_of(content: str | Sequence[Mapping[str, Any]]) -> str:
+    """Return content as it is stored: a text, or blocks as JSON."""
+    if isinstance(content, str):
+        return content
+    return json.dumps([dict(block) for block in content], ensure_ascii=False)
+
+
+def _content_of(text: str) -> str | list[JSON]:
+    """Return stored content: the blocks, if it is those."""
+    if not text.startswith("[{"):
+        return text
+    try:
+        blocks: Any = json.loads(text)
+    except ValueError:
+        return text
+    return (
+        blocks if all(isinstance(object_of(block).get("type"), str) for block in blocks) else text
+    )
+
+
+def _messages_of(entry: HistoryEntry, roles: Collection[str] | None, tools: bool) -> list[Message]:
+    """Return the message of an entry, or the two of a call that has ended or of a result that a program noted."""
+    if entry.kind == "message" and entry.role != "tool":
         if roles is not None and entry.role not in roles:
             return []
         return [{"role": entry.role, "content": entry.content or ""}]
-    if entry.status in UNFINISHED:
+    if entry.status in UNFINISHED or (entry.kind == "message" and not tools):
         return []
+    is_noted = entry.kind == "message"
     key = f"call_{entry.seq}"
-    arguments = json.dumps(entry.arguments, ensure_ascii=False)
-    call = {
-        "id": key,
-        "type": "function",
-        "function": {"name": entry.tool, "arguments": arguments},
-    }
+    arguments = "{}" if is_noted else json.dumps(entry.arguments, ensure_ascii=False)
+    # Chat APIs refuse a result without its call.
+    function = {"name": entry.tool or "tool", "arguments": arguments}
+    call = {"id": key, "type": "function", "function": function}
+    result = (entry.content or "") if is_noted else _result_text(entry)
     return [
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": key, "content": _result_text(entry)},
+        {"role": "tool", "tool_call_id": key, "content": result},
     ]
 
 
@@ -215,7 +242,8 @@ def _line(message: Message) -> str:
     calls = [call["function"] for call in message.get("tool_calls", ())]
     if calls:
         return "\n".join(f"call {call['name']} {call['arguments']}" for call in calls)
-    return f"{'result' if message['role'] == 'tool' else message['role']}: {message['content']}"
+    role = "result" if message["role"] == "tool" else message["role"]
+    return f"{role}: {text_of(message['content'])}"
 
 
 def summary_fields(answer: SummaryAnswer) -> tuple[str, list[str], str | None]:
@@ -241,4 +269,5 @@ __all__ = [
     "messages",
     "shorten",
     "summary_fields",
+    "text_of",
 ]

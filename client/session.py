@@ -28,7 +28,15 @@ from .errors import (
     SessionNotFound,
     ToolFailed,
 )
-from .messages import MAX_TOKENS, Message, SummaryFunction, context, messages, summary_fields
+from .messages import (
+    MAX_TOKENS,
+    Message,
+    SummaryFunction,
+    context,
+    messages,
+    summary_fields,
+    text_of,
+)
 from .results import CallResult, ResourceContent, SessionBrief, Summary, Tool, select_tools
 from .runs import Run, current_run_id
 from .state import State
@@ -370,9 +378,15 @@ class Session:
             options=options,
         )
 
-    async def note(self, role: str, content: str, *, run_id: str | None = None) -> HistoryEntry:
-        """Add a message to its history."""
-        arguments: JSON = {"role": role, "content": content}
+    async def note(
+        self,
+        role: str,
+        content: str | Sequence[Mapping[str, Any]],
+        *,
+        run_id: str | None = None,
+    ) -> HistoryEntry:
+        """Add a message to its history: a text, or blocks such as `{"type": "text", "text": ...}`, of at most 64 KiB."""
+        arguments: JSON = {"role": role, "content": text_of(content)}
         if run_id is not None:
             arguments["run_id"] = run_id
         answer = await self.call_own("session_note", arguments)

@@ -290,8 +290,14 @@ class Session:
             **options,
         )
 
-    def note(self, role: str, content: str, *, run_id: str | None = None) -> HistoryEntry:
-        """Add a message to its history."""
+    def note(
+        self,
+        role: str,
+        content: str | Sequence[Mapping[str, Any]],
+        *,
+        run_id: str | None = None,
+    ) -> HistoryEntry:
+        """Add a message to its history: a text, or blocks such as `{"type": "text", "text": ...}`, of at most 64 KiB."""
         return self.portal.run(self.inner.note, role, content, run_id=run_id)
 
     def summary(

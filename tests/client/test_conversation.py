@@ -53,6 +53,22 @@ async def test_messages_are_pairs_oldest_first_of_the_last_runs(client: Client) 
         assert await s.messages(last_runs=0) == []
 
 
+async def test_blocks_come_back_and_a_result_that_was_noted_has_a_call(embedded: Client) -> None:
+    picture = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
+    blocks = [{"type": "text", "text": "look"}, picture]
+    async with embedded.session(services=[]) as s:
+        await s.note("user", blocks)
+        await s.note("tool", "[1]")
+        for text in ('[{"n": 1}]', "[{", "[]"):
+            await s.note("assistant", text)
+        user, call, result, *texts = await s.messages()
+        assert (user["content"], result["content"]) == (blocks, "[1]")
+        assert call["tool_calls"][0]["id"] == result["tool_call_id"]
+        assert [each["content"] for each in texts] == ['[{"n": 1}]', "[{", "[]"]
+        assert len(await s.messages(tools=False)) == 4
+        assert "look" in await s.context()
+
+
 async def test_a_failed_call_and_a_cut_result_say_so(embedded: Client) -> None:
     async with embedded.session(services=["quick"]) as s:
         with pytest.raises(ToolFailed) as caught:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from ....tools.own.results import ServiceStatus
 from ... import session
 from ...errors import SessionNotFound
-from ...results import CallResult, Tool
+from ...results import CallResult, ResourceContent, Tool
 from .block import SessionBlock
 from .session import Session, current_sessions
 from .space import WAIT_SECONDS
@@ -70,6 +71,57 @@ class Context:
 
     async def list_services_async(self) -> list[ServiceStatus]:
         return await self.client.portal.wait(self.space.services)
+
+    def get_service_info(self, name: str) -> ServiceStatus:
+        """Return a service of this space.
+
+        Raises:
+            ServiceUnavailable: there is no such service; the error names those that there are.
+        """
+        return self.client.portal.run(self.space.service, name)
+
+    async def get_service_info_async(self, name: str) -> ServiceStatus:
+        return await self.client.portal.wait(self.space.service, name)
+
+    service_info = get_service_info
+    service_info_async = get_service_info_async
+
+    def get_service_status(self, name: str) -> JSON:
+        """Return the same as a dict, with the keys `service` and `status` among others."""
+        return asdict(self.get_service_info(name))
+
+    async def get_service_status_async(self, name: str) -> JSON:
+        return asdict(await self.get_service_info_async(name))
+
+    service_status = get_service_status
+    service_status_async = get_service_status_async
+
+    def check_services(self) -> JSON:
+        """Return the services of this space as dicts, and how many are available."""
+        return _check(self.list_services())
+
+    async def check_services_async(self) -> JSON:
+        return _check(await self.list_services_async())
+
+    def restart_service(self, name: str) -> bool:
+        """Replace the connections of a service in all sessions of this space that use it."""
+        return self.client.portal.run(self.space.restart_service, name)
+
+    async def restart_service_async(self, name: str) -> bool:
+        return await self.client.portal.wait(self.space.restart_service, name)
+
+    def read_resource(self, uri: str, service_name: str) -> list[ResourceContent]:
+        """Read a resource of a service, in the session of session_auto(), else in one of its own."""
+        return self.client.portal.run(self.space.read_resource, uri, service_name)
+
+    async def read_resource_async(self, uri: str, service_name: str) -> list[ResourceContent]:
+        return await self.client.portal.wait(self.space.read_resource, uri, service_name)
+
+    def show_config(self) -> JSON:
+        """Return the services that this space added, as an `mcpServers` table."""
+        return {"mcpServers": self.space.specs()}
+
+    show_mcpconfig = show_config
 
     def list_tools(self) -> list[Tool]:
         """Return the tools of all services of this space."""
@@ -246,6 +298,11 @@ class Context:
 
     async def get_session_statistics_async(self) -> JSON:
         return await self.client.portal.wait(self.space.statistics)
+
+
+def _check(services: Sequence[ServiceStatus]) -> JSON:
+    available = sum(each.status == "available" for each in services)
+    return {"active_services": available, "services": [asdict(each) for each in services]}
 
 
 __all__ = ["Context"]

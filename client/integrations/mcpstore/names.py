@@ -40,7 +40,9 @@ def space_tool(tool: Tool, service: str, prefix: str) -> SpaceTool:
     """Return a tool of the server under the name that its space has for it."""
     original = tool.name.removeprefix(prefix)
     local_name = original if original.startswith(f"{service}_") else f"{service}_{original}"
-    return SpaceTool(replace(tool, name=local_name, service=service), original, tool.name)
+    # use_tool() takes no session: a model that reads the schema should not be asked for one.
+    shown = replace(tool, name=local_name, service=service, input_schema=tool.arguments)
+    return SpaceTool(shown, original, tool.name)
 
 
 def find_tool(

@@ -17,7 +17,7 @@ from ...client import Client
 from ...errors import InvalidArgument, NameTaken, NotAllowed, ServiceUnavailable, no_session
 from ...options import BasicSessionOptions
 from ...protocol.calls import arguments_of
-from ...results import CallResult, Tool
+from ...results import CallResult, ResourceContent, Tool
 from ...scopes import AutoSession, SessionBlock
 from ...session import Session
 from .names import SpaceTool, find_tool, prefix_of, space_tool, unknown_tool
@@ -146,6 +146,27 @@ class Space:
             ServiceStatus(name, "available", None, count, "", "") for name, count in counts.items()
         ]
 
+    async def service(self, name: str) -> ServiceStatus:
+        """Return a service of this space.
+
+        Raises:
+            ServiceUnavailable: there is no such service; the error names those that there are.
+        """
+        statuses = {each.service: each for each in await self.services()}
+        if name not in statuses:
+            here = "" if self.agent_id is None else f" of the agent {self.agent_id!r}"
+            raise ServiceUnavailable(
+                f"There is no service {name[:128]!r}{here}; there is {', '.join(statuses) or 'none'}.",
+                recovery=self._advise_to_add([name])
+                or f"Add it with {self._add_call}, or correct the name.",
+            )
+        return statuses[name]
+
+    @property
+    def _add_call(self) -> str:
+        agent = "" if self.agent_id is None else f"for_agent({self.agent_id!r})."
+        return f"{agent}add_service(...)"
+
     async def wait_service(self, name: str, timeout: float = WAIT_SECONDS) -> ServiceStatus:
         """Wait until a service is available.
 
@@ -154,18 +175,11 @@ class Space:
         """
         deadline = anyio.current_time() + timeout
         while True:
-            statuses = {each.service: each for each in await self.services()}
-            if name not in statuses:
-                here = "" if self.agent_id is None else f" of the agent {self.agent_id!r}"
-                raise ServiceUnavailable(
-                    f"There is no service {name[:128]!r}{here}; there is {', '.join(statuses) or 'none'}.",
-                    recovery=self._advise_to_add([name])
-                    or "Add it with add_service(), or correct the name.",
-                )
-            if statuses[name].status == "available":
-                return statuses[name]
+            status = await self.service(name)
+            if status.status == "available":
+                return status
             if anyio.current_time() >= deadline:
-                reason = statuses[name].problem or "it is still starting"
+                reason = status.problem or "it is still starting"
                 raise ServiceUnavailable(f"{name} is not available: {reason}")
             await anyio.sleep(POLL_SECONDS)
 
@@ -227,7 +241,7 @@ class Space:
             if service is not None and service.agent_id is None:
                 return (
                     f"The store has {name}, this agent has not: add it to the agent, with "
-                    f"for_agent({self.agent_id!r}).add_service(...)."
+                    f"{self._add_call}."
                 )
         return None
 
@@ -339,6 +353,33 @@ class Space:
         auto, self.auto = self.auto, None
         if auto is not None:
             await auto.end(close=close)
+
+    async def restart_service(self, name: str) -> bool:
+        """Replace the connections of a service in all sessions of this space that use it."""
+        await self.service(name)
+        for session in await self.handles():
+            if name in await self.bound_services(session):
+                await session.restart([self._remote(name)])
+        return True
+
+    async def read_resource(self, uri: str, service: str) -> list[ResourceContent]:
+        """Read a resource of a service, in the automatic session, else in a new one, which is closed again."""
+        await self.service(service)
+        if self.auto is not None:
+            return await self._read_resource(await self.auto.session(), uri, service)
+        async with self.block(None) as session:
+            return await self._read_resource(session, uri, service)
+
+    async def _read_resource(
+        self, session: Session, uri: str, service: str
+    ) -> list[ResourceContent]:
+        await self._bind(session, service)
+        return await session.read_resource(uri, service=self._remote(service))
+
+    def specs(self) -> JSON:
+        """Return the descriptions of the services that this space added."""
+        services = self._register.services.values()
+        return {each.name: each.spec for each in services if each.agent_id == self.agent_id}
 
     async def close_all(self) -> int:
         sessions = await self.sessions()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio.to_thread
 
 from ...connect import StrPath
 from ...errors import InvalidArgument
@@ -16,6 +20,8 @@ from .space import ServiceRegister, Space, configure_services
 
 if TYPE_CHECKING:
     from ....server.config.model import Config
+
+logger = logging.getLogger("statehold")
 
 
 class MCPStore:
@@ -41,16 +47,29 @@ class MCPStore:
         data: StrPath | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = None,
+        mcpjson_path: StrPath | None = None,
+        debug: bool | str = False,
     ) -> MCPStore:
         """Return a store that is ready: a Statehold of its own in this process, or the one that serves at `url`.
 
         Its own one starts with the services of `services`, in the forms of add_service(), or of `config`, and stores nothing
         on disk without a folder `data`, or one of `config`. The other options are those of statehold.client.connect.
 
+        `mcpjson_path` is a file with an `mcpServers` table, another form of `services`; it is only read. `debug` shows the
+        log of Statehold: True from `DEBUG` on, or from the named level on.
+
         Raises:
             InvalidArgument, ConfigError: `services` or `config` are wrong.
             ServerUnreachable: no server answers at `url`.
+            TypeError: there are two forms of `services`.
         """
+        if mcpjson_path is not None:
+            if services is not None:
+                raise TypeError("setup_store() takes services or mcpjson_path, not both")
+            services = mcpjson_path
+        if debug:
+            logging.basicConfig()
+            logger.setLevel("DEBUG" if debug is True else debug.upper())
         register = ServiceRegister(owns_server=url is None)
         table = None if services is None else configure_services(register, services)
         if register.owns_server and config is None and table is None:
@@ -60,6 +79,11 @@ class MCPStore:
         )
         client.__enter__()
         return cls(client, register)
+
+    @classmethod
+    async def setup_store_async(cls, url: str | None = None, **options: Any) -> MCPStore:
+        """Return the same, for a program with an event loop."""
+        return await anyio.to_thread.run_sync(partial(cls.setup_store, url, **options))
 
     def for_store(self) -> Context:
         """Return the space of the store itself."""
@@ -86,9 +110,7 @@ class MCPStore:
         self.client.close()
 
     async def close_async(self) -> None:
-        from anyio.to_thread import run_sync
-
-        await run_sync(self.client.close)
+        await anyio.to_thread.run_sync(self.client.close)
 
     def __enter__(self) -> Self:
         return self

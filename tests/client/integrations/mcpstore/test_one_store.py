@@ -21,6 +21,34 @@ from statehold.client.integrations.mcpstore import MCPStore
 from statehold.client.protocol import retry
 
 
+def test_arguments_and_methods_of_services_are_those_of_mcpstore(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    table = {"mcpServers": {"one": service("asking")}}
+    file.write_text(json.dumps(table))
+    with MCPStore.setup_store(mcpjson_path=file, debug="warning") as store:
+        context = store.for_store()
+        assert context.get_service_info("one").service == "one"
+        assert context.get_service_status("one")["service"] == "one"
+        assert context.wait_service("one").status == "available"
+        checked = context.check_services()
+        assert (checked["active_services"], len(checked["services"])) == (1, 1)
+        assert context.show_config()["mcpServers"].keys() == {"one"}
+        schemas = [tool.input_schema for tool in context.list_tools()]
+        assert not any("session_id" in schema["properties"] for schema in schemas)
+        with context.with_session("task") as s:
+            assert [s.use_tool("inc").text for _ in range(2)] == ["1", "2"]
+            assert context.restart_service("one")
+            assert s.use_tool("inc").text == "1"
+        with pytest.raises(ServiceUnavailable, match="there is one"):
+            context.get_service_info("two")
+        with pytest.raises(ServiceUnavailable) as caught:
+            store.for_agent("a").wait_service("two")
+        assert "for_agent('a').add_service" in caught.value.recovery
+    assert json.loads(file.read_text()) == table
+    with pytest.raises(TypeError):
+        MCPStore.setup_store(services=table, mcpjson_path=file)
+
+
 @pytest.mark.thorough
 def test_services_come_in_every_form(tmp_path: Path, counter_server: Callable[..., str]) -> None:
     """A client's file is read unchanged, including its other settings."""
