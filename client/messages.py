@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Message: TypeAlias = dict[str, Any]
 """`role` and `content`; with `tool_calls` of an assistant, or the `tool_call_id` of a result."""
 
+Content: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""A text, or blocks such as `{"type": "text", "text": ...}`."""
+
 SummaryAnswer: TypeAlias = str | Mapping[str, Any]
 """A summary, or `{"summary": ..., "topics": [...], "name": ...}`, of which only the first is required."""
 SummaryFunction: TypeAlias = Callable[[list[Message]], Awaitable[SummaryAnswer]]
@@ -109,7 +112,7 @@ def _in_order(groups: list[list[Message]]) -> list[Message]:
     ]
 
 
-def text_of(content: str | Sequence[Mapping[str, Any]]) -> str:
+def text_of(content: Content) -> str:
     """Return content as it is stored: a text, or blocks as JSON."""
     if isinstance(content, str):
         return content
@@ -262,6 +265,7 @@ def summary_fields(answer: SummaryAnswer) -> tuple[str, list[str], str | None]:
 
 __all__ = [
     "MAX_TOKENS",
+    "Content",
     "Message",
     "SummaryAnswer",
     "SummaryFunction",

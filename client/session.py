@@ -30,6 +30,7 @@ from .errors import (
 )
 from .messages import (
     MAX_TOKENS,
+    Content,
     Message,
     SummaryFunction,
     context,
@@ -378,13 +379,7 @@ class Session:
             options=options,
         )
 
-    async def note(
-        self,
-        role: str,
-        content: str | Sequence[Mapping[str, Any]],
-        *,
-        run_id: str | None = None,
-    ) -> HistoryEntry:
+    async def note(self, role: str, content: Content, *, run_id: str | None = None) -> HistoryEntry:
         """Add a message to its history: a text, or blocks such as `{"type": "text", "text": ...}`, of at most 64 KiB."""
         arguments: JSON = {"role": role, "content": text_of(content)}
         if run_id is not None:
