@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ def config(tmp_path: Path, log: Path) -> Path:
     path = tmp_path / "statehold.toml"
     services = {"quick": service("asking", "--log", str(log))}
     path.write_text(toml({"timeouts": {"close_grace": 5}, "services": services}))
+    return path
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    path = tmp_path / "statehold.toml"
+    path.write_text(toml({"services": {"counter": service("counter")}}))
     return path
 
 
@@ -438,3 +446,15 @@ async def test_the_command_line_changes_the_sessions_that_a_server_holds(
                 info = structured(await client.call_tool("session_info", {"session_id": session}))
                 assert info["status"] == status
             assert info["reason"] == "cli"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems give memory back by themselves")
+async def test_the_memory_of_large_answers_is_given_back(large: Path, tmp_path: Path) -> None:
+    with serving(large, tmp_path / "data", as_installed=True) as running:
+        process = psutil.Process(running.process.pid)
+        async with way_to(running, "http", "modern", large, tmp_path).connect("/s/big/mcp") as c:
+            before = process.memory_info().rss
+            for _ in range(8):
+                assert len(text_of(await c.call_tool("big", {"kib": 14 << 10}))) == 14 << 20
+            assert process.memory_info().rss - before < 60 << 20
