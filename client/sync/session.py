@@ -17,7 +17,7 @@ from ..errors import (
     NameTaken,
     SessionError,
 )
-from ..messages import MAX_TOKENS, Message, summary_fields
+from ..messages import MAX_TOKENS, Content, Message, summary_fields
 from ..results import CallResult, ResourceContent, Summary, Tool
 from ..session import MergePolicy, Words
 from ..session import Session as AsyncSession
@@ -290,13 +290,7 @@ class Session:
             **options,
         )
 
-    def note(
-        self,
-        role: str,
-        content: str | Sequence[Mapping[str, Any]],
-        *,
-        run_id: str | None = None,
-    ) -> HistoryEntry:
+    def note(self, role: str, content: Content, *, run_id: str | None = None) -> HistoryEntry:
         """Add a message to its history: a text, or blocks such as `{"type": "text", "text": ...}`, of at most 64 KiB."""
         return self.portal.run(self.inner.note, role, content, run_id=run_id)
 

@@ -85,13 +85,13 @@ def _describe_absence(path: Path, token_id: str) -> str:
     """Say why no token can be removed: no id begins like this, or several do, or it is a subject."""
     tokens = list(read_tokens(path).values())
     same = [each.id for each in tokens if token_id in (each.principal.subject, each.name)]
-    if same:
+    if same and token_id:
         return f"{token_id} is no id; its tokens are {', '.join(same)}: give one of these"
     several = [each.id for each in tokens if each.id.startswith(token_id.lower())]
-    if several:
+    if several and token_id:
         return f"{', '.join(several)} begin with {token_id}: give more of the id"
     hint = did_you_mean(token_id, [each.id for each in tokens])
-    return f"{path} has no token {token_id}.{hint} See: statehold tokens list"
+    return f"{path} has no token {token_id or 'without an id'}.{hint} See: statehold tokens list"
 
 
 def _list(path: Path, arguments: CommandLine) -> int:

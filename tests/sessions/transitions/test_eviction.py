@@ -59,7 +59,7 @@ async def test_an_idle_session_of_another_that_is_saved_gives_way(build: Build):
 
 
 async def test_with_everybody_busy_a_call_waits_and_then_gets_the_limit(build: Build):
-    policy = Policy(live_sessions=1, queue=1, queue_seconds=0.05)
+    policy = Policy(live_sessions=1, queue=1, queue_seconds=0.5)
     async with build(policy=policy) as engine:
         busy, other = await engine.create(), await engine.create()
         async with anyio.create_task_group() as tasks:
