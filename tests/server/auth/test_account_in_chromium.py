@@ -94,6 +94,7 @@ async def cookies(page: Page, url: str) -> dict[str, Any]:
     return {cookie.get("name", ""): cookie for cookie in await page.context.cookies(url)}
 
 
+@pytest.mark.thorough
 async def test_a_person_finds_the_sessions_of_its_clients_at_the_console(
     server: Running, provider: str, browser: Browser
 ) -> None:

@@ -164,6 +164,7 @@ async def test_the_log_names_the_owner_of_a_new_session_and_its_address(
     await until(lambda: f"{owner} closed" in guarded.log)
 
 
+@pytest.mark.thorough
 async def test_a_token_that_expires_is_refused_and_named_in_the_log(
     commands: TokenCommands, guarded: Running
 ) -> None:

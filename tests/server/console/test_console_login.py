@@ -152,6 +152,7 @@ async def test_the_command_prints_an_address_that_logs_in(
     assert "no server runs" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 async def test_the_command_hides_the_code_from_other_users(
     server: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ async def choose(page: Page, *names: str) -> None:
         await page.get_by_role("checkbox", name=f"Choose {name}", exact=True).check()
 
 
+@pytest.mark.thorough
 async def test_filters_stay_in_the_address_and_chosen_sessions_are_closed_with_one_answer(
     agent: Client, page: Page, lab_site: Lab
 ) -> None:
