@@ -77,8 +77,8 @@ async def test_an_order_the_other_way_round_has_the_same_pages(
 ) -> None:
     """Sessions with the same time, or without a name, are on one page only."""
     for number, name in enumerate(["b", None, "a", None, "c"]):
-        times = {"used_at": float(number // 2), "created_at": float(number // 3)}
-        await sessions.make(f"sh_{number}", name=name, **times)
+        used, created = float(number // 2), float(number // 3)
+        await sessions.make(f"sh_{number}", name=name, used_at=used, created_at=created)
     forward = await listed(store, order=order, limit=2)
     assert len(set(forward)) == 5
     assert await listed(store, order=order, limit=2, reverse=True) == forward[::-1]
