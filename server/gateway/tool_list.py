@@ -121,9 +121,13 @@ class ToolList:
         return self.catalog(naming).entries.get(name) if isinstance(name, str) else None
 
     def own_tool(self, name: str, naming: Naming) -> OwnTool | None:
-        """Return the tool of ours that callers who name the session like this get under a name, None if there is none."""
+        """Return the tool of ours that callers who name the session like this may call, None if there is none."""
         tool = self.own.get(name)
-        return tool if tool is not None and self._offers(tool, naming) else None
+        if tool is None:
+            return None
+        # An error names a command for it, though the list is as short as that of a model.
+        is_named = naming == "command" and tool.pinned != "never"
+        return tool if is_named or self._offers(tool, naming) else None
 
     def _offers(self, tool: OwnTool, naming: Naming) -> bool:
         return tool.offered(naming, asked=self._asked)

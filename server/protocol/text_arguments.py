@@ -312,6 +312,9 @@ class TextArguments:
     ) -> Mapping[str, Any] | None:
         """Return the schema of a tool; waits as a call does until its service has started."""
         tools = self._gateway.tools
+        own = tools.own_tool(name, naming)
+        if own is not None:
+            return own.definition(naming=naming)["inputSchema"]
         if tools.catalog(naming).schema(name) is None:
             from ...sessions.calls.deadline import WaitProgress
             from ..sdk.caller import Caller

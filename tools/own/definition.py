@@ -80,11 +80,9 @@ class OwnTool(BuiltinTool):
     """The page with which hosts of MCP Apps show its results."""
 
     def offered(self, naming: Naming, *, asked: bool) -> bool:
-        """Whether callers who name the session like this get the tool. `asked`: the configuration names its toolset."""
-        if naming == "command":
-            # A list that no model reads may be longer.
-            return self.pinned != "never"
-        return naming != "pinned" or self.pinned == "always" or (asked and self.pinned == "asked")
+        """Whether callers who name the session like this find it in their list. `asked`: its toolset is configured."""
+        is_pinned = naming in ("pinned", "command")
+        return not is_pinned or self.pinned == "always" or (asked and self.pinned == "asked")
 
     @property
     def takes_session(self) -> bool:

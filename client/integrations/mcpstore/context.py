@@ -123,6 +123,11 @@ class Context:
 
     show_mcpconfig = show_config
 
+    async def show_config_async(self) -> JSON:
+        return self.show_config()
+
+    show_mcpconfig_async = show_config_async
+
     def list_tools(self) -> list[Tool]:
         """Return the tools of all services of this space."""
         return self.client.portal.run(self._list_tools)

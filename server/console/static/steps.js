@@ -53,8 +53,10 @@ class Steps extends LitElement {
   }
 
   get _pictures() {
+    // A file that was written again soon is the picture of the later call.
+    const addresses = new Set();
     return this.entries.filter(hasPicture).map(entry => ({ entry, address: pictureOf(entry, this.files ?? [], this.path) }))
-      .filter(({ address }) => address).reverse();
+      .filter(({ address }) => address && !addresses.has(address) && addresses.add(address)).reverse();
   }
 
   render() {

@@ -22,6 +22,8 @@ def to_typescript(line: str) -> str:
     try:
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         [statement] = cast("ast.Module", compile(line, "step", "exec", flags)).body
+        if statement.end_lineno != 1:
+            return line
         text = f"{_statement(statement)};"
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return line

@@ -429,7 +429,7 @@ def test_window_takes_no_memory_of_other_services_away(
         code, out, err = folder_cli.on("open", "--force")
         assert (code, out) == (FAILURE, "")
         assert "The browser did not start" in err
-        assert caller.call("inc") == "1"
+        assert caller.call("inc").startswith("1")
 
 
 @pytest.mark.thorough
