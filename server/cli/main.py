@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 LARGE_BLOCK = 1 << 20
 """Bytes from which a block of memory is mapped for itself, and given back to the system when it is freed."""
-_M_MMAP_THRESHOLD = -3
+UNUSED_BYTES = 16 << 20
+"""Bytes at the end of the heap that are kept for the next answers: without a bound of its own, glibc returns 128 KiB."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 NEW_OBJECTS = 10_000
 """The objects after whose creation a server looks for garbage among them; Python itself looks after 700."""
 FULL_COLLECTIONS = (5, 2)
@@ -208,7 +210,9 @@ def _return_large_blocks() -> None:
 
         # Other C libraries lack it.
         with suppress(AttributeError):
-            ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)
+            set_option = ctypes.CDLL(None).mallopt
+            set_option(_M_MMAP_THRESHOLD, LARGE_BLOCK)
+            set_option(_M_TRIM_THRESHOLD, UNUSED_BYTES)
 
 
 def _version() -> int:

@@ -269,7 +269,7 @@ class UpstreamConnection:
         self._had_calls = True
         params: JSON = {"name": tool, "arguments": dict(arguments)}
         result = ToolResult(await self._request("tools/call", params, ctx))
-        if anyio.current_time() >= self._quiet_lists.due_at:
+        if (due := self._quiet_lists.due_at) is not None and anyio.current_time() >= due:
             self._quiet_lists.report(self._report_change)
         if ctx.wants_facts and not result.input_required:
             result.facts = facts_of(result.payload)

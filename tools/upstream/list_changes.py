@@ -6,7 +6,6 @@ Reopening has the pauses of every stream of an upstream that is opened again whe
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, cast
 
@@ -86,8 +85,8 @@ class QuietLists:
     def __init__(self, peer: Peer | None) -> None:
         quiet = [] if peer is None else [k for k in quiet_lists(peer) if k in peer.capabilities]
         self._methods = [f"notifications/{kind}/list_changed" for kind in quiet]
-        self.due_at = anyio.current_time() + RENEWAL_SECONDS if quiet else math.inf
-        """When report() is to be called, as anyio.current_time()."""
+        self.due_at = anyio.current_time() + RENEWAL_SECONDS if quiet else None
+        """When report() is to be called, as anyio.current_time(); None for never."""
 
     def report(self, report_change: Callable[[str], None]) -> None:
         """Report each list as changed. The next report is due after RENEWAL_SECONDS."""
