@@ -105,7 +105,7 @@ class SharedClients:
         with self.folder.lock(SERVER_LOCK, within=within) as has_ended:
             assert has_ended, self.folder.log.read_text()
         _, alive = psutil.wait_procs(processes, timeout=20)
-        assert not alive, alive
+        assert not alive, [(one, one.cmdline(), one.parent()) for one in alive]
 
     def stop(self) -> None:
         """End the server, if one runs, and check that nothing is left of it."""
