@@ -16,7 +16,7 @@ from mcp_types import INTERNAL_ERROR, PARSE_ERROR, ErrorData
 
 from ...sessions.errors import RequestRefused, ServiceUnavailable
 from .redaction import Secrets
-from .transports.http_errors import STAND_INS, TOO_LONG, HttpRefusal, HttpRefused
+from .transports.http_errors import NO_ANSWER, STAND_INS, TOO_LONG, HttpRefusal, HttpRefused
 
 
 class UpstreamRefused(RequestRefused):
@@ -103,6 +103,8 @@ def refusal_of(
         cause = unreadable[1]
         fault = cause if cause.startswith(TOO_LONG) else "its answer is no JSON-RPC message"
         return UpstreamMisbehaved(service, fault)
+    if error.code == PARSE_ERROR and error.message == NO_ANSWER:
+        return UpstreamMisbehaved(service, NO_ANSWER)
     if http_refusal is None:
         return UpstreamRefused(error.code, error.message, error.data)
     http_refusal = http_refusal.redacted(secrets.redact)

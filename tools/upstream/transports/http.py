@@ -24,6 +24,7 @@ from ..list_changes import LISTEN, Reopening
 from ..sdk import redirect_location
 from .base import TransportResumption, UpstreamTransport
 from .http_errors import TOO_LONG, BrokenExchange, HttpRefusal, challenge_in, retry_after, words_in
+from .pipe_requests import SOLE_ANSWER
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message accepted from an upstream, as an event or as a JSON body."""
@@ -124,6 +125,8 @@ class HttpClient(httpx2.AsyncClient):
             response.stream = _BreakableBody(response.stream, note)
             if is_stream:
                 response.stream = _DrainedStream(response.stream)
+            elif response.is_success:
+                SOLE_ANSWER.set(request.content)
         if response.status_code >= 400:
             await _read_words(response)
         elif is_post and not is_stream and "content-encoding" in response.headers:

@@ -40,6 +40,7 @@ TOO_MUCH: Final = (408, 413, 429)
 REFUSED: Final = "The server refused the message"
 TOO_LONG: Final = "the answer has more than"
 """The beginning of the error about an answer that is too long."""
+NO_ANSWER: Final = "it answered with a message that is no answer to this request"
 STAND_INS: Final = (
     REFUSED,
     "Server returned an error response",
@@ -254,6 +255,7 @@ def _parse_date(value: str) -> datetime | None:
 
 
 __all__ = [
+    "NO_ANSWER",
     "REFUSED",
     "STAND_INS",
     "TOO_LONG",

@@ -16,11 +16,13 @@ from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
+import orjson
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
     INVALID_REQUEST,
+    PARSE_ERROR,
     ErrorData,
     JSONRPCError,
     JSONRPCNotification,
@@ -36,6 +38,7 @@ from ....sessions.json_codec import JSON
 from ...processes.framing import MessageStream, decode
 from ..sdk import ReadStream, WriteStream
 from .base import EarlierTraffic
+from .http_errors import NO_ANSWER
 
 _BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 _IS_NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in os.environ
@@ -44,6 +47,10 @@ CANCEL_SECONDS: Final = 5.0
 
 CAUSE: Final = contextvars.ContextVar[int | None]("cause", default=None)
 """The id of a request, in the context of everything that its HTTP response brings."""
+
+
+SOLE_ANSWER: Final = contextvars.ContextVar[bytes | None]("sole_answer", default=None)
+"""The content of an HTTP request, in the context of the one message that its response brings."""
 
 
 class PipeRequests:
@@ -142,7 +149,8 @@ class EndWatchingStream(MessageStream):
     """A read stream that calls `on_end` when it ends, before the dispatcher fails the waiting requests.
 
     It hands the answers to requests of PipeRequests over to them, in the order of arrival. `last_context` is the context in
-    which the last message was sent, for transports of the SDK that know it.
+    which the last message was sent, for transports of the SDK that know it. The sole message of an HTTP response answers
+    the request of that response; another one fails it, because no answer can follow.
     """
 
     def __init__(
@@ -163,7 +171,9 @@ class EndWatchingStream(MessageStream):
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._on_end()
             raise
-        return item
+        context = self.last_context
+        request = None if context is None else context.get(SOLE_ANSWER)
+        return item if request is None else _answer_to(request, item)
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -177,6 +187,20 @@ class EndWatchingStream(MessageStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def _answer_to(request: bytes, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    """Return the only message of the response to `request` if it answers it, else an error that does."""
+    if isinstance(item, Exception):
+        return item
+    message, number = item.message, orjson.loads(request)["id"]
+    if isinstance(message, JSONRPCResponse | JSONRPCError) and _number(message.id) == number:
+        return item
+    error = ErrorData(code=PARSE_ERROR, message=NO_ANSWER)
+    if isinstance(message, JSONRPCError) and message.id is None:
+        # The server could not read the id, or refused the request before that.
+        error = message.error
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
 def _note_retrieved(answer: asyncio.Future[JSON]) -> None:
@@ -226,4 +250,11 @@ def with_trace_context(params: JSON) -> JSON:
     return {**params, "_meta": {**meta, **carrier}}
 
 
-__all__ = ["CAUSE", "EndWatchingStream", "PipeRequests", "is_tracing", "with_trace_context"]
+__all__ = [
+    "CAUSE",
+    "SOLE_ANSWER",
+    "EndWatchingStream",
+    "PipeRequests",
+    "is_tracing",
+    "with_trace_context",
+]

@@ -125,6 +125,7 @@ LOSSES: dict[str, Callable[[JSON], Response]] = {
     "invalid": lambda message: rpc_error(200, -32602, "Invalid session", message["id"]),
     "page": lambda message: Response(200, b"<html>Log in</html>", "text/html"),
     "internal": lambda message: rpc_error(200, -32603, "Internal error", message["id"]),
+    "no id": lambda message: rpc_error(200, -32000, "Bad Request: Session not found"),
 }
 AMBIGUOUS = {"502", "503", "500", "page", "internal"}
 """A server may answer so after it ran the call."""
@@ -485,4 +486,87 @@ async def test_an_answer_that_is_no_message_is_a_fault_of_the_server(response: R
         assert "secret" not in caught.value.message
         odd.refuse = lambda message: None
         assert await count(connection) == 1
+        await connection.aclose()
+
+
+STRAY: dict[str, JSON] = {
+    "result": {"id": 999_999, "result": {"content": []}},
+    "error": {"id": 999_999, "error": {"code": -32000, "message": "No"}},
+    "text": {"id": "abc", "result": {"content": []}},
+    "notification": {"method": "notifications/message", "params": {"level": "info", "data": 1}},
+    "request": {"id": 1, "method": "ping"},
+}
+
+
+@pytest.mark.parametrize("stray", matrix(*STRAY))
+@pytest.mark.parametrize("method", matrix("tools/call", "initialize"))
+async def test_a_response_that_answers_another_request_fails_its_own_at_once(
+    stray: str, method: str
+) -> None:
+    response = Response(200, json.dumps({"jsonrpc": "2.0", **STRAY[stray]}).encode())
+    with odd_server() as odd:
+        if method == "tools/call":
+            connection = await service_at(odd.url).open(view(), None)
+            odd.refuse = lambda message: response if message["method"] == method else None
+            with anyio.fail_after(20), pytest.raises(UpstreamMisbehaved):
+                await count(connection)
+            odd.refuse = lambda message: None
+            assert await count(connection) == 1
+            await connection.aclose()
+        else:
+            odd.refuse = lambda message: response if message["method"] == method else None
+            with anyio.fail_after(20), pytest.raises(UpstreamMisbehaved):
+                await service_at(odd.url).open(view(), None)
+
+
+async def test_a_response_with_the_id_of_a_call_in_flight_does_not_answer_that_call() -> None:
+    waits, arrived = threading.Event(), threading.Event()
+    ids: list[int] = []
+
+    def refuse(message: JSON) -> Response | None:
+        if message["method"] != "tools/call":
+            return None
+        ids.append(message["id"])
+        if len(ids) == 1:
+            arrived.set()
+            waits.wait(20)
+            return None
+        result: JSON = {"content": [], "structuredContent": {"count": -1}}
+        return Response(
+            200, json.dumps({"jsonrpc": "2.0", "id": ids[0], "result": result}).encode()
+        )
+
+    counts: list[int] = []
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.refuse = refuse
+
+        async def call() -> None:
+            counts.append(await count(connection))
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await anyio.to_thread.run_sync(arrived.wait)
+                with pytest.raises(UpstreamMisbehaved):
+                    await count(connection)
+                waits.set()
+        assert counts == [1]
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("content_type", matrix("application/json", "text/event-stream"))
+async def test_an_error_without_an_id_refuses_the_request_of_its_response(
+    content_type: str,
+) -> None:
+    body = rpc_error(200, -32600, "Bad words").body
+    if content_type != "application/json":
+        body = b"data: " + body + b"\n\n"
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.refuse = lambda message: (
+            Response(200, body, content_type) if message["method"] == "tools/call" else None
+        )
+        with anyio.fail_after(20), pytest.raises(UpstreamRefused, match="Bad words"):
+            await count(connection)
         await connection.aclose()
