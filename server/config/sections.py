@@ -5,6 +5,7 @@ Times are seconds.
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -257,6 +258,9 @@ class RecoverySettings(Section):
     )
 
 
+_ORIGIN: Final = re.compile(r"https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?")
+
+
 def _public_url(url: str) -> str:
     """Return an address without a slash at its end. Raises for one that people cannot open safely."""
     if not is_protected_url(url):
@@ -304,6 +308,11 @@ class ServerSettings(Section):
         default_factory=list[str],
         description="Values of the Origin header to accept, such as `https://app.example.org`.",
     )
+    embed_origins: Names = Field(
+        default_factory=list[str],
+        description="Origins of pages that may show [the view of a session](console.md#embed) in a frame, such as "
+        "`https://dash.example.org`.",
+    )
     tokens: Path | None = Field(
         default=None,
         description="File of the digests of static bearer tokens, readable by its owner only, or of root and readable by a "
@@ -338,6 +347,17 @@ class ServerSettings(Section):
         description="Time after which the background server of `statehold --shared` ends, when no client is connected, no "
         "session is live and no console is open.",
     )
+
+    @field_validator("embed_origins")
+    @classmethod
+    def _check_embed_origins(cls, origins: list[str]) -> list[str]:
+        for origin in origins:
+            # They stand in a header, where a space, a semicolon or a wildcard would allow other pages.
+            if not (_ORIGIN.fullmatch(origin) and is_protected_url(origin)):
+                raise PydanticCustomError(
+                    "origin", "should be https://HOST or https://HOST:PORT (on loopback also http)"
+                )
+        return origins
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from pydantic import ValidationError
 from starlette.datastructures import MutableHeaders
@@ -36,9 +36,9 @@ from .calls import ANYONE, ApiCall, Handler
 from .errors import ApiError, error_response, login_required, not_allowed, not_found
 from .events import EventHandlers
 from .login_handlers import LoginHandlers
-from .logins import ConsoleUser, Login, Logins
+from .logins import ConsoleUser, Login, Logins, Rights
 from .owner_calls import OwnerCalls
-from .page import PAGE, page_routes, redirect_to_page
+from .page import PAGE, embedded_page, page_routes, redirect_to_page
 from .requests import ApiModel, NoBody
 from .routes import PREFIX, ROUTES, ApiRoute
 from .screen import ScreenHandlers
@@ -51,15 +51,17 @@ if TYPE_CHECKING:
     from .access.account_login import AccountLogin
 
 ID_CHARACTERS: Final = 128
+POLICY: Final = "content-security-policy"
 HEADERS: Final = {
     "cache-control": "no-store",
-    "content-security-policy": (
+    POLICY: (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
         "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     ),
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+RIGHTS: Final[tuple[Rights, ...]] = get_args(Rights)
 M = TypeVar("M", bound=ApiModel)
 
 logger = logging.getLogger("statehold.server")
@@ -87,6 +89,7 @@ class Console:
             gateway.store, gateway.registry, machine_user, clock=clock, is_valid=is_valid
         )
         config = gateway.config
+        self._embed_origins = config.server.embed_origins
         self._origins = {origin.lower() for origin in config.server.allowed_origins}
         data = None if config.ephemeral else config.data
         run = ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
@@ -108,15 +111,17 @@ class Console:
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
                 *(self.logins, verifier, backoff, links, audit),
+                config.server,
                 list(config.browsers()),
                 self._account,
-                config.server.public_url,
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
             **SessionActions(sessions, calls).handlers(),
             **ScreenHandlers(gateway, sessions, calls, self.logins).handlers(),
-            **LinkHandlers(sessions, self.logins, links).handlers(),
+            **LinkHandlers(
+                sessions, self.logins, links, can_embed=bool(self._embed_origins)
+            ).handlers(),
             **ServerDocuments(gateway).handlers(),
             **ShareHandlers(gateway, sessions, calls).handlers(),
             **OperatorSessions(gateway, sessions, calls).handlers(),
@@ -133,6 +138,11 @@ class Console:
         return [
             Mount(PREFIX, app=SecurityHeaders(api)),
             Route(PAGE, endpoint=SecurityHeaders(redirect_to_page), methods=["GET"]),
+            Route(
+                f"{PAGE}/embed.html",
+                endpoint=SecurityHeaders(embedded_page, self._embed_origins),
+                methods=["GET"],
+            ),
             Mount(PAGE, app=SecurityHeaders(page)),
         ]
 
@@ -184,8 +194,13 @@ class Console:
     ) -> tuple[Login | None, list[str]]:
         """Return the login of a request, and the CSRF tokens that a page of this browser may have.
 
-        That of a link counts for its session, and for everything if it is the only one.
+        That of a link counts for its session, and for everything if it is the only one. That of a frame comes in a header.
         """
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if self._embed_origins and scheme.lower() == "bearer":
+            embedded = await self.logins.find(secret)
+            if embedded is not None and embedded.user.rights == "embed":
+                return embedded, []
         login = await self.logins.find(request.cookies.get(LOGIN, ""))
         cookie = request.cookies.get(GUEST)
         guest = await self.logins.find(cookie) if cookie else None
@@ -256,7 +271,7 @@ def _check_login(route: ApiRoute, request: Request, login: Login, csrfs: Sequenc
         raise not_allowed("A link does not include this.")
     if not user.has_role(route.role):
         raise not_allowed(f"This needs the role {route.role}.")
-    if route.rights == "control" and user.rights != "control":
+    if RIGHTS.index(user.rights) < RIGHTS.index(route.rights):
         raise not_allowed("This login may look only.")
 
 
@@ -295,10 +310,12 @@ def _parse(model: type[M], members: object) -> M:
 
 
 class SecurityHeaders:
-    """Adds the headers of the console to every response of an application."""
+    """Adds the headers of the console to every response of an application. Pages of `origins` may show it in a frame."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: Sequence[str] = ()) -> None:
         self._app = app
+        policy = HEADERS[POLICY].replace("'none'; base-uri", f"{' '.join(origins)}; base-uri")
+        self._headers = {**HEADERS, POLICY: policy} if origins else HEADERS
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -308,13 +325,13 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # With "app", Starlette would answer an unknown method further out, without these headers.
         inner = {key: value for key, value in scope.items() if key != "app"}
-        await self._app(inner, receive, partial(_send_with_headers, send))
 
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
 
-async def _send_with_headers(send: Send, message: Message) -> None:
-    if message["type"] == "http.response.start":
-        MutableHeaders(scope=message).update(HEADERS)
-    await send(message)
+        await self._app(inner, receive, send_with_headers)
 
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:

@@ -29,6 +29,7 @@ from ..auth.scopes import READ
 from ..auth.token_file import digest_of
 from ..auth.verifier import Verifier
 from ..auth.wrong_tokens import Backoff, is_guessable
+from ..config.sections import ServerSettings
 from .access.cookies import GUEST, LOGIN, set_cookie
 from .access.users import user_of_token
 from .calls import ApiCall, Handler
@@ -46,8 +47,7 @@ logger = logging.getLogger("statehold.server")
 class LoginHandlers:
     """The handlers of logins of one process.
 
-    `browsers` are the services that have a live picture, `account` is the login with accounts, if there is one, and
-    `public_url` is the address of the server for other machines, if it is known.
+    `browsers` are the services that have a live picture, and `account` is the login with accounts, if there is one.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class LoginHandlers:
         backoff: Backoff,
         links: LinkJournal,
         audit: ConsoleAudit,
+        server: ServerSettings,
         browsers: Sequence[str] = (),
         account: AccountLogin | None = None,
-        public_url: str | None = None,
     ) -> None:
         self._logins = logins
         self._verifier = verifier
@@ -69,7 +69,7 @@ class LoginHandlers:
         self._browsers = list(browsers)
         self._refusals = RefusalLog()
         self._account = account
-        self._public_url = public_url
+        self._server = server
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -113,6 +113,9 @@ class LoginHandlers:
         name = login.user.name if principal is None else principal.words
         logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
         self._audit.note_login("login", "ok", login.user.name, principal, _address_of(call))
+        if login.user.rights == "embed":
+            # No cookie: in a frame, a browser would send it without being asked.
+            return json_response({**self._describe(login), "secret": cookie})
         response = json_response(self._describe(login))
         name = GUEST if login.user.is_guest else LOGIN
         set_cookie(response, name, cookie, login.expires_at - self._logins.clock())
@@ -205,7 +208,8 @@ class LoginHandlers:
             "session_id": user.session_id,
             "can_share": self._verifier is not None,
             "browsers": self._browsers,
-            "public_url": self._public_url,
+            "public_url": self._server.public_url,
+            "can_embed": bool(self._server.embed_origins),
             "expires_at": timestamp(login.expires_at),
         }
 

@@ -33,7 +33,8 @@ from ...tools.own.definition import grantees_of
 from ..auth.errors import PrincipalRevoked
 from ..config.access.auth import DEFAULT_ROLE, ROLES, Role
 
-Rights = Literal["view", "control"]
+Rights = Literal["embed", "view", "control"]
+"""The rights of a login; each includes those before it. EMBED: the picture of one session, in a page of others."""
 
 CODE_SECONDS: Final = 120.0
 """Seconds in which the code of `statehold console` has to be used."""

@@ -19,7 +19,11 @@ _TYPES: Final = {
     "frames": ("application/octet-stream", {"type": "string", "format": "binary"}),
     "events": ("text/event-stream", {"type": "string"}),
 }
-_NEEDS: Final[dict[Rights, str]] = {"view": "", "control": " Needs the right to control."}
+_NEEDS: Final[dict[Rights, str]] = {
+    "embed": "",
+    "view": "",
+    "control": " Needs the right to control.",
+}
 
 
 def openapi_document(version: str, routes: Iterable[ApiRoute] = ROUTES) -> JSON:

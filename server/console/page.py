@@ -45,6 +45,11 @@ async def redirect_to_page(scope: Scope, receive: Receive, send: Send) -> None:
     await RedirectResponse("console/", status_code=308)(scope, receive, send)
 
 
+async def embedded_page(scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the page that shows one session in a frame. It needs the code of a link."""
+    await FileResponse(FOLDER / "embed.html")(scope, receive, send)
+
+
 async def _answer(files: Mapping[str, Path], request: Request) -> Response:
     # A name is looked up, and never becomes a path: not every text can be one.
     path = files.get(request.path_params.get("name") or "index.html")
@@ -54,4 +59,4 @@ async def _answer(files: Mapping[str, Path], request: Request) -> Response:
     return FileResponse(path, media_type=media_type)
 
 
-__all__ = ["PAGE", "page_routes", "redirect_to_page"]
+__all__ = ["PAGE", "embedded_page", "page_routes", "redirect_to_page"]

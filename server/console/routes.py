@@ -162,7 +162,7 @@ ROUTES: Final = (
         answer="file",
     ),
     ApiRoute(
-        *("GET", f"{SESSION}/frames", "frames", "Watch the page of its browser", "guest"),
+        *("GET", f"{SESSION}/frames", "frames", "Watch the page of its browser", "guest", "embed"),
         shared=VIEW,
         query=FramesQuery,
         answer="frames",

@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 from starlette.responses import Response
 
-from ...sessions.errors import SessionError, StoreUnavailable
+from ...sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ...sessions.journal.entries import LinkEvent
 from ...sessions.json_codec import JSON
 from ...sessions.records import CredentialRecord, SessionRecord
@@ -65,12 +65,18 @@ class LinkJournal:
 
 
 class LinkHandlers:
-    """The handlers of links. The links of a session are those of all its users."""
+    """The handlers of links. The links of a session are those of all its users.
 
-    def __init__(self, sessions: ConsoleSessions, logins: Logins, journal: LinkJournal) -> None:
+    `can_embed` tells whether any page of others may show a view of a session.
+    """
+
+    def __init__(
+        self, sessions: ConsoleSessions, logins: Logins, journal: LinkJournal, *, can_embed: bool
+    ) -> None:
         self._sessions = sessions
         self._logins = logins
         self._journal = journal
+        self._can_embed = can_embed
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -87,6 +93,8 @@ class LinkHandlers:
     async def _create(self, call: ApiCall) -> Response:
         body = call.body
         assert isinstance(body, LinkBody)
+        if body.rights == "embed" and not self._can_embed:
+            raise InvalidArgument("rights: server.embed_origins names no page that may embed it.")
         record = await self._sessions.find_for(call)
         link, code = await self._logins.create_link(
             record.id, body.rights, body.seconds, call.user.name
@@ -99,7 +107,8 @@ class LinkHandlers:
             raise
         logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
         # The code is in the fragment of the address, which no log gets.
-        return json_response({**_describe(link), "code": code, "path": f"/console#code={code}"})
+        page = "/console/embed.html" if body.rights == "embed" else "/console"
+        return json_response({**_describe(link), "code": code, "path": f"{page}#code={code}"})
 
     async def _revoke(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)

@@ -111,6 +111,11 @@ async def states(
     await page.get_by_role("button", name="Make a link").click()
     await page.get_by_role("button", name="Copy").wait_for()
     yield "session-share"
+    await page.get_by_role("button", name="Another link").click()
+    yield "session-share-form"
+    await page.get_by_label("only see the picture").check()
+    await page.get_by_role("button", name="Make a link").click()
+    embedded = await page.get_by_label("The link, shown").input_value()
     await page.keyboard.press("Escape")
     await page.get_by_text("More", exact=True).click()
     yield "session-menu"
@@ -124,6 +129,9 @@ async def states(
     await page.goto(f"{base}#/s/{notes.session}")
     await page.get_by_role("heading", name="notes").wait_for()
     yield "session-no-picture"
+    await page.get_by_role("tab", name="Forks").click()
+    await page.get_by_text("Loading …").wait_for(state="hidden")
+    yield "session-forks"
     await page.goto(f"{base}#/s/{fresh.session}")
     await page.get_by_text("No page is open.").wait_for()
     yield "session-no-page"
@@ -133,6 +141,20 @@ async def states(
     await page.goto(f"{base}#/services")
     await page.get_by_role("heading", name="Usage").wait_for()
     yield "services"
+    await page.goto(f"{base}#/s/{shop.session}")
+    await page.get_by_role("button", name="Take over").wait_for()
+    await page.context.set_offline(True)
+    await page.get_by_text("What you see may be old.").wait_for()
+    yield "session-lost"
+    await page.context.set_offline(False)
+    await page.goto("about:blank")
+    await page.goto(embedded)
+    await page.get_by_role("listitem").wait_for()
+    await page.locator(".veil").wait_for(state="hidden")
+    yield "embed"
+    await page.reload()
+    await page.get_by_role("alert").wait_for()
+    yield "embed-ended"
 
 
 async def _click_at(page: Page, x: float, y: float) -> None:

@@ -2,6 +2,8 @@
 
 const BASE = "/api/v1";
 let csrf = "";
+// The login of a view in a frame, which no cookie holds.
+let secret = "";
 
 export class ApiError extends Error {
   constructor(status, body) {
@@ -22,10 +24,11 @@ async function request(method, path, body, options = {}) {
   const headers = {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET") headers["X-CSRF-Token"] = csrf;
+  if (secret) headers.Authorization = `Bearer ${secret}`;
   let response;
   try {
     response = await fetch(BASE + path, {
-      method, headers, body: body === undefined ? undefined : JSON.stringify(body), ...options,
+      method, headers, credentials: secret ? "omit" : "same-origin", body: body === undefined ? undefined : JSON.stringify(body), ...options,
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -54,6 +57,14 @@ export async function login(secret) {
 }
 
 export const look = code => post("/login", { code, look: true });
+
+// Returns the id of the session that a view in a frame shows. Other codes stay as they are.
+export async function embed(code) {
+  if ((await look(code)).rights !== "embed") throw new ApiError(403, { message: "This link is not one for a frame." });
+  const user = await post("/login", { code });
+  secret = user.secret;
+  return user.session_id;
+}
 
 export const loginWays = () => get("/login");
 

@@ -84,7 +84,7 @@ class Share extends LitElement {
           ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left</span> <bdi class="quiet">${share.issuer}</bdi></span>
         <button class="danger" aria-label="Revoke the share with ${share.subject ?? share.group}" @click=${() => this._remove("shares", share)}>Revoke</button></li>`)}</ul>` : nothing}
       ${this.links?.length ? html`<h3>Links of this session</h3><ul class="links">${this.links.map(link => html`<li>
-        <span><b>${link.rights === "control" ? "Control" : "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
+        <span><b>${{ control: "Control", embed: "Frame" }[link.rights] ?? "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
           ${lasted(Math.max(0, Date.parse(link.expires_at) - Date.now()))} left</span> <bdi class="who">${link.created_by}</bdi></span>
         <button class="danger" aria-label="Revoke the link to ${link.rights}" @click=${() => this._remove("links", link)}>Revoke</button></li>`)}</ul>` : nothing}
       <form method="dialog" class="right"><button>Close</button></form></div>`;
@@ -100,16 +100,17 @@ class Share extends LitElement {
     this.address = this.problem = null;
   }
 
-  _renderRights(most, title) {
+  _renderRights(most, title, more) {
     return html`<fieldset><legend>${this.kind === "group" ? "Its members" : "The person"} may</legend>
       <label class="check"><input type="radio" name="rights" value="view" checked>look only</label>
-      <label class="check"><input type="radio" name="rights" value=${most}>${title}</label></fieldset>`;
+      <label class="check"><input type="radio" name="rights" value=${most}>${title}</label>${more || nothing}</fieldset>`;
   }
 
   _renderForm() {
     if (this.kind !== "link") return this._renderShareForm();
     return html`<form class="fields" @submit=${this._make}>
-      ${this._renderRights("control", "take control")}
+      ${this._renderRights("control", "take control", this.user.can_embed && html`
+        <label class="check"><input type="radio" name="rights" value="embed">only see the picture, in a frame of another page</label>`)}
       <label>Minutes<input type="number" name="minutes" min="1" max=${LONGEST_MINUTES} value=${LONGEST_MINUTES} required></label>
       <button class="main">Make a link</button></form>`;
   }

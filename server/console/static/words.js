@@ -107,7 +107,7 @@ const transitionOf = ({ event, cause }) => ({
 function controlOf(status, control) {
   // Names and words of people stand after a sentence, never in it.
   const back = end => ({ verb: `Handed back: ${end}`, who: control.holder || "a person", object: quoted(control.reply) });
-  const link = verb => ({ verb: `${verb} a link to ${control.rights === "control" ? "control" : "view"}`, who: control.by || "a person" });
+  const link = verb => ({ verb: `${verb} a link to ${control.rights ?? "view"}`, who: control.by || "a person" });
   return {
     requested: { verb: "The agent asks for a person:", object: control.reason }, human: { verb: "Took control", who: control.holder || "a person" },
     done: back("done"), could_not: back("could not do it"),

@@ -31,7 +31,10 @@ OVERFLOW: Final = (
 @pytest.fixture(scope="module")
 def settings(headless_shell: str) -> JSON:
     browser = {"executable": headless_shell, "private": True}
-    return {"services": {"browser": browser, "quick": service("asking")}}
+    return {
+        "services": {"browser": browser, "quick": service("asking")},
+        "server": {"embed_origins": ["https://dash.example.org"]},
+    }
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 from mcp import Client
 from starlette.applications import Starlette
@@ -266,6 +267,16 @@ async def test_no_link_leads_to_a_closed_session(alice: ConsoleClient, session: 
     assert refused["code"] == "session_closed"
     links = (await alice.get(f"/sessions/{session}/links"))["links"]
     assert [each["id"] for each in links] == [used["id"]]
+
+
+async def test_no_page_shows_a_session_in_a_frame_unless_the_operator_names_its_origin(
+    server: Running, alice: ConsoleClient, session: str
+) -> None:
+    refused = await alice.refused("POST", f"/sessions/{session}/links", {"rights": "embed"})
+    assert (refused["status"], refused["code"]) == (400, "invalid_argument")
+    async with httpx2.AsyncClient(base_url=server.url) as client:
+        page = await client.get("/console/embed.html")
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
 
 
 async def test_a_link_lives_for_a_quarter_of_an_hour_at_most(
