@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -33,24 +32,6 @@ SMALL = """() => [...document.querySelectorAll("button, a, summary, select, inpu
     const isLabelled = part.matches("input") && part.closest("label.check");
     return width && height && height < 39.5 && !part.matches(".skip") && !isLabelled;
 }).map(part => part.outerHTML.slice(0, 100))"""
-
-
-@pytest.fixture(scope="module")
-def settings(headless_shell: str) -> JSON:
-    browser = {"executable": headless_shell, "private": True}
-    return {"services": {"browser": browser, "quick": service("asking")}}
-
-
-@pytest.fixture(scope="module")
-async def agent(server: Running, config_file: Path) -> AsyncGenerator[Client]:
-    async with Way("http", "modern", config_file, server.data, url=server.url).connect() as client:
-        yield client
-
-
-@pytest.fixture
-async def page(server: Running, browser: Browser) -> AsyncGenerator[Page]:
-    async with console(browser, console_address(server.data)) as opened:
-        yield opened
 
 
 async def show(page: Page, session: str) -> None:
