@@ -16,23 +16,8 @@ class Choice extends LitElement {
     sessions: {}, shown: {}, action: { state: true }, targets: { state: true }, done: { state: true }, failures: { state: true }, busy: { state: true },
   };
 
-  constructor() {
-    super();
-    this._onChange = () => this.requestUpdate();
-  }
-
   createRenderRoot() {
     return this;
-  }
-
-  connectedCallback() {
-    super.connectedCallback();
-    this.sessions.addEventListener("change", this._onChange);
-  }
-
-  disconnectedCallback() {
-    super.disconnectedCallback();
-    this.sessions.removeEventListener("change", this._onChange);
   }
 
   render() {
