@@ -114,6 +114,11 @@ export function until(time, now = Date.now()) {
   return text === "now" ? text : `in ${text.replace(" ago", "")}`;
 }
 
+// An agent that is gone leaves its request until a time.
+export function waitOf(control) {
+  return `asked ${ago(control.since)}, ends ${until(control.expires_at)}`;
+}
+
 // The state of the process that holds a session: "gone", "silent", or "" while it answers.
 export function ownerOf(session) {
   const text = session.open_in ?? "";

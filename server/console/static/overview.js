@@ -156,7 +156,7 @@ class Overview extends LitElement {
 const isAsking = session => session.control?.driver === "requested";
 const isOpen = session => !["closed", "closing"].includes(session.status);
 const servicesOf = session => (session.services ?? []).map(service => service.service ?? service).join(", ");
-const wordsOf = session => (isAsking(session) ? session.control.reason : "") || purposeOf(session);
+const wordsOf = session => (isAsking(session) ? `${ago(session.control.since)}: ${session.control.reason}` : "") || purposeOf(session);
 const linkTo = session => html`<a class="cut ${session.name ? "" : "mono"}" title=${nameOf(session)} href="#/s/${session.session_id}">${nameOf(session)}</a>`;
 
 export const statusTag = session => html`<span class="state ${session.status}">${icon(session.status)}${session.status}</span>`;

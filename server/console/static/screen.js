@@ -3,7 +3,7 @@
 import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
 import { live } from "./vendor/lit/directives/live.js";
 import { act, get } from "./api.js";
-import { ago } from "./format.js";
+import { waitOf } from "./format.js";
 import { icon } from "./icons.js";
 import { Input, isUnreached } from "./input.js";
 import { Keyboard, fill } from "./keyboard.js";
@@ -164,7 +164,7 @@ class Screen extends LitElement {
     }
     const asks = control.driver === "requested";
     return html`<div class="banner ${asks ? "asks" : ""}"><span>${icon(asks ? "requested" : "agent")}<span>${asks
-      ? html`<b>The agent asks:</b> <bdi>${control.reason}</bdi> ${ago(control.since)}` : "The agent has control."}</span></span><span class="spacer"></span>
+      ? html`<b>The agent asks:</b> <bdi>${control.reason}</bdi> <span class="quiet nowrap">${waitOf(control)}</span>` : "The agent has control."}</span></span><span class="spacer"></span>
       <button class=${asks ? "main" : ""} ?disabled=${stops} @click=${this._take}>${this.busy ? "Waiting for the agent …" : "Take over"}</button></div>`;
   }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,31 @@ async def test_a_session_is_found_driven_shared_renamed_and_paused_without_a_mou
         await page.goto(console_address(server.data))
         await page.get_by_role("button", name="Log out").wait_for()
         await tab_to(page, "Skip to the content")
-        await press(page, "/")
+
+        await tab_to(page, "Search")
+        await page.keyboard.type("nothing like this")
+        await tab_to(page, "Show all")
+        await press(page, "Enter")
+        await page.get_by_role("link", name="shop").wait_for()
+        await tab_to(page, "Order")
+        await press(page, "ArrowDown")
+        await page.wait_for_url(re.compile("sort="))
+        await tab_to(page, "Choose shop")
+        await press(page, "Space")
+        await tab_to(page, "None")
+        await press(page, "Enter")
+        await page.get_by_text("1 chosen").wait_for(state="detached")
+        await press(page, "Escape", "/")
         await page.keyboard.type("sho")
         await press(page, "Enter")
         await page.get_by_role("button", name="Take over").wait_for()
 
+        await tab_to(page, "Full screen")
+        await press(page, "Enter")
+        await page.locator(".screen:fullscreen").wait_for()
+        await press(page, "Enter")
+        await page.locator(".screen:fullscreen").wait_for(state="detached")
+        await page.evaluate("document.activeElement.blur(), window.scrollTo(0, 0)")
         await tab_to(page, "Take over")
         await press(page, "Enter")
         await page.locator("button:enabled", has_text="Could not").wait_for()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,7 @@ async def test_the_page_shows_a_request_first_and_ends_with_the_login(
         await page.get_by_role("combobox", name="Name, purpose or id").fill("trvl")
         await page.keyboard.press("Enter")
         await page.get_by_text("The agent asks for a person: Solve the captcha").wait_for()
+        await page.get_by_text(re.compile(r"asked .*, ends in \d+ min")).wait_for()
         await page.get_by_role("button", name="Log out").click()
         await page.get_by_text("logs you in").wait_for()
         await page.reload()
