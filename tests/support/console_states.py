@@ -83,9 +83,17 @@ async def states(
     await shop.call("session_request_human", reason="Type the code from your phone", wait_seconds=0)
     await page.get_by_text("The agent asks:").wait_for()
     yield "session-asked"
+    guest_address = await _make_link(page)
     await page.get_by_role("button", name="Take over").click()
     await page.get_by_text("You have control.").wait_for()
     yield "session-control"
+    browser = page.context.browser
+    assert browser is not None
+    other = await browser.new_page()
+    await other.goto(guest_address)
+    await page.get_by_text("1 other person watches this page").wait_for()
+    yield "session-watched"
+    await other.close()
     field = page.get_by_role("dialog", name="Field of the page")
     for name in ("list", "date"):
         await _click_at(page, *PLACES[name])
@@ -155,6 +163,23 @@ async def states(
     await page.reload()
     await page.get_by_role("alert").wait_for()
     yield "embed-ended"
+    await page.goto(f"{base}#/s/{shop.session}")
+    guest_address = await _make_link(page)
+    await page.context.clear_cookies()
+    await page.goto("about:blank")
+    await page.goto(guest_address)
+    await page.get_by_text("View only").wait_for()
+    await page.locator("sh-screen .veil").wait_for(state="hidden")
+    yield "session-guest"
+
+
+async def _make_link(page: Page) -> str:
+    """Return a new link to the session of a page, to view."""
+    await page.get_by_role("button", name="Share …").click()
+    await page.get_by_role("button", name="Make a link").click()
+    address = await page.get_by_label("The link, shown").input_value()
+    await page.keyboard.press("Escape")
+    return address
 
 
 async def _click_at(page: Page, x: float, y: float) -> None:

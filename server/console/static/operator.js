@@ -84,14 +84,14 @@ class Operator extends LitElement {
     if (!this.sessions.length) return html`<p class="empty">${this._status ? "No session has this status." : "No session is open."}</p>`;
     return html`<div class="scroll"><table class="rows"><thead><tr>
       <th scope="col">Owner</th><th scope="col">Status</th><th scope="col" class="roomy">Driver</th>
-      <th scope="col" class="roomy">Services</th><th scope="col" class="roomy">Stored</th><th scope="col" class="roomy">Process</th>
+      <th scope="col" class="roomy">Services</th><th scope="col" class="roomy">Stored</th><th scope="col" class="place">Process</th>
       <th scope="col" class="roomy">Used</th><th scope="col"><span class="skip">Close</span></th></tr></thead>
       <tbody>${repeat(this.sessions, session => session.session_id, session => html`<tr>
         <td class="owner"><b>${session.owner.subject || "The machine's user"}</b><div class="quiet cut">${session.owner.issuer}</div>
           <div class="quiet mono cut">${session.session_id}</div></td>
         <td>${statusTag(session)}</td><td class="roomy">${DRIVERS[session.driver] ?? session.driver}</td>
         <td class="cut roomy">${session.services.join(", ")}</td><td class="nowrap roomy">${bytes(session.stored_bytes)}</td>
-        <td class="cut roomy">${session.open_in ?? ""}</td><td class="nowrap roomy">${ago(session.used_at)}</td>
+        <td class="cut place">${session.open_in ?? ""}</td><td class="nowrap roomy">${ago(session.used_at)}</td>
         <td class="nowrap"><button class="danger" aria-label="Close ${session.session_id} of ${session.owner.subject}"
           @click=${() => this._ask(session)}>Close …</button></td></tr>`)}</tbody></table></div>`;
   }

@@ -172,14 +172,13 @@ class Screen extends LitElement {
   _renderWarnings({ driver }, about) {
     const { held } = this;
     if (!held && (driver === "human" || this.user?.rights === "view")) return nothing;
-    const { agent_scripts: scripts, other_viewers: others } = about ?? {};
+    const scripts = about?.agent_scripts;
     const warn = (text, button) => html`<p class="notice warn"><span>${text}</span>${button}</p>`;
     const renew = () => this._input.add({ type: "history", action: "renew" });
     return html`<div role="status">
       ${scripts === "pages" ? warn("The agent changed pages of this session: they may pass on what you type.",
     held ? html`<button @click=${renew}>Load anew</button>` : nothing) : nothing}
-      ${scripts === "code" ? warn("The agent ran code in this browser, which may pass on what you type until a pause.") : nothing}
-      ${held && others ? warn(`${others} other ${others > 1 ? "people watch" : "person watches"} this page.`) : nothing}</div>`;
+      ${scripts === "code" ? warn("The agent ran code in this browser, which may pass on what you type until a pause.") : nothing}</div>`;
   }
 
   _renderEnd() {
@@ -192,6 +191,7 @@ class Screen extends LitElement {
 
   _renderTabs(about) {
     const tabs = about?.tabs ?? [];
+    const others = about?.other_viewers;
     const { held } = this;
     const send = event => this._input?.add(event);
     const go = event => {
@@ -204,7 +204,8 @@ class Screen extends LitElement {
         <span class="tab ${tab.current ? "current" : ""}"><button class="plain cut" ?disabled=${!held} aria-pressed=${Boolean(tab.current)}
           title=${tab.url} @click=${() => this._select(tab.index)}><bdi>${tab.title || shortOf(tab.url)}</bdi></button>
           ${held ? html`<button class="plain" aria-label="Close tab ${tab.index + 1}" @click=${() => send({ type: "tab", action: "close", index: tab.index })}>✕</button>` : nothing}</span>`)}
-        ${held ? html`<button class="plain" aria-label="New tab" @click=${() => send({ type: "tab", action: "open" })}>+</button>` : nothing}</div>
+        ${held ? html`<button class="plain" aria-label="New tab" @click=${() => send({ type: "tab", action: "open" })}>+</button>` : nothing}
+        <span role="status" class="watchers">${held && others ? html`<span class="tag warn">${others} other ${others > 1 ? "people watch" : "person watches"} this page</span>` : nothing}</span></div>
       <form class="address" @submit=${go}>
         ${held ? ["back", "forward", "reload"].map(step => html`<button type="button" class="plain" aria-label=${step}
           @click=${() => send({ type: "history", action: step })}>${icon(step)}</button>`) : nothing}

@@ -394,10 +394,14 @@ async def test_a_person_who_drives_is_told_of_scripts_of_the_agent_and_of_others
         link = await client.post(f"/sessions/{bob.session}/links", rights="view")
     await window.take()
     assert await window.page.get_by_text("watch").count() == 0
+    picture = window.page.locator("sh-screen canvas")
+    place = await picture.bounding_box()
     context = await browser.new_context()
     guest = await context.new_page()
     await guest.goto(f"{url}{link['path']}")
-    await window.page.get_by_text("1 other person watches this page.").wait_for()
+    await window.page.get_by_text("1 other person watches this page").wait_for()
+    # The next click lands where it was meant to.
+    assert await picture.bounding_box() == place
     assert await guest.get_by_text("watches this page").count() == 0
     await window.page.get_by_role("button", name="Load anew").click()
     await warning.wait_for(state="hidden")
