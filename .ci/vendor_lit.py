@@ -27,7 +27,7 @@ PACKAGES = {
     "lit-element@4.2.2": {"lit-element.js": "lit-element.js"},
 }
 ADDRESSES = {"lit-html": "lit-html.js", "@lit/reactive-element": "reactive-element.js"}
-FOLDER = Path(__file__).parents[1] / "server" / "console" / "static" / "vendor" / "lit"
+FOLDER = Path(__file__).parents[1] / "console" / "static" / "vendor" / "lit"
 
 
 def rewrite(source: str, name: str) -> str:

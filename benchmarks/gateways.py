@@ -18,7 +18,7 @@ from .processes import run_program
 PROXY_ENVIRONMENT = ROOT / ".venv-mcp-proxy"
 """mcp-proxy cannot be imported beside mcp 2, so it has an environment of its own, from benchmarks/peers/uv.lock."""
 
-STATEHOLD = ("-m", "statehold.server")
+STATEHOLD = ("-m", "statehold")
 
 HEADS = {
     "statehold": "",

@@ -137,7 +137,7 @@ def _run(command: list[str]) -> None:
 def _console_script() -> list[str]:
     """Return the program as it is installed beside this Python."""
     program = Path(sys.executable).with_name("statehold")
-    return [str(program)] if program.exists() else python("-m", "statehold.server")
+    return [str(program)] if program.exists() else python("-m", "statehold")
 
 
 @contextmanager

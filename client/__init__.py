@@ -38,7 +38,7 @@ from .state import State
 from .transport.base import ProgressCallback
 
 if TYPE_CHECKING:
-    from ..server.config.model import ConfigError
+    from ..access.config.types import ConfigError
 
 
 def __getattr__(name: str) -> object:

@@ -51,7 +51,7 @@ from ..sessions.errors import (
 from ..sessions.wording import PYTHON, next_step
 
 if TYPE_CHECKING:
-    from ..server.config.model import ConfigError
+    from ..access.config.types import ConfigError
     from ..sessions.json_codec import JSON
     from .results import CallResult
 
@@ -159,7 +159,7 @@ def _error_with_message(kind: type[ErrorT], message: str) -> ErrorT:
 def __getattr__(name: str) -> object:
     # Imported on first use: it imports pydantic.
     if name == "ConfigError":
-        from ..server.config.model import ConfigError
+        from ..access.config.types import ConfigError
 
         return ConfigError
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -79,7 +79,7 @@ class Node:
         self._log = folder / f"node{number}.log"
         data = folder / f"node{number}"
         options = ["--config", str(config), "--data", str(data), "--port", str(self.port)]
-        self._command = [sys.executable, "-m", "statehold.server", "serve", *options]
+        self._command = [sys.executable, "-m", "statehold", "serve", *options]
         self._process: Process | None = None
 
     @property

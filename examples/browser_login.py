@@ -64,7 +64,7 @@ def site() -> Generator[str]:
 def statehold() -> Generator[str]:
     """Run `statehold serve`; without a configuration its sessions hold the built-in browser."""
     with tempfile.TemporaryDirectory(prefix="statehold-") as data:
-        command = [sys.executable, "-m", "statehold.server", "serve", "--port", "0", "--data", data]
+        command = [sys.executable, "-m", "statehold", "serve", "--port", "0", "--data", data]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             try:

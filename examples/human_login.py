@@ -94,7 +94,7 @@ def bank() -> Generator[str]:
 @contextmanager
 def statehold(data: str) -> Generator[str]:
     """Run `statehold serve`; without a configuration its sessions hold the built-in browser."""
-    command = [sys.executable, "-m", "statehold.server", "serve", "--port", "0", "--data", data]
+    command = [sys.executable, "-m", "statehold", "serve", "--port", "0", "--data", data]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -107,7 +107,7 @@ def statehold(data: str) -> Generator[str]:
 
 def login_address(data: str, session_id: str) -> str:
     """Return the address by which the person of this machine opens a session in the console: it works once."""
-    command = [sys.executable, "-m", "statehold.server", "console", "--url-only", "--data", data]
+    command = [sys.executable, "-m", "statehold", "console", "--url-only", "--data", data]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return f"{done.stdout.strip()}&at=s/{session_id}"
 

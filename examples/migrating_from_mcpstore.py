@@ -17,7 +17,7 @@ from statehold.client.integrations.mcpstore import MCPStore  # was: from mcpstor
 NOTEBOOK: dict[str, Any] = {
     "name": "notebook",
     "command": sys.executable,
-    "args": ["-m", "statehold.server.demo_server"],
+    "args": ["-m", "statehold.shell.demo.server"],
 }
 
 

@@ -15,7 +15,7 @@ from statehold.client.errors import RequestRefused
 from statehold.client.integrations.testing import BlockingStdioSessions, StdioSessions
 from statehold.client.sync import Session
 
-COMMAND = [sys.executable, "-m", "statehold.server.demo_server"]
+COMMAND = [sys.executable, "-m", "statehold.shell.demo.server"]
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from served import Served
 from support.gateway_process import serving
 
-from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
+from statehold.shell.commands import parse_command_line
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -26,13 +26,13 @@ from support.fork_server import ForkServer
 from support.gateway_process import Way, serving
 from support.token_file import write_tokens
 
-from statehold.server.cli.commands import parse_command_line
 from statehold.server.config.load import load
 from statehold.server.config.messages import setting_names
 from statehold.server.config.model import Config
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
+from statehold.shell.commands import parse_command_line
 from statehold.tools.own.definition import format_duration
 from statehold.tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 
@@ -103,7 +103,7 @@ async def desktop_client(folder: Path) -> AsyncGenerator[Client]:
     )
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "statehold.server", *entry["args"][4:]],
+        args=["-m", "statehold", *entry["args"][4:]],
         env={**os.environ, "STATEHOLD_DATA": str(folder)},
     )
     with anyio.fail_after(60):
@@ -115,7 +115,7 @@ async def desktop_client(folder: Path) -> AsyncGenerator[Client]:
 def shared_data(tmp_path: Path) -> Generator[Path]:
     """A data folder whose background server ends with the test."""
     yield tmp_path / "data"
-    stop = [sys.executable, "-m", "statehold.server", "stop", "--all", "--data"]
+    stop = [sys.executable, "-m", "statehold", "stop", "--all", "--data"]
     subprocess.run([*stop, str(tmp_path / "data")], check=True, timeout=40)
 
 
@@ -185,7 +185,7 @@ def test_the_transcript_of_a_shell_is_what_the_commands_print(
         "STATEHOLD_DATA": str(shared_data),
         "STATEHOLD_SERVICES__BROWSER__EXECUTABLE": headless_shell,
     }
-    program = shlex.join([sys.executable, "-m", "statehold.server"])
+    program = shlex.join([sys.executable, "-m", "statehold"])
     printed = ""
     commands = [line for line in transcript.splitlines() if line.startswith("$ ")]
     assert len(commands) == 4
@@ -403,7 +403,7 @@ def test_the_tree_of_the_page_for_contributors_has_every_folder_of_the_sources()
         named.add(path)
         inside |= {f"{path}/{folder}" for folder in re.findall(r"(\w+)/", text)}
     assert [path for path in named if not (ROOT / path).is_dir()] == []
-    sources = {"server", "tools", "sessions", "client", "keeper"}
+    sources = {"shell", "console", "client", "server", "access", "tools", "sessions", "keeper"}
     folders = {
         f"{source}/{path.name}"
         for source in sources
@@ -414,10 +414,10 @@ def test_the_tree_of_the_page_for_contributors_has_every_folder_of_the_sources()
 
 
 def test_the_demo_is_the_first_command() -> None:
-    """A new user meets the demo first; tests/server/cli/demo/test_demo.py shows that it works."""
+    """A new user meets the demo first; tests/shell/demo/test_demo.py shows that it works."""
     assert blocks("README.md", "console")[0].startswith("uv run statehold demo ")
     done = subprocess.run(
-        [sys.executable, "-m", "statehold.server", "demo", "--help"],
+        [sys.executable, "-m", "statehold", "demo", "--help"],
         capture_output=True,
         check=True,
         text=True,

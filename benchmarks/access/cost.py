@@ -14,9 +14,9 @@ from typing import Final
 
 import anyio
 
-from statehold.server.auth.tokens import StaticTokens
-from statehold.server.auth.verifier import Verifier
-from statehold.server.config.access.auth import AuthSettings, IssuerSettings
+from statehold.access.config.auth import AuthSettings, IssuerSettings
+from statehold.access.tokens import StaticTokens
+from statehold.access.verifier import Verifier
 from statehold.sessions.audit.entry import FIRST_HASH, AuditEntry, AuditEvent, chain_hash
 from statehold.sessions.records import Principal
 from statehold.sessions.store.sql import SQLStore

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from statehold.server.cli.main import main
+from statehold.shell.main import main
 
 
 def set_clock(ahead: float) -> None:

@@ -34,7 +34,7 @@ args = ["-S", "-E", {quick}, "--log", {truth}, "--era", "legacy"]
 prefix = "old_"
 [services.notebook]
 command = {python}
-args = ["-m", "statehold.server.demo_server"]
+args = ["-m", "statehold.shell.demo.server"]
 prefix = "notebook_"
 [services.shell]
 command = {python}

@@ -24,7 +24,7 @@ PARTS: Final[dict[str, Callable[[str], bool]]] = {
     "browser": lambda line: "--remote-debugging-pipe" in line and "--type=" not in line,
     "network process": lambda line: NETWORK in line,
     "driver": lambda line: "run-driver" in line,
-    "stdio node": lambda line: "statehold.server" in line and " serve " not in line,
+    "stdio node": lambda line: "-m statehold " in f"{line} " and " serve " not in line,
 }
 """The command lines of each kind of process that the soak finds below itself and kills."""
 

@@ -62,7 +62,7 @@ class ServerProcess:
     def __init__(self, folder: Path, *options: str) -> None:
         arguments = ["serve", "--port", "0", "--data", str(folder / "data"), *options]
         self._process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "statehold.server", *arguments],
+            [sys.executable, "-m", "statehold", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -39,7 +39,7 @@ from .session import Session
 from .state import State
 
 if TYPE_CHECKING:
-    from ...server.config.model import ConfigError
+    from ...access.config.types import ConfigError
 
 
 def __getattr__(name: str) -> object:

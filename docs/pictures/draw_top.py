@@ -36,7 +36,7 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = Path(__file__).with_name("top.svg")
 COLUMNS, ROWS = 100, 20
-STATEHOLD = [sys.executable, "-m", "statehold.server"]
+STATEHOLD = [sys.executable, "-m", "statehold"]
 PAGE = "<title>Tea shop</title><h1>Tea</h1><button>Buy</button>"
 ASKING = ROOT / "tests" / "upstreams" / "asking.py"
 FOLDER = "~/.local/share/statehold"
@@ -51,7 +51,7 @@ SETTINGS = f"""
 
 [services.notebook]
 command = "{sys.executable}"
-args = ["-m", "statehold.server.demo_server"]
+args = ["-m", "statehold.shell.demo.server"]
 
 [services.deploy]
 command = "{sys.executable}"

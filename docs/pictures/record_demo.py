@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "statehold.server", "demo"]
+COMMAND = [sys.executable, "-m", "statehold", "demo"]
 PICTURE = Path(__file__).with_name("demo.svg")
 COLUMNS, ROWS = 92, 26
 LONGEST_PAUSE = 2.0

@@ -28,7 +28,7 @@ from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.choice import NoBrowser, find_browser, launch_options
 
 HERE = Path(__file__).resolve().parent
-STATEHOLD = (sys.executable, "-m", "statehold.server")
+STATEHOLD = (sys.executable, "-m", "statehold")
 PAGE = "data:text/html,<title>Trip</title><button onclick='document.title = `Booked`'>Book the trip</button>"
 
 

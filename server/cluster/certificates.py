@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from ...access.config.private_file import load_certificate
+from ...access.config.types import ConfigError
 from ..config.cluster import ClusterSettings
-from ..config.model import ConfigError
-from ..config.private_file import load_certificate
 
 
 @dataclass(frozen=True, slots=True)

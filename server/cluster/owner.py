@@ -14,13 +14,13 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.authentication import AuthCredentials
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...access.principals import token_of
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.registry import Registry
 from ..asgi import cancel_when_left, has_disconnected, replay_messages, wait_disconnected
-from ..auth.principals import token_of
 from ..client_streams import LINE_LIMIT
 from .assertion import HEADER, Assertion, AssertionRefused, Assertions
 from .connection import ConnectionEnded

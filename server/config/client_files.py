@@ -15,11 +15,11 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, cast
 
+from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import Dialect, TimeUnit, read_entry
 from .client_restrictions import APPROVALS, read_outside
-from .model import ConfigError
 from .toml_file import parse_toml
 
 _STRING = r'"(?:\\.|[^"\\])*"'
@@ -311,7 +311,7 @@ def _starts_statehold(settings: JSON) -> bool:
         return True
     words = cast("list[object]", args) if isinstance(args, list) else []
     # The value of an option such as --directory may be a folder of this name.
-    return f"{_PROGRAM}.server" in words or any(
+    return any(
         word == _PROGRAM and not str(before).startswith("--")
         for before, word in pairwise([command, *words])
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Self
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from .types import Count, Names, Section, not_bool, split
+from ...access.config.types import Count, Names, Section, not_bool, split
 
 KEY_LENGTH: Final = 32
 """The fewest characters of a key."""

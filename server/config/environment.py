@@ -9,8 +9,9 @@ from typing import Any, cast
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
-from .model import PREFIX, Config, ConfigError
+from .model import PREFIX, Config
 
 
 class _Environment(BaseSettings, Config):  # pyright: ignore[reportIncompatibleVariableOverride]

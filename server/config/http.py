@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .types import Bytes, Count, Section, SomeSeconds
+from ...access.config.types import Bytes, Count, Section, SomeSeconds
 
 
 class TlsSettings(Section):

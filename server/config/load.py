@@ -16,6 +16,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
 from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UnusableConfig
@@ -23,7 +24,7 @@ from .client_files import ClientFile, read_client_file, read_text
 from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
 from .messages import FLAGS, Layer, describe, nearest
 from .missing_paths import find_missing_path
-from .model import PREFIX, Config, ConfigError, is_name_of_service
+from .model import PREFIX, Config, is_name_of_service
 from .service_layers import MergedServices, add_missing, is_disabled, is_true, merge_services
 from .toml_file import parse_toml
 from .variables import Location, expand

@@ -22,11 +22,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from ...access.config.auth import AuthSettings
+from ...access.config.policies import PolicySettings
+from ...access.config.types import NameOrNone, Names, Section, split, wrong
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
-from .access.auth import AuthSettings
-from .access.policies import PolicySettings
 from .cluster import ClusterSettings
 from .data_folder import default_data_folder
 from .http import HttpSettings
@@ -43,13 +44,6 @@ from .sections import (
     SummarySettings,
     TimeoutSettings,
 )
-from .types import (
-    NameOrNone,
-    Names,
-    Section,
-    split,
-    wrong,
-)
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin", "view"]
 FIRST_CONNECT_SECONDS = 120.0
@@ -58,10 +52,6 @@ FIRST_CONNECT_SECONDS = 120.0
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 PREFIX = "STATEHOLD_"
 """The prefix of the environment variables that are settings."""
-
-
-class ConfigError(Exception):
-    """Raised when a setting is wrong. Its text is one line: what is wrong, where, and what to do. No secret is in it."""
 
 
 BROWSER = "browser"

@@ -13,11 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
 from pydantic_core import PydanticCustomError
 
-from ...sessions.policy import SummaryTriggers
-from ...sessions.records import Timeouts
-from ...tools.browser.egress.addresses import is_loopback_host
-from .http import TlsSettings
-from .types import (
+from ...access.config.types import (
     Bytes,
     Count,
     Name,
@@ -28,6 +24,10 @@ from .types import (
     is_protected_url,
     not_bool,
 )
+from ...sessions.policy import SummaryTriggers
+from ...sessions.records import Timeouts
+from ...tools.browser.egress.addresses import is_loopback_host
+from .http import TlsSettings
 
 DEFAULT_PORT: Final = 8931
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import ENV_FILE, transport_name
 from .messages import Layer
-from .model import ConfigError
 from .variables import Location, expand, unreadable
 
 _EXPANDED_SETTINGS: Final = (

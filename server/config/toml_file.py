@@ -6,8 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
-from .model import ConfigError
 
 
 def parse_toml(path: Path, text: str) -> JSON:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
-from .model import ConfigError
 
 _VARIABLE = re.compile(
     r"\$\$(?P<escaped>\{)|\$\{(?P<editor>input|command|config):[^}]*\}"

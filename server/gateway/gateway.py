@@ -11,6 +11,7 @@ from typing import Self, cast
 import anyio
 import anyio.to_thread
 
+from ...access.audit.people import PersonAudit
 from ...sessions.audit.log import AuditLog
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
@@ -27,7 +28,6 @@ from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.service import UpstreamService
-from ..audit.people import PersonAudit
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
 from .added_services import AddedServices

@@ -15,11 +15,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
+from ...access.challenges import Challenges, PublicUrls
+from ...access.resource_metadata import ResourceMetadata
+from ...access.scopes import OperationScopes
+from ...access.verifier import Verifier
 from ...tools.own.names import own_names
-from ..auth.challenges import Challenges, PublicUrls
-from ..auth.resource_metadata import ResourceMetadata
-from ..auth.scopes import OperationScopes
-from ..auth.verifier import Verifier
 from ..gateway.gateway import Gateway
 from ..gateway.health import health_of, readiness_of
 from ..protocol.server import StateholdServer

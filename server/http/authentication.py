@@ -11,11 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...sessions.json_codec import loads
-from ..asgi import replay_messages
-from ..audit.people import NOBODY, PersonAudit
-from ..auth.challenges import Challenges, raw_path
-from ..auth.errors import (
+from ...access.audit.people import NOBODY, PersonAudit
+from ...access.challenges import Challenges, raw_path
+from ...access.errors import (
     AuthError,
     PrincipalRevoked,
     ScopeMissing,
@@ -23,11 +21,13 @@ from ..auth.errors import (
     TokenMalformed,
     TokenMissing,
 )
-from ..auth.principals import principal_of
-from ..auth.refusal_log import RefusalLog
-from ..auth.scopes import ADMIN, READ, OperationScopes
-from ..auth.verifier import Verifier
-from ..auth.wrong_tokens import is_guessable
+from ...access.principals import principal_of
+from ...access.refusal_log import RefusalLog
+from ...access.scopes import ADMIN, READ, OperationScopes
+from ...access.verifier import Verifier
+from ...access.wrong_tokens import is_guessable
+from ...sessions.json_codec import loads
+from ..asgi import replay_messages
 from .request import read_body
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")

@@ -17,9 +17,9 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from ...access.principals import principal_of
+from ...access.wrong_tokens import network_of
 from ...sessions.live.session import client_address
-from ..auth.principals import principal_of
-from ..auth.wrong_tokens import network_of
 from .clients import Clients
 from .proxies import TrustedProxies
 

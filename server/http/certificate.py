@@ -6,9 +6,9 @@ import logging
 import ssl
 from typing import Final
 
+from ...access.config.private_file import load_certificate, stamp_of
+from ...access.config.types import ConfigError
 from ..config.http import TlsSettings
-from ..config.model import ConfigError
-from ..config.private_file import load_certificate, stamp_of
 
 ALPN: Final = ["http/1.1"]
 

@@ -14,7 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..auth.challenges import is_resource
+from ...access.challenges import is_resource
 
 EXPOSED: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = "600"

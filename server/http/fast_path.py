@@ -28,9 +28,9 @@ from mcp_types import ErrorData
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...access.principals import principal_of
 from ...sessions.json_codec import JSON
 from ..asgi import replay_messages
-from ..auth.principals import principal_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import request_connection
 from ..sdk.caller import DELIVERY_SCOPE, PIN_SCOPE

@@ -19,11 +19,11 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, ErrorData, JSONRPCErro
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...access.principals import principal_of
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
 from ..asgi import cancel_when_left, replay_messages
-from ..auth.principals import principal_of
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.connection import ConnectionEnded, NodeConnection
 from ..cluster.dialer import NodeUnreachable

@@ -14,10 +14,10 @@ from typing import Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...access.audit.people import PersonAudit
+from ...access.challenges import METADATA, SERVER_METADATA
+from ...access.refusal_log import RefusalLog
 from ..asgi import without_slash
-from ..audit.people import PersonAudit
-from ..auth.challenges import METADATA, SERVER_METADATA
-from ..auth.refusal_log import RefusalLog
 from .cross_origin import answer_to_page, is_for_pages
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

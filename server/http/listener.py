@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from typing import Final
 
-from ..config.model import Config, ConfigError
+from ...access.config.types import ConfigError
+from ..config.model import Config
 from ..sockets.systemd import WrongSocket, inherited_listener
 from .port_holder import holder_of
 

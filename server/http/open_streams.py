@@ -9,10 +9,10 @@ import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..auth.challenges import Challenges, PublicUrls, raw_path
-from ..auth.errors import TokenInvalid, VerifierUnavailable
-from ..auth.principals import principal_of
-from ..auth.verifier import Verifier
+from ...access.challenges import Challenges, PublicUrls, raw_path
+from ...access.errors import TokenInvalid, VerifierUnavailable
+from ...access.principals import principal_of
+from ...access.verifier import Verifier
 
 _METHOD: Final = b"mcp-method"
 _LISTEN: Final = b"subscriptions/listen"

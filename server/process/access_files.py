@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from ..auth.tokens import StaticTokens
-from ..auth.verifier import Verifier
+from ...access.config.private_file import LOOK_SECONDS
+from ...access.tokens import StaticTokens
+from ...access.verifier import Verifier
 from ..config.model import Config
-from ..config.private_file import LOOK_SECONDS
 from ..http.open_streams import OpenStreams
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 
+from ...access.config.types import ConfigError
 from ...sessions.concurrency import unwrap_group
 from ...sessions.errors import StoreUnavailable
 from ...sessions.node import NODES, Node
@@ -19,7 +20,7 @@ from ..cluster.node_server import ANSWER_SECONDS, NodeServer, answer_nodes
 from ..cluster.owner import Owner
 from ..cluster.peer_port import PeerPort, open_peer_port
 from ..cluster.pool import Peers
-from ..config.model import Config, ConfigError
+from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..sockets.local_socket import LocalSocket
 

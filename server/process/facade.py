@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mcp.server.auth.provider import AccessToken
 
-from ..audit.people import PersonAudit
-from ..auth.facade.app import Facade
-from ..auth.principals import principal_of
+from ...access.audit.people import PersonAudit
+from ...access.facade.app import Facade
+from ...access.principals import principal_of
 from ..gateway.gateway import Gateway
 
 

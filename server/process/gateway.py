@@ -121,8 +121,8 @@ async def hold_open(
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
         StoreUnavailable: the data folder or the database cannot be used.
     """
-    from ..control.handler import ControlHandler, ControlVerb
-    from ..control.pictures import SessionPictures
+    from ..operate.handler import ControlHandler, ControlVerb
+    from ..operate.pictures import SessionPictures
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
@@ -162,9 +162,9 @@ async def hold_open(
 
 def _reading(gateway: Gateway) -> dict[str, Handler]:
     """Return the handlers of commands that read: the process, and the sessions of its store if that is no memory."""
-    from ..control.activity import Activities, ActivityVerb
-    from ..control.nodes import ProcessVerb
-    from ..control.sessions import SessionDocuments, SessionsVerb
+    from ..operate.activity import Activities, ActivityVerb
+    from ..operate.nodes import ProcessVerb
+    from ..operate.sessions import SessionDocuments, SessionsVerb
 
     store, config = gateway.store, gateway.config
     if config.ephemeral:

@@ -14,13 +14,10 @@ import anyio
 import uvicorn
 from mcp.server.auth.provider import AccessToken
 
-from ..auth.principals import membership_of, principal_of
-from ..auth.verifier import verifier_of
+from ...access.principals import membership_of, principal_of
+from ...access.verifier import verifier_of
 from ..cluster.owner import Owner
 from ..config.model import Config
-from ..console.app import Console
-from ..console.verb import VERB as CONSOLE
-from ..console.verb import ConsoleVerb
 from ..exit_codes import OK
 from ..gateway.gateway import Gateway
 from ..http.app import HttpApplication
@@ -33,7 +30,8 @@ from ..shared.request import build_id
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
 from .access_files import AccessFiles, watch_streams
-from .console_port import ConsolePort
+from .console import VERB as CONSOLE
+from .console import CreateConsole
 from .gateway import create_gateway, has_uvloop, hold_open
 from .http_server import ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
 from .logs import configure
@@ -48,10 +46,11 @@ ANSWER_SECONDS = 0.1
 """Seconds between the end of the last call and the end of the HTTP streams, for the answers to be sent."""
 
 
-def run_http(config: Config, settings: Mapping[str, str]) -> int:
+def run_http(config: Config, settings: Mapping[str, str], create_console: CreateConsole) -> int:
     """Listen until a signal or `statehold stop` comes. Return the exit code.
 
-    `settings` are those that the server was started with, for the commands and clients of this machine.
+    `settings` are those that the server was started with, for the commands and clients of this machine. `create_console`
+    creates the console of the process.
 
     Raises:
         ConfigError: the address cannot be listened on, or the tokens cannot be read.
@@ -62,23 +61,37 @@ def run_http(config: Config, settings: Mapping[str, str]) -> int:
     # Reads all files of the code: before the event loop runs, and once for all workers.
     build_id()
     if config.server.workers == 1:
-        return _run(config, files, settings)
+        return _run(config, files, settings, create_console)
     with listen_together(config) as listeners:
         url = url_of(listeners[0], config.server.scheme)
         workers = Workers(listeners, partial(_report_url, url))
         outcome = workers.run()
-        return outcome if isinstance(outcome, int) else _run(config, files, settings, outcome)
+        return (
+            outcome
+            if isinstance(outcome, int)
+            else _run(config, files, settings, create_console, outcome)
+        )
 
 
 def _run(
-    config: Config, files: AccessFiles, settings: Mapping[str, str], worker: Worker | None = None
+    config: Config,
+    files: AccessFiles,
+    settings: Mapping[str, str],
+    create_console: CreateConsole,
+    worker: Worker | None = None,
 ) -> int:
     options = {"use_uvloop": has_uvloop()}
-    return anyio.run(_serve_http, config, files, settings, worker, backend_options=options)
+    return anyio.run(
+        _serve_http, config, files, settings, create_console, worker, backend_options=options
+    )
 
 
 async def _serve_http(
-    config: Config, files: AccessFiles, settings: Mapping[str, str], worker: Worker | None
+    config: Config,
+    files: AccessFiles,
+    settings: Mapping[str, str],
+    create_console: CreateConsole,
+    worker: Worker | None,
 ) -> int:
     """Serve until a signal comes, and return the exit code.
 
@@ -93,12 +106,21 @@ async def _serve_http(
                 url = url_of(listener, config.server.scheme)
                 report = partial(_report_listening, url)
                 await _serve_on(
-                    listener, config, files, settings, shutdown, report, is_held=is_held
+                    listener,
+                    config,
+                    files,
+                    settings,
+                    create_console,
+                    shutdown,
+                    report,
+                    is_held=is_held,
                 )
         else:
             tasks.start_soon(_stop_with_parent, worker, shutdown)
             report = worker.report_serving
-            await _serve_on(worker.listener, config, files, settings, shutdown, report, worker)
+            await _serve_on(
+                worker.listener, config, files, settings, create_console, shutdown, report, worker
+            )
         tasks.cancel_scope.cancel()
     return shutdown.exit_code
 
@@ -123,6 +145,7 @@ async def _serve_on(
     config: Config,
     files: AccessFiles,
     settings: Mapping[str, str],
+    create_console: CreateConsole,
     shutdown: Shutdown,
     report_serving: Callable[[], object],
     worker: Worker | None = None,
@@ -149,11 +172,11 @@ async def _serve_on(
         facade = create_facade(gateway)
     note, revoked = partial(_note_caller, gateway), gateway.registry.core.revoked
     verifier = verifier_of(files.tokens, config.auth, facade, note, revoked)
-    console = Console(gateway, verifier)
+    console = create_console(gateway, verifier)
     more_routes = [*console.routes(), *(facade.routes() if facade is not None else ())]
     application = HttpApplication(gateway, mcp_server, verifier, more_routes)
     owner = Owner(gateway.registry, mcp_server.forwarded_requests, application)
-    port = ConsolePort(console, gateway, listener)
+    port = console.port(listener)
     local_clients = LocalClients(
         gateway,
         mcp_server,
@@ -164,7 +187,7 @@ async def _serve_on(
         is_ending=shutdown.begin_event.is_set,
         supervisor=None if worker is None else worker.parent_pid,
     )
-    verbs = {**local_clients.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
+    verbs = {**local_clients.verbs(), CONSOLE: port.handler}
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
         clients, proxies = clients_of(config.http), proxies_of(config.server)
         certificate = files.certificate

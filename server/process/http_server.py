@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import anyio
 import uvicorn
 
+from ...access.config.types import ConfigError
 from ..config.http import HttpSettings
-from ..config.model import ConfigError
 from ..config.sections import ServerSettings
 from ..http.clients import Clients
 from ..http.listener import BACKLOG

@@ -11,18 +11,17 @@ from importlib.metadata import version
 
 import anyio
 
+from ...access.config.types import ConfigError
 from ..cluster.owner import Owner
-from ..config.model import Config, ConfigError
-from ..console.app import Console
-from ..console.verb import VERB as CONSOLE
-from ..console.verb import ConsoleVerb
+from ..config.model import Config
 from ..protocol.server import StateholdServer
 from ..shared.clients import LocalClients
 from ..shared.folder import SERVER_LOCK, SharedFolder
 from ..shared.request import build_id
 from ..shared.server import SharedServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
-from .console_port import ConsolePort
+from .console import VERB as CONSOLE
+from .console import CreateConsole
 from .gateway import create_gateway, has_uvloop, hold_open
 from .logs import configure
 from .open_files import raise_limit
@@ -33,10 +32,11 @@ LOCK_SECONDS = 50.0
 """Seconds that the end of an earlier server may take."""
 
 
-def run_shared(config: Config, settings: Mapping[str, str]) -> int:
+def run_shared(config: Config, settings: Mapping[str, str], create_console: CreateConsole) -> int:
     """Serve clients until a signal or `statehold stop` comes, or nobody needs the server. Return the exit code.
 
     `settings` are those that the server was started with; clients that ask for other ones are refused.
+    `create_console` creates the console of the process.
 
     Raises:
         ConfigError: another server runs for the data folder, `ephemeral` is set, or `store.url` names no database.
@@ -55,7 +55,9 @@ def run_shared(config: Config, settings: Mapping[str, str]) -> int:
         # Clients come and go; their folders may be removed while the server runs.
         os.chdir(folder.data)
         options = {"use_uvloop": has_uvloop()}
-        return anyio.run(_serve, config, folder, settings, build_id(), backend_options=options)
+        return anyio.run(
+            _serve, config, folder, settings, build_id(), create_console, backend_options=options
+        )
 
 
 @contextmanager
@@ -74,7 +76,11 @@ def _hold_server_lock(folder: SharedFolder) -> Generator[None]:
 
 
 async def _serve(
-    config: Config, folder: SharedFolder, settings: Mapping[str, str], build: str
+    config: Config,
+    folder: SharedFolder,
+    settings: Mapping[str, str],
+    build: str,
+    create_console: CreateConsole,
 ) -> int:
     shutdown = Shutdown()
     async with anyio.create_task_group() as tasks:
@@ -99,10 +105,10 @@ async def _serve(
             is_ending=shutdown.begin_event.is_set,
             log=folder.log,
         )
-        console = Console(gateway)
-        server = SharedServer(gateway, folder, clients, shutdown, console.logins.is_in_use)
-        port = ConsolePort(console, gateway)
-        verbs = {**clients.verbs(), CONSOLE: ConsoleVerb(console.logins, port.url)}
+        console = create_console(gateway, None)
+        server = SharedServer(gateway, folder, clients, shutdown, console.is_in_use)
+        port = console.port()
+        verbs = {**clients.verbs(), CONSOLE: port.handler}
         async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
             shutdown.is_serving = True
             await server.serve(_report_listening)

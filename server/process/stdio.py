@@ -9,11 +9,12 @@ from importlib.metadata import version
 import anyio
 from mcp.server.runner import serve_dual_era_loop
 
+from ...access.config.types import ConfigError
 from ...sessions.concurrency import unwrap_group
 from ...sessions.errors import ServiceUnavailable, StoreUnavailable
 from ..client_streams import ClientStreams
 from ..cluster.owner import Owner
-from ..config.model import Config, ConfigError
+from ..config.model import Config
 from ..exit_codes import FAILURE, USAGE
 from ..gateway.gateway import Gateway
 from ..printing import complain

@@ -17,6 +17,7 @@ import orjson
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.shared.exceptions import MCPError
 
+from ...access.principals import groups_of, principal_of
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
@@ -25,7 +26,6 @@ from ...sessions.records import LOCAL, Principal
 from ...sessions.wording import did_you_mean
 from ...tools.catalog import FALLBACK_ARGUMENT, SESSION_ARGUMENT, CatalogEntry, Naming
 from ...tools.own.definition import OwnTool, ToolContext, missing_session
-from ..auth.principals import groups_of, principal_of
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import (

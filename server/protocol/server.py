@@ -29,6 +29,7 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 
+from ...access.audit.requests import OpenRequest, RequestAudit, outcome_of
 from ...sessions.calls.notices import CallDeferred
 from ...sessions.calls.request import Request
 from ...sessions.errors import (
@@ -44,7 +45,6 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.sessions import summary
-from ..audit.requests import OpenRequest, RequestAudit, outcome_of
 from ..gateway.freshness import ttl_ms
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
@@ -58,6 +58,7 @@ from ..sdk.caller import (
     Caller,
     asks_for,
     connection_of,
+    is_forwarded,
     is_handed_back,
     is_modern,
     may_ask,
@@ -229,7 +230,7 @@ class StateholdServer(Server[dict[str, Any]]):
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
         try:
-            record = None if self._audit is None else await self._admit(self._audit, ctx)
+            record = await self._admit(ctx)
         except StoreUnavailable as error:
             logger.error("%s", error)
             raise as_mcp_error(results.store_down()) from None
@@ -253,9 +254,11 @@ class StateholdServer(Server[dict[str, Any]]):
             if record is not None:
                 record.end(outcome)
 
-    async def _admit(self, audit: RequestAudit, ctx: RequestContext) -> OpenRequest | None:
+    async def _admit(self, ctx: RequestContext) -> OpenRequest | None:
+        if self._audit is None or is_forwarded(ctx):  # the node of the client has recorded it
+            return None
         session = self._requester.pin(ctx) or named_session(ctx.params or {})
-        return await audit.admit(ctx, self._requester.principal(ctx), session)
+        return await self._audit.admit(ctx, self._requester.principal(ctx), session)
 
     async def _introduce(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
         if not isinstance(result, dict):
@@ -272,7 +275,7 @@ class StateholdServer(Server[dict[str, Any]]):
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
         try:
-            record = None if self._audit is None else await self._admit(self._audit, ctx)
+            record = await self._admit(ctx)
         except StoreUnavailable as error:
             logger.error("%s", error)
             return await self._error_result(ctx, results.store_down())
@@ -494,6 +497,3 @@ def _audit_of(gateway: Gateway) -> RequestAudit | None:
     core = gateway.registry.core
     redactor = core.redactor if gateway.config.audit_arguments else None
     return RequestAudit(gateway.audit, core.clock, redactor)
-
-
-__all__ = ["StateholdServer"]

@@ -27,7 +27,7 @@ from ..records import (
     StateRecord,
     SummaryRecord,
 )
-from .access.base import AccessRecords
+from .people.base import AccessRecords
 
 RESTARTED: Final = "the server was restarted"
 """The `last_error` of a connection that was lost with its process, as callers see it."""

@@ -30,11 +30,11 @@ from sqlalchemy.sql.dml import Update
 from ..errors import InvalidArgument, NameTaken, SessionFenced
 from ..journal.entries import CallEntry
 from . import creation, schema
-from .access import audit_queries
-from .access.audit_queries import AuditAppend
 from .compaction import Compactor
 from .creation import NewSession
 from .dialect import among, execute_many, fetch, is_database_fault, pack_ids, upsert, violation_of
+from .people import audit_queries
+from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, Row, to_journal_append
 
 WriteFunction: TypeAlias = Callable[[Connection], Any]

@@ -35,15 +35,15 @@ from . import (
     session_queries,
     tool_receipts,
 )
-from .access import audit_queries
-from .access.audit_queries import AuditAppend
-from .access.store import AccessStore
 from .base import ClaimedSession, JournalLimits, Write
 from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase
 from .file.folder import DataFolder
 from .leases import PostgresLeases
+from .people import audit_queries
+from .people.audit_queries import AuditAppend
+from .people.store import AccessStore
 from .rows import Change, JournalAppend
 from .transactions import Transactions
 from .writer import Writer

@@ -9,10 +9,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreUnavailable
-from .access.audit_queries import AuditAppend
 from .batch import WriteFunction, not_storable
 from .creation import NewSession
 from .database import Connections
+from .people.audit_queries import AuditAppend
 from .rows import Change
 from .writer import Writer
 

@@ -19,13 +19,13 @@ from anyio.abc import TaskStatus
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
-from .access.audit_queries import AuditAppend
 from .base import JournalLimits
 from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
 from .creation import NewSession
 from .database import Connections
 from .dialect import is_database_fault
+from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, to_journal_append
 
 logger = logging.getLogger(__name__)

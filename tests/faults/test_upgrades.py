@@ -34,7 +34,7 @@ REST_SECONDS = 0.02
 """Seconds between two calls of a caller, which leave the processor to the start of the next process."""
 NOTEBOOK: dict[str, Any] = {
     "command": sys.executable,
-    "args": ["-m", "statehold.server.demo_server"],
+    "args": ["-m", "statehold.shell.demo.server"],
     "exclude": ["count"],
     "recipe": {
         "restores": "the notes",

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from statehold.server.cli import reference as command_reference
-from statehold.server.cli.commands import SETTINGS, build_commands, parse_command_line
-from statehold.server.cli.parser import help_of, walk
 from statehold.server.config import reference
 from statehold.server.config.client_files import read_client_file
 from statehold.server.config.load import load
 from statehold.server.config.messages import FLAGS, setting_names
 from statehold.server.exit_codes import EXIT_CODES
 from statehold.sessions.lifecycle import OPEN, TABLE, Transition
+from statehold.shell import reference as command_reference
+from statehold.shell.commands import SETTINGS, build_commands, parse_command_line
+from statehold.shell.parser import help_of, walk
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from support.gateway_process import (
     toml,
 )
 
-from statehold.server.control.requests import ControlRequest, ask
+from statehold.server.operate.requests import ControlRequest, ask
 from statehold.sessions.node import NODES
 
 FORGED = "12:00:00 ERROR statehold: forged"

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from support.gateway_process import Way, opened_session, serving, structured
 
-from statehold.server.cli.doctor.data import check_store
 from statehold.server.config.model import Config
+from statehold.shell.doctor.data import check_store
 
 SESSIONS = 40
 

@@ -25,7 +25,7 @@ UNNEEDED = {
     *("sqlalchemy", "aiosqlite", "sqlite3", "alembic"),
     *("jsonschema", "pydantic_settings", "playwright", "difflib"),
     *("statehold.sessions.store.sql", "statehold.server.http.app"),
-    "statehold.server.control.handler",
+    "statehold.server.operate.handler",
     *("mcp.client.client", "mcp.client.session", "mcp.server.mcpserver"),
 }
 """Modules that a list of the tools does not need."""

@@ -36,7 +36,7 @@ from statehold.sessions.transitions.close import DRAIN_BOUND
 UNITS = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
 FORKED = (
     "import os, runpy; os.dup2(0, 3); os.environ['LISTEN_PID'] = str(os.getpid()); "
-    "runpy.run_module('statehold.server', run_name='__main__', alter_sys=True)"
+    "runpy.run_module('statehold', run_name='__main__', alter_sys=True)"
 )
 """Runs Statehold as ACTIVATE does, in a program of the fork server."""
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from mcp.server.lowlevel import Server
 from starlette.routing import BaseRoute, Mount, Route
 
-from statehold.server.auth.verifier import verifier_of
-from statehold.server.console.app import Console, SecurityHeaders
+from statehold.access.verifier import verifier_of
+from statehold.console.app import Console, SecurityHeaders
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.app import HttpApplication
 from statehold.server.protocol.server import StateholdServer

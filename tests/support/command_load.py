@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from statehold.server.call.connection import LocalConnection
-from statehold.server.call.words import Words
 from statehold.server.sockets.command import RESULT_TOKENS, TEXT_ARGUMENTS
+from statehold.shell.call.connection import LocalConnection
+from statehold.shell.call.words import Words
 
 
 def run(data: str, count: int, sessions: Sequence[str]) -> dict[str, int]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from statehold.server.cli.main import main
 from statehold.server.exit_codes import OK
+from statehold.shell.main import main
 
 from .gateway_process import JSON, Way, service, serving, toml
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from playwright.async_api import Browser, CDPSession, Page
 
-from statehold.server.console.app import Console
+from statehold.console.app import Console
 from statehold.server.gateway.gateway import Gateway
 from statehold.tools.browser.connection import BrowserConnection
 

@@ -34,7 +34,7 @@ from .fork_server import ForkedProgram, ForkServer
 Transport = Literal["memory", "stdio", "http", "sse"]
 Era = Literal["modern", "legacy"]
 
-MODULE = ("-m", "statehold.server")
+MODULE = ("-m", "statehold")
 STATEHOLD = [sys.executable, *MODULE]
 UPSTREAMS = Path(__file__).resolve().parents[1] / "upstreams"
 IN_PROCESS: list[tuple[Transport, Era]] = [("memory", "modern"), ("memory", "legacy")]

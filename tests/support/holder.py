@@ -15,7 +15,7 @@ from pathlib import Path
 
 import anyio
 
-from statehold.server.control.handler import ControlHandler, ControlVerb
+from statehold.server.operate.handler import ControlHandler, ControlVerb
 from statehold.server.sockets.local_socket import local_socket
 from statehold.sessions.core import Core
 from statehold.sessions.live.session import LiveSession

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import ConfigError
 
 SECRET = "s3cret-v4lue"
 

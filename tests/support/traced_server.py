@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 import statehold.server
 
 ROOT = Path(statehold.server.__file__).resolve().parents[1]
-FOLDERS = ("sessions", "server", "tools")
+FOLDERS = ("sessions", "tools", "access", "server", "console", "shell")
 BACKGROUND = (
     "sessions/store/",
     "sessions/principals/watch.py",
@@ -92,6 +92,6 @@ if __name__ == "__main__":
     threading.setprofile(the_recording.note)
     sys.setprofile(the_recording.note)
 
-    from statehold.server.cli.main import main
+    from statehold.shell.main import main
 
     sys.exit(main())

@@ -14,6 +14,7 @@ import pytest
 from support.gateway_process import Running, service
 from support.selection import matrix
 
+from statehold.access.config.types import ConfigError
 from statehold.client import Client, connect
 from statehold.client.errors import (
     InvalidArgument,
@@ -22,7 +23,7 @@ from statehold.client.errors import (
     ServiceUnavailable,
     UnknownTool,
 )
-from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.model import Config
 from statehold.server.gateway.tool_list import ToolList
 from statehold.sessions.errors import StoreUnavailable
 

@@ -19,7 +19,7 @@ from support.databases import PostgreSQL
 from support.gateway_process import JSON, Running, Way, count, opened_session, structured
 from support.waiting import until
 
-from statehold.server.cli.main import main
+from statehold.shell.main import main
 
 pytestmark = pytest.mark.thorough
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.model import Config
 
 ISSUER = "https://login.example.org"
 GOOD: dict[str, Any] = {

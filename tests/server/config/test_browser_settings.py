@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.model import Config
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.upstream.config import UpstreamConfig
 

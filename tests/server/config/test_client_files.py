@@ -337,12 +337,12 @@ def test_an_entry_that_starts_statehold_is_left_out(tmp_path: Path) -> None:
         "uvx": {"command": "uvx", "args": ["--from", "x", "statehold"]},
         "wsl": {"command": "wsl", "args": ["--exec", "/bin/uv", *uv, "statehold"]},
         "script": {"command": "/venv/bin/statehold", "args": ["--shared"], "unknown": 1},
-        "module": {"command": "python", "args": ["-m", "statehold.server"]},
+        "module": {"command": "python", "args": ["-m", "statehold"]},
     }
     others = {
         "notebook": {
             "command": "uv",
-            "args": [*uv, "python", "-m", "statehold.server.demo_server"],
+            "args": [*uv, "python", "-m", "statehold.shell.demo.server"],
         },
         "folder": {"command": "uv", "args": ["run", "--directory", "statehold", "server.py"]},
         "elsewhere": {"url": "https://x.example/statehold"},

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from support.settings import refused, toml
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.model import Config
 from statehold.server.gateway.stores import cluster_keys, store_of
 
 KEY = "a-key-of-at-least-32-characters-1"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.data_folder import default_data_folder, find_data_folder
 from statehold.server.config.load import load
-from statehold.server.config.model import ConfigError
 
 CONFIGS = {
     "none": None,

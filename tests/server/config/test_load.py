@@ -8,8 +8,9 @@ import pytest
 from pydantic import ValidationError
 from support.settings import client_file, refused, toml
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.model import Config
 from statehold.server.config.sections import ServerSettings, TimeoutSettings
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import ConfigError
 from statehold.sessions.principals.rules import (
     EVERYBODY,
     PolicyLimits,

@@ -10,8 +10,8 @@ import pytest
 from support.selection import matrix
 from support.settings import SECRET, client_file, refused, toml
 
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import ConfigError
 
 GOOD = {"command": "ls"}
 WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {

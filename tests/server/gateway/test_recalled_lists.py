@@ -26,13 +26,13 @@ from support.gateway_process import (
 )
 from support.selection import matrix
 
-from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.exit_codes import OK
 from statehold.server.gateway import probing
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.shell.main import main
 from statehold.tools.upstream import list_changes
 from statehold.tools.upstream.service import UpstreamService
 

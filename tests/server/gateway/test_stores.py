@@ -16,18 +16,19 @@ import pytest
 from support.databases import DatabaseServer
 from support.gateway_process import Way, opened_session, service, serving, structured, toml
 
-from statehold.server.cli.backup import run as backup
-from statehold.server.cli.command_line import CommandLine
-from statehold.server.cli.doctor.data import check_store
-from statehold.server.cli.main import main
+from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
-from statehold.server.config.model import Config, ConfigError
+from statehold.server.config.model import Config
 from statehold.server.config.sections import StoreSettings
 from statehold.server.gateway.stores import store_of, url_of
 from statehold.server.process.gateway import open_gateway
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.sql import SQLStore
+from statehold.shell.backup import run as backup
+from statehold.shell.command_line import CommandLine
+from statehold.shell.doctor.data import check_store
+from statehold.shell.main import main
 
 SECRET = "-".join(["hunter", "2"])
 

@@ -20,13 +20,13 @@ from support.gateway_process import (
     toml,
 )
 
-from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
 from statehold.server.exit_codes import OK
 from statehold.server.gateway import probing as subject
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.shell.main import main
 from statehold.tools.own.names import OWN_NAMES, own_names
 
 CLASHING = {"one": service("naming", "read_file", "only"), "two": service("naming", "read_file")}

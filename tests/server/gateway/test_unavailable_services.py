@@ -27,11 +27,11 @@ from support.gateway_process import (
 )
 from support.waiting import until
 
-from statehold.server.cli.main import main
 from statehold.server.config.load import load
 from statehold.server.exit_codes import USAGE
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.shell.main import main
 
 
 async def test_wrong_services_are_unavailable_and_the_others_serve(tmp_path: Path) -> None:

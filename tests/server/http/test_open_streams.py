@@ -8,7 +8,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.types import Message, Receive, Scope, Send
 
-from statehold.server.auth.challenges import Challenges, PublicUrls
+from statehold.access.challenges import Challenges, PublicUrls
 from statehold.server.http.open_streams import OpenStreams
 
 WAYS: list[tuple[str, str]] = []

@@ -198,7 +198,7 @@ async def test_a_subscription_ends_with_its_client_and_no_other(running: SharedC
 def test_the_pipe_imports_nothing_that_takes_time(running: SharedClients) -> None:
     running.run()
     flags = ["--config", str(running.config), "--data", str(running.data)]
-    program = [sys.executable, "-X", "importtime", "-m", "statehold.server", "--shared", *flags]
+    program = [sys.executable, "-X", "importtime", "-m", "statehold", "--shared", *flags]
     ran = subprocess.run(
         program, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True
     )

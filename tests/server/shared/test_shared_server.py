@@ -20,13 +20,13 @@ from support.piped import HELLO
 from support.selection import matrix
 from support.shared_clients import SharedClients
 
-from statehold.server.cli.commands import parse_command_line
-from statehold.server.cli.main import main
-from statehold.server.cli.shared import settings_of
 from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.server.shared.folder import LOG_BYTES
 from statehold.server.shared.request import VERB, ClientRequest, build_id
 from statehold.server.sockets.request import Unreachable
+from statehold.shell.commands import parse_command_line
+from statehold.shell.main import main
+from statehold.shell.shared import settings_of
 
 RACING = 6
 STARTS = 4

@@ -14,8 +14,8 @@ import anyio.to_thread
 import pytest
 from support.browser_mirror import browser_mirror
 
-from statehold.server.cli.doctor.browser import install_missing
 from statehold.server.config.model import Config
+from statehold.shell.doctor.browser import install_missing
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.browsers import BrowserComing, Browsers
 from statehold.tools.browser.process.choice import NoBrowser

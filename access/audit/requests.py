@@ -1,0 +1,152 @@
+"""Records the requests of MCP clients: one entry when a request is admitted, and one when it has ended."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.context import ServerRequestContext
+
+from ...sessions.audit.entry import AuditEntry, AuditEvent
+from ...sessions.audit.log import AuditLog
+from ...sessions.clock import Clock
+from ...sessions.journal.redaction import Redactor
+from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
+
+UNRECORDED: Final = frozenset(
+    {
+        "initialize",
+        "server/discover",
+        "ping",
+        "logging/setLevel",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+    }
+)
+"""Requests that read no session and run nothing."""
+DENIALS: Final = frozenset({"session_not_found", "not_allowed"})
+"""Error codes that are decisions about the right to do it."""
+ARGUMENT_BYTES: Final = 4096
+_DELEGATIONS: Final = 8
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class OpenRequest:
+    """A recorded request that runs. Call end() once."""
+
+    def __init__(self, log: AuditLog, clock: Clock, entry: AuditEntry) -> None:
+        self._log = log
+        self._clock = clock
+        self._entry = entry
+
+    def end(self, outcome: str) -> None:
+        """Record how it ended: `ok`, `error`, `cancelled` or an error code."""
+        now = self._clock.now()
+        self._log.note(
+            replace(
+                self._entry,
+                at=now,
+                event=AuditEvent.RESULT,
+                decision="deny" if outcome in DENIALS else "allow",
+                outcome=outcome,
+                duration_seconds=now - self._entry.at,
+                arguments=None,
+            )
+        )
+
+
+class RequestAudit:
+    """Records the requests that this process gets from clients; those that other nodes forward are recorded there.
+
+    `redactor` is that of the journal; with it, entries have the arguments of their requests.
+    """
+
+    def __init__(self, log: AuditLog, clock: Clock, redactor: Redactor | None = None) -> None:
+        self._log = log
+        self._clock = clock
+        self._redactor = redactor
+
+    async def admit(
+        self, ctx: ServerRequestContext[Any, Any], principal: Principal, session: object
+    ) -> OpenRequest | None:
+        """Record a request that is about to run; `session` is what it names. Return None for one that is not recorded.
+
+        Raises:
+            StoreUnavailable: the log is required and could not be written; the request must not run.
+        """
+        scope: Mapping[str, Any] = {} if ctx.request is None else ctx.request.scope
+        if ctx.method in UNRECORDED:
+            return None
+        params = dict(ctx.params or {})
+        client = scope.get("client")
+        tool = params.get("name") if ctx.method in ("tools/call", "prompts/get") else None
+        entry = AuditEntry(
+            at=self._clock.now(),
+            event=AuditEvent.REQUEST,
+            actor=principal,
+            on_behalf=_delegations(),
+            operation=ctx.method,
+            tool=None if tool is None else str(tool)[:128],
+            session_id=_session(session or params.get("uri")),
+            call=secrets.token_hex(8),
+            transport="http" if scope.get("type") == "http" else "stdio",
+            address=client[0] if client else None,
+            trace_id=_trace_id(ctx, params),
+            arguments=self._arguments(params),
+        )
+        await self._log.admit(entry)
+        return OpenRequest(self._log, self._clock, entry)
+
+    def _arguments(self, params: JSON) -> JSON | None:
+        arguments: object = params.get("arguments")
+        if self._redactor is None or not isinstance(arguments, dict):
+            return None
+        members = cast("JSON", arguments)
+        value = self._redactor.value(members, ARGUMENT_BYTES, room=ARGUMENT_BYTES)
+        return cast("JSON", value)
+
+
+def _session(session: object) -> str | None:
+    return session[:256] if isinstance(session, str) else None
+
+
+def outcome_of(result: JSON) -> str:
+    """Return how a tool call ended, from its result."""
+    if not result.get("isError"):
+        return "ok"
+    meta = cast("JSON", result.get("_meta") or {})
+    error = cast("JSON", meta.get("statehold/error") or {})
+    return str(error.get("code", "error"))
+
+
+def _delegations() -> tuple[str, ...]:
+    """Return the actors of the caller's token (RFC 8693 4.1), the nearest first."""
+    token = get_access_token()
+    claims: object = None if token is None else (token.claims or {}).get("act")
+    actors: list[str] = []
+    while isinstance(claims, dict) and len(actors) < _DELEGATIONS:
+        actor = cast("JSON", claims)
+        actors.append(f"{actor.get('iss', '')} {actor.get('sub', '')}".strip()[:256])
+        claims = actor.get("act")
+    return tuple(actors)
+
+
+def _trace_id(ctx: ServerRequestContext[Any, Any], params: JSON) -> str | None:
+    """Return the trace of a request: that of its `_meta` (SEP-414), else that of the HTTP header."""
+    meta: object = params.get("_meta")
+    parent: object = cast("JSON", meta).get("traceparent") if isinstance(meta, dict) else None
+    if parent is None and ctx.request is not None:
+        headers: list[tuple[bytes, bytes]] = ctx.request.scope.get("headers") or []
+        parent = dict(headers).get(b"traceparent", b"").decode("latin-1")
+    match = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
+    return None if match is None else match[1]
+
+
+__all__ = ["OpenRequest", "RequestAudit", "outcome_of"]

@@ -1,0 +1,154 @@
+"""The settings of `[auth]`: the issuers whose access tokens callers use, and the tokens that are accepted."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from .console import ConsoleLoginSettings
+from .facade import FacadeSettings
+from .types import Names, Section, is_protected_url, split
+
+Role = Literal["user", "operator", "admin"]
+_Rsa = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
+Algorithm = Literal[_Rsa, "ES256", "ES384", "ES512", "EdDSA"]
+_DEFAULT_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "PS256", "ES256", "EdDSA")
+
+
+def _check_url(url: str) -> str:
+    if url and not is_protected_url(url):
+        raise PydanticCustomError(
+            "url", "Input should be an https URL without a query, or one of http on loopback"
+        )
+    return url
+
+
+class IssuerSettings(Section):
+    """An issuer of access tokens, as a table `[[auth.issuers]]`."""
+
+    issuer: str = Field(
+        min_length=1,
+        max_length=2048,
+        description="Its issuer identifier, an https URL, exactly as the `iss` of its tokens and as its metadata have it.",
+    )
+    jwks_uri: str = Field(
+        default="",
+        description="URL of its keys. Default: the one in its metadata (OpenID Connect discovery or RFC 8414).",
+    )
+    introspection_endpoint: str = Field(
+        default="",
+        description="URL that answers whether a token is active (RFC 7662). With it, all tokens of this issuer are checked "
+        "there instead of with keys. Needs `client_id` and `client_secret`.",
+    )
+    client_id: str = Field(
+        default="", description="The id under which Statehold is known at `introspection_endpoint`."
+    )
+    client_secret: SecretStr | None = Field(
+        default=None,
+        description="The secret of `client_id`. Write it as `${NAME}` of an environment variable, or as `${file:PATH}`.",
+    )
+    algorithms: Annotated[list[Algorithm], BeforeValidator(split)] = Field(
+        default_factory=lambda: list(_DEFAULT_ALGORITHMS),
+        min_length=1,
+        description="The accepted signature algorithms.",
+    )
+    typ: Literal["at+jwt", "JWT"] = Field(
+        default="at+jwt",
+        description='The accepted `typ` in the head of a token. `JWT`: also tokens with `typ: "JWT"` or without one, for '
+        "issuers that do not follow RFC 9068.",
+    )
+
+    @field_validator("issuer", "jwks_uri", "introspection_endpoint")
+    @classmethod
+    def _check_urls(cls, url: str) -> str:
+        return _check_url(url)
+
+    @model_validator(mode="after")
+    def _check_client(self) -> Self:
+        if self.introspection_endpoint and not (self.client_id and self.client_secret):
+            raise PydanticCustomError(
+                "client", "introspection_endpoint needs client_id and client_secret"
+            )
+        return self
+
+
+class AuthSettings(Section):
+    """Callers with access tokens of an identity provider. Statehold is an OAuth resource server then."""
+
+    issuers: list[IssuerSettings] = Field(
+        default_factory=list[IssuerSettings],
+        description="The issuers of accepted tokens. With any, every HTTP request needs a token, and `server.public_url` "
+        "and `audience` have to be set.",
+    )
+    audience: Names = Field(
+        default_factory=list[str],
+        description="The accepted values of `aud`, such as `https://mcp.example.org/mcp`. A token for another audience is "
+        "refused.",
+    )
+    subject_claim: str = Field(
+        default="sub",
+        min_length=1,
+        description="The claim that names the caller. With the issuer, it owns the sessions of the caller.",
+    )
+    groups_claim: str = Field(
+        default="groups", min_length=1, description="The claim with the groups of the caller."
+    )
+    roles: dict[str, Role] = Field(
+        default_factory=dict[str, Role],
+        description='The role of the members of each group: `"user"`, `"operator"` or `"admin"`.',
+    )
+    console: ConsoleLoginSettings = Field(
+        default_factory=ConsoleLoginSettings,
+        description="The login at the console with an account of an issuer.",
+    )
+    facade: FacadeSettings = Field(
+        default_factory=FacadeSettings,
+        description="An authorization server of Statehold itself; see the table `[auth.facade]`.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether callers can have tokens of an issuer."""
+        return bool(self.issuers) or self.facade.enabled
+
+    @property
+    def facade_issuer(self) -> IssuerSettings | None:
+        """The issuer at which people log in for `facade`, which may be one of `issuers`, too."""
+        if not self.facade.enabled:
+            return None
+        name = self.facade.issuer
+        known = [issuer for issuer in self.issuers if issuer.issuer == name]
+        return known[0] if known else IssuerSettings(issuer=name)
+
+    @model_validator(mode="after")
+    def _check_issuers(self) -> Self:
+        names = [issuer.issuer for issuer in self.issuers]
+        if len(set(names)) < len(names):
+            raise PydanticCustomError("issuers", "each issuer should be there once")
+        if self.console.enabled and self.console_issuer is None:
+            raise PydanticCustomError("console", "console.issuer should be one of auth.issuers")
+        return self
+
+    @property
+    def console_issuer(self) -> IssuerSettings | None:
+        """The issuer at which people log in for the console; None without one."""
+        wanted = self.console.issuer
+        found = [each for each in self.issuers if each.issuer == wanted or not wanted]
+        return found[0] if self.console.enabled and len(found) == 1 else None
+
+
+DEFAULT_ROLE: Final[Role] = "user"
+ROLES: Final[tuple[Role, ...]] = ("user", "operator", "admin")
+"""All roles, each of which includes those before it."""
+
+__all__ = [
+    "DEFAULT_ROLE",
+    "ROLES",
+    "Algorithm",
+    "AuthSettings",
+    "IssuerSettings",
+    "Role",
+    "is_protected_url",
+]

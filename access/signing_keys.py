@@ -1,0 +1,159 @@
+"""The keys of one issuer, with which its tokens are signed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import anyio
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt.algorithms import get_default_algorithms
+from jwt.exceptions import PyJWTError
+
+from ..sessions.json_codec import JSON
+from .config.auth import IssuerSettings
+from .discovery import find_jwks_uri
+from .errors import TokenInvalid, VerifierUnavailable
+from .issuer_requests import get_json
+
+logger = logging.getLogger("statehold.server")
+
+FETCH_SECONDS: Final = 30.0
+"""Seconds between two fetches, unless there are no keys at all."""
+FIRST_FETCH_SECONDS: Final = 2.0
+"""Seconds between two fetches while there are no keys."""
+REFRESH_SECONDS: Final = 600.0
+"""Age at which keys are fetched again, to notice those that the issuer has withdrawn."""
+ABSENT_SECONDS: Final = 120.0
+"""Seconds for which a key id that the issuer did not have is not looked for again."""
+ABSENT_IDS: Final = 1000
+ANSWER_SECONDS: Final = 10.0
+"""Seconds for the requests of one fetch."""
+RSA_BITS: Final = 2048
+MOST_KEYS: Final = 100
+
+_KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+_CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+
+
+class SigningKeys:
+    """Fetches keys, one fetch at a time, and keeps the last ones while the issuer does not answer.
+
+    `clock` returns seconds that only rise.
+    """
+
+    def __init__(
+        self, settings: IssuerSettings, *, clock: Callable[[], float] = anyio.current_time
+    ) -> None:
+        self._issuer = settings.issuer
+        self._configured_uri = settings.jwks_uri
+        self._uri = ""
+        self._clock = clock
+        self._fetching = anyio.Lock()
+        self._jwks: list[JSON] = []
+        self._keys: dict[tuple[str | None, str], Any] = {}
+        self._absent: dict[str | None, float] = {}
+        self._tried_at: float | None = None
+        self._fetched_at: float | None = None
+        self._problem: str | None = None
+        """The failure of the last fetch; None if it succeeded."""
+
+    async def find(self, key_id: str | None, algorithm: str) -> Any:
+        """Return the key with which a token is to be verified.
+
+        Raises:
+            TokenInvalid: the issuer has no such key.
+            VerifierUnavailable: the keys cannot be fetched, and it is none of those that are known.
+        """
+        key, asked_at = self._known(key_id, algorithm), self._clock()
+        if key is not None and (not self._is_stale() or self._fetching.locked()):
+            return key
+        if key is None and asked_at < self._absent.get(key_id, 0.0):
+            raise TokenInvalid("its key is unknown")
+        await self._fetch(unless_known=None if key is not None else (key_id, algorithm))
+        key = self._known(key_id, algorithm) or (key if self._problem is not None else None)
+        if key is not None:
+            return key
+        if self._problem is not None:
+            raise VerifierUnavailable(self._problem)
+        if self._fetched_at is not None and self._fetched_at >= asked_at:
+            self._note_absent(key_id)
+        raise TokenInvalid("its key is unknown")
+
+    async def _fetch(self, unless_known: tuple[str | None, str] | None) -> None:
+        """Fetch the keys, unless that was done a short time ago, or another caller has just brought the key."""
+        if not self._is_due():
+            return
+        async with self._fetching:
+            if not self._is_due() or (unless_known is not None and self._known(*unless_known)):
+                return
+            try:
+                with anyio.fail_after(ANSWER_SECONDS):
+                    jwks = await self._read()
+            except (VerifierUnavailable, TimeoutError) as error:
+                self._uri, self._problem = "", str(error) or "no answer in time"
+                logger.warning("the keys of the issuer %s: %s", self._issuer, self._problem)
+            else:
+                self._jwks, self._problem = jwks, None
+                self._fetched_at = self._clock()
+                self._keys.clear()
+            # Not before: a caller that leaves during the fetch would keep the next one from fetching.
+            self._tried_at = self._clock()
+
+    async def _read(self) -> list[JSON]:
+        self._uri = self._uri or self._configured_uri or await find_jwks_uri(self._issuer)
+        keys: object = (await get_json(self._uri)).get("keys")
+        if not isinstance(keys, list):
+            raise VerifierUnavailable(f"{self._uri} has no keys")
+        return [key for key in cast("list[Any]", keys)[:MOST_KEYS] if isinstance(key, dict)]
+
+    def _is_due(self) -> bool:
+        pause = FIRST_FETCH_SECONDS if self._fetched_at is None else FETCH_SECONDS
+        return self._tried_at is None or self._clock() - self._tried_at >= pause
+
+    def _is_stale(self) -> bool:
+        return self._fetched_at is None or self._clock() - self._fetched_at >= REFRESH_SECONDS
+
+    def _note_absent(self, key_id: str | None) -> None:
+        self._absent.pop(key_id, None)
+        if len(self._absent) >= ABSENT_IDS:
+            del self._absent[next(iter(self._absent))]
+        self._absent[key_id] = self._clock() + ABSENT_SECONDS
+
+    def _known(self, key_id: str | None, algorithm: str) -> Any:
+        """Return a key. A token without a key id is verified with the only key that fits."""
+        found = self._keys.get((key_id, algorithm))
+        if found is not None:
+            return found
+        fitting = [
+            jwk
+            for jwk in self._jwks
+            if fits(jwk, algorithm) and (key_id is None or jwk.get("kid") == key_id)
+        ]
+        if not fitting or (key_id is None and len(fitting) > 1):
+            return None
+        try:
+            key = get_default_algorithms()[algorithm].from_jwk(fitting[0])
+        except (PyJWTError, ValueError, TypeError, KeyError):
+            return None
+        if isinstance(key, RSAPublicKey) and key.key_size < RSA_BITS:
+            return None
+        self._keys[key_id, algorithm] = key
+        return key
+
+
+def fits(jwk: JSON, algorithm: str) -> bool:
+    """Whether a key may verify signatures of an algorithm. A private or a symmetric key never may."""
+    operations: object = jwk.get("key_ops")
+    return (
+        jwk.get("kty") == _KEY_TYPES[algorithm[:2]]
+        and jwk.get("crv") == _CURVES.get(algorithm, jwk.get("crv"))
+        and "d" not in jwk
+        and jwk.get("use", "sig") == "sig"
+        and jwk.get("alg", algorithm) == algorithm
+        and (not isinstance(operations, list) or "verify" in operations)
+    )
+
+
+__all__ = ["SigningKeys", "fits"]

@@ -1,0 +1,352 @@
+"""The console of one process: its routes, and the checks in front of their handlers."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
+
+from pydantic import ValidationError
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..access.audit.console import ConsoleAudit
+from ..access.audit.people import user_name
+from ..access.audit.requests import OpenRequest
+from ..access.refusal_log import RefusalLog
+from ..access.verifier import Verifier
+from ..access.wrong_tokens import Backoff
+from ..server.gateway.gateway import Gateway
+from ..server.http.request import read_body
+from ..server.operate.handler import ControlHandler
+from ..server.sockets.request import Refused
+from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ..sessions.records import LOCAL
+from .actions import SessionActions
+from .calls import ANYONE, ApiCall, Handler
+from .errors import ApiError, error_response, login_required, not_allowed, not_found
+from .events import EventHandlers
+from .login_handlers import LoginHandlers
+from .logins import ConsoleUser, Login, Logins, Rights
+from .owner_calls import OwnerCalls
+from .page import PAGE, embedded_page, page_routes, redirect_to_page
+from .people.cookies import GUEST, LOGIN
+from .people.operators import OperatorSessions
+from .people.shares import ShareHandlers
+from .port import ConsolePort
+from .requests import ApiModel, NoBody
+from .routes import PREFIX, ROUTES, ApiRoute
+from .screen import ScreenHandlers
+from .server_documents import ServerDocuments
+from .session_documents import ConsoleSessions
+from .session_links import LinkHandlers, LinkJournal
+from .state_documents import StateDocuments
+
+if TYPE_CHECKING:
+    from .people.account_login import AccountLogin
+
+ID_CHARACTERS: Final = 128
+POLICY: Final = "content-security-policy"
+HEADERS: Final = {
+    "cache-control": "no-store",
+    POLICY: (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    ),
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+RIGHTS: Final[tuple[Rights, ...]] = get_args(Rights)
+M = TypeVar("M", bound=ApiModel)
+
+logger = logging.getLogger("statehold.server")
+
+
+class Console:
+    """The console over one gateway. It lives as long as the process.
+
+    `verifier` checks the tokens with which a person can log in; without it, only codes are accepted. `clock` returns
+    seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        verifier: Verifier | None = None,
+        *,
+        clock: Callable[[], float] | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        machine_user = ConsoleUser(f"{user_name()} at the console")
+        tokens = None if verifier is None else verifier.static
+        is_valid = None if tokens is None else tokens.is_valid_digest
+        self.logins = Logins(
+            gateway.store, gateway.registry, machine_user, clock=clock, is_valid=is_valid
+        )
+        self._gateway = gateway
+        config = gateway.config
+        self._embed_origins = config.server.embed_origins
+        self._origins = {origin.lower() for origin in config.server.allowed_origins}
+        data = None if config.ephemeral else config.data
+        run = ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
+        calls = OwnerCalls(gateway, run)
+        sessions = ConsoleSessions(gateway, calls)
+        links = LinkJournal(sessions, calls)
+        self._audit = audit = ConsoleAudit(gateway.person_audit)
+        self._refusals = RefusalLog()
+        backoff = backoff or (Backoff() if verifier is None else verifier.backoff)
+        self._account: AccountLogin | None = None
+        if verifier is not None and config.auth.console.enabled:
+            # Imported here: a process without issuers needs neither PyJWT nor cryptography.
+            from .people.account_login import AccountLogin
+
+            page = f"{config.server.public_url}{PAGE}"
+            self._account = AccountLogin(
+                config.auth, page, self.logins, backoff, audit, verifier.note_caller
+            )
+        self._handlers: dict[str, Handler] = {
+            **LoginHandlers(
+                *(self.logins, verifier, backoff, links, audit),
+                config.server,
+                list(config.browsers()),
+                self._account,
+            ).handlers(),
+            **sessions.handlers(),
+            **StateDocuments(sessions, gateway.store).handlers(),
+            **SessionActions(sessions, calls).handlers(),
+            **ScreenHandlers(gateway, sessions, calls, self.logins).handlers(),
+            **LinkHandlers(
+                sessions, self.logins, links, can_embed=bool(self._embed_origins)
+            ).handlers(),
+            **ServerDocuments(gateway).handlers(),
+            **ShareHandlers(gateway, sessions, calls).handlers(),
+            **OperatorSessions(gateway, sessions, calls).handlers(),
+            **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
+        }
+
+    def is_in_use(self) -> bool:
+        """Whether a person has the page open."""
+        return self.logins.is_in_use()
+
+    def port(self, listener: socket.socket | None = None) -> ConsolePort:
+        """Return the address of the console; see ConsolePort."""
+        return ConsolePort(self.routes(), self.logins, self._gateway, listener)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the console and its API, for an HTTP application that checks Host and Origin."""
+        api = Router(
+            [self._route(route) for route in ROUTES], redirect_slashes=False, default=_unknown
+        )
+        login = [] if self._account is None else self._account.routes()
+        page = Router([*login, *page_routes()], redirect_slashes=False, default=_unknown)
+        return [
+            Mount(PREFIX, app=SecurityHeaders(api)),
+            Route(PAGE, endpoint=SecurityHeaders(redirect_to_page), methods=["GET"]),
+            Route(
+                f"{PAGE}/embed.html",
+                endpoint=SecurityHeaders(embedded_page, self._embed_origins),
+                methods=["GET"],
+            ),
+            Mount(PAGE, app=SecurityHeaders(page)),
+        ]
+
+    def _route(self, route: ApiRoute) -> Route:
+        served = Route(route.path, partial(self._answer, route), methods=[route.method])
+        # An answer without its body would still follow the events.
+        served.methods = {route.method}
+        return served
+
+    async def _answer(self, route: ApiRoute, request: Request) -> Response:
+        address = request.client.host if request.client else ""
+        session_id: str | None = request.path_params.get("session_id")
+        if session_id is not None:
+            # No id is longer; the log has no room for what a stranger writes.
+            session_id = session_id[:ID_CHARACTERS]
+        record: OpenRequest | None = None
+        login: Login | None = None
+        outcome, is_admitted = "error", False
+        try:
+            login, csrfs = await self._find_login(request, session_id)
+            call = await self._check(route, request, login, csrfs)
+            record = await self._audit.admit(
+                *(route.name, call.user.name, call.user.principal, session_id, address),
+                is_change=route.method != "GET",
+            )
+            is_admitted = True
+            response = await self._handlers[route.name](call)
+            outcome = "ok"
+            return response
+        except (ApiError, SessionError, Refused) as error:
+            outcome = error.code
+            if not is_admitted:
+                self._note_refusal(route, outcome, login, session_id, address)
+            elif record is None and login is not None and session_id is not None:
+                who = (route.name, login.user.name, login.user.principal, session_id, address)
+                self._audit.note_refused_look(*who, outcome=outcome)
+            return error_response(error)
+        except StoreUnavailable as error:
+            return error_response(error)
+        except Exception:
+            logger.exception("a request to the console failed")
+            return error_response(ApiError("internal", "It failed.", "See the log of the server."))
+        finally:
+            if record is not None:
+                record.end(outcome)
+
+    async def _find_login(
+        self, request: Request, session_id: str | None
+    ) -> tuple[Login | None, list[str]]:
+        """Return the login of a request, and the CSRF tokens that a page of this browser may have.
+
+        That of a link counts for its session, and for everything if it is the only one. That of a frame comes in a header.
+        """
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        if self._embed_origins and scheme.lower() == "bearer":
+            embedded = await self.logins.find(secret)
+            if embedded is not None and embedded.user.rights == "embed":
+                return embedded, []
+        login = await self.logins.find(request.cookies.get(LOGIN, ""))
+        cookie = request.cookies.get(GUEST)
+        guest = await self.logins.find(cookie) if cookie else None
+        if guest is not None and not guest.user.is_guest:
+            guest = None
+        csrfs = [each.csrf for each in (login, guest) if each is not None]
+        is_guest = guest is not None and (login is None or guest.user.session_id == session_id)
+        return (guest if is_guest else login), csrfs
+
+    def _note_refusal(
+        self,
+        route: ApiRoute,
+        code: str,
+        login: Login | None,
+        session_id: str | None,
+        address: str,
+    ) -> None:
+        user = None if login is None else login.user
+        principal = None if user is None else user.principal or LOCAL
+        who = "" if user is None or principal is None else f" of {user.name} ({principal.words})"
+        self._refusals.add(f"console: {code}", address, f"for {route.name}{who}")
+        name = None if user is None else user.name
+        self._audit.note_refusal(route.name, code, name, principal, session_id, address)
+
+    async def _check(
+        self, route: ApiRoute, request: Request, login: Login | None, csrfs: Sequence[str]
+    ) -> ApiCall:
+        """Return a request that may be answered.
+
+        Raises:
+            ApiError, InvalidArgument: it may not.
+        """
+        if route.method != "GET":
+            self._check_origin(request)
+        if route.audience == "anyone":
+            user = ANYONE if login is None else login.user
+        else:
+            if login is None:
+                raise login_required()
+            _check_login(route, request, login, csrfs)
+            user = login.user
+        query = _parse(route.query, dict(request.query_params))
+        body = (
+            NoBody() if route.body is None else _parse(route.body, await _read_json(request, route))
+        )
+        return ApiCall(request, user, login, query, body, route.shared)
+
+    def _check_origin(self, request: Request) -> None:
+        origin = request.headers.get("origin")
+        if origin is None or origin.lower() in self._origins:
+            return
+        scheme, _, host = origin.lower().partition("://")
+        if scheme not in ("http", "https") or host != request.headers.get("host", "").lower():
+            raise ApiError("csrf", "This page may not do that.", "Open the console itself.")
+
+
+def _check_login(route: ApiRoute, request: Request, login: Login, csrfs: Sequence[str]) -> None:
+    token = request.headers.get("x-csrf-token", "").encode()
+    is_ours = any(hmac.compare_digest(token, csrf.encode()) for csrf in csrfs)
+    if route.method != "GET" and not is_ours:
+        raise ApiError(
+            "csrf", "The header X-CSRF-Token is missing or wrong.", "Read it from GET /api/v1/me."
+        )
+    user = login.user
+    if route.audience == "machine" and not user.is_machine_user:
+        raise not_allowed("Only the user of the machine may see this.")
+    if route.audience == "member" and user.is_guest:
+        raise not_allowed("A link does not include this.")
+    if not user.has_role(route.role):
+        raise not_allowed(f"This needs the role {route.role}.")
+    if RIGHTS.index(user.rights) < RIGHTS.index(route.rights):
+        raise not_allowed("This login may look only.")
+
+
+async def _read_json(request: Request, route: ApiRoute) -> object:
+    """Return the JSON of a body, an empty object for none.
+
+    Raises:
+        ApiError: it is too large, or is no JSON.
+    """
+    body, _ = await read_body(request.receive)
+    if body is None or len(body) > route.body_bytes:
+        raise ApiError("too_large", "The body is too large.", "Send less.")
+    if not body:
+        return {}
+    try:
+        # A form of another page cannot have this type.
+        if request.headers.get("content-type", "").partition(";")[0].strip() == "application/json":
+            return json.loads(body)
+    except (ValueError, RecursionError):
+        pass
+    raise InvalidArgument("The body should be JSON, with content-type: application/json.")
+
+
+def _parse(model: type[M], members: object) -> M:
+    """Read a query or a body.
+
+    Raises:
+        InvalidArgument: it does not fit its model.
+    """
+    try:
+        return model.model_validate(members)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        location = ".".join(map(str, first["loc"])) or "body"
+        raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
+
+
+class SecurityHeaders:
+    """Adds the headers of the console to every response of an application. Pages of `origins` may show it in a frame."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str] = ()) -> None:
+        self._app = app
+        policy = HEADERS[POLICY].replace("'none'; base-uri", f"{' '.join(origins)}; base-uri")
+        self._headers = {**HEADERS, POLICY: policy} if origins else HEADERS
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The routes of the application, as Mount lists them."""
+        return self._app.routes if isinstance(self._app, Router) else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # With "app", Starlette would answer an unknown method further out, without these headers.
+        inner = {key: value for key, value in scope.items() if key != "app"}
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        await self._app(inner, receive, send_with_headers)
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    await error_response(not_found())(scope, receive, send)
+
+
+__all__ = ["HEADERS", "Console", "SecurityHeaders"]

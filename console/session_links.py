@@ -1,0 +1,137 @@
+"""One-time links by which another person sees or controls one session for some minutes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+from starlette.responses import Response
+
+from ..server.sockets.request import Refused
+from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ..sessions.journal.entries import LinkEvent
+from ..sessions.json_codec import JSON
+from ..sessions.records import CredentialRecord, SessionRecord
+from ..sessions.views import timestamp
+from .calls import ApiCall, Handler
+from .errors import json_response, not_found
+from .logins import Login, Logins, guest_key
+from .owner_calls import OwnerCalls
+from .requests import LinkBody
+from .session_documents import ConsoleSessions
+
+NAME: Final = 200
+"""Characters of the name of a person in an entry."""
+
+logger = logging.getLogger("statehold.server")
+
+
+class LinkJournal:
+    """The links in the journals of the sessions that they lead to. The node that owns a session writes its journal."""
+
+    def __init__(self, sessions: ConsoleSessions, calls: OwnerCalls) -> None:
+        self._sessions = sessions
+        self._calls = calls
+
+    async def note_opened(self, login: Login) -> None:
+        """Note that a guest opened the link of a login. Does nothing for a login without a link.
+
+        Raises:
+            SessionError, Refused: the journal could not be written.
+        """
+        user = login.user
+        if user.session_id is not None and user.link is not None:
+            record = await self._sessions.find(user, user.session_id)
+            await self.note(record, "opened", user.name, user.rights, user.link)
+
+    async def note(
+        self, record: SessionRecord, event: LinkEvent, by: str, rights: str, link: str
+    ) -> None:
+        """Note an event of a link. The control of its guest ends with `revoked`.
+
+        Raises:
+            SessionError, Refused: the journal could not be written.
+        """
+        await self._calls.call(
+            record,
+            "operator_note_link",
+            event=event,
+            link=link,
+            by=by[:NAME],
+            rights=rights,
+            guest=guest_key(link),
+        )
+
+
+class LinkHandlers:
+    """The handlers of links. The links of a session are those of all its users.
+
+    `can_embed` tells whether any page of others may show a view of a session.
+    """
+
+    def __init__(
+        self, sessions: ConsoleSessions, logins: Logins, journal: LinkJournal, *, can_embed: bool
+    ) -> None:
+        self._sessions = sessions
+        self._logins = logins
+        self._journal = journal
+        self._can_embed = can_embed
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "links": self._list,
+            "create_link": self._create,
+            "revoke_link": self._revoke,
+        }
+
+    async def _list(self, call: ApiCall) -> Response:
+        record = await self._sessions.find_for(call)
+        links = await self._logins.links(record.id)
+        return json_response({"links": [_describe(link) for link in links]})
+
+    async def _create(self, call: ApiCall) -> Response:
+        body = call.body
+        assert isinstance(body, LinkBody)
+        if body.rights == "embed" and not self._can_embed:
+            raise InvalidArgument("rights: server.embed_origins names no page that may embed it.")
+        record = await self._sessions.find_for(call)
+        link, code = await self._logins.create_link(
+            record.id, body.rights, body.seconds, call.user.name
+        )
+        try:
+            await self._journal.note(record, "created", call.user.name, link.rights, link.id)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._logins.revoke(record.id, link.id)
+            raise
+        logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
+        # The code is in the fragment of the address, which no log gets.
+        page = "/console/embed.html" if body.rights == "embed" else "/console"
+        return json_response({**_describe(link), "code": code, "path": f"{page}#code={code}"})
+
+    async def _revoke(self, call: ApiCall) -> Response:
+        record = await self._sessions.find_for(call)
+        link = await self._logins.revoke(record.id, call.parameter("link_id"))
+        if link is None:
+            raise not_found()
+        logger.info("console: %s revoked a link to %s", call.user.name, record.id)
+        try:
+            await self._journal.note(record, "revoked", call.user.name, link.rights, link.id)
+        except (SessionError, Refused, StoreUnavailable) as error:
+            logger.warning("console: the journal of %s has no such entry: %s", record.id, error)
+        return json_response({})
+
+
+def _describe(link: CredentialRecord) -> JSON:
+    return {
+        "id": link.id,
+        "session_id": link.session_id,
+        "rights": link.rights,
+        "created_by": link.created_by,
+        "expires_at": timestamp(link.expires_at),
+        "used": link.used_at is not None,
+    }
+
+
+__all__ = ["LinkHandlers"]

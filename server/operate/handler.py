@@ -1,0 +1,161 @@
+"""The calls of our own tools that a process runs for the command line: its user may act on every session."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from ...access.audit.people import PersonAudit, user_name
+from ...sessions.calls.notices import Delivery
+from ...sessions.errors import InvalidArgument, SessionError, SessionLimit, StoreUnavailable
+from ...sessions.json_codec import JSON
+from ...sessions.live.budget import Budget
+from ...sessions.records import Principal
+from ...sessions.registry import Registry
+from ...sessions.store.base import Store
+from ...tools.own.definition import OwnTool, ToolContext
+from ...tools.own.names import OWN_NAMES
+from ...tools.own.toolsets import build_own_tools
+from ..sockets.local_socket import send_content, send_error
+from .inspection_tools import InspectionTools
+from .operator_tools import OperatorTools
+from .person_tools import PersonTools
+from .requests import ControlRequest
+
+CALL_SECONDS: Final = 120.0
+REQUESTS: Final = 32
+"""Requests that run at once. Each owner of sessions has a share of them."""
+WAITING: Final = 1000
+
+RunRequest = Callable[[ControlRequest], Awaitable[JSON]]
+
+logger = logging.getLogger(__name__)
+
+
+class ControlHandler:
+    """Runs control requests over one registry. It keeps no state and lives as long as the registry.
+
+    `data` is the data folder, in which the files of sessions are.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        store: Store,
+        services: Callable[[], list[JSON]] = list[JSON],
+        *,
+        data: Path | None = None,
+        audit: PersonAudit | None = None,
+    ) -> None:
+        """`audit` records the requests of commands; those of the console are recorded where they arrive."""
+        self._registry = registry
+        self._audit = audit
+        own_tools = build_own_tools(registry, store, OWN_NAMES, services=services, shares=True)
+        operator_tools = [
+            *OperatorTools(registry).tools(),
+            *PersonTools(registry).tools(),
+            *InspectionTools(registry, data).tools(),
+        ]
+        self._tools = own_tools | {tool.name: tool for tool in operator_tools}
+
+    async def __call__(self, request: ControlRequest) -> JSON:
+        """Run a tool and return the content of its result.
+
+        Raises:
+            InvalidArgument: there is no such tool, or an argument is wrong.
+            SessionError: as the tool does.
+        """
+        tool = self._tools.get(request.tool)
+        if tool is None:
+            raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
+        context = ToolContext(Principal.of_key(request.owner), cause=request.cause)
+        if self._audit is None or request.cause != "cli":
+            return await self._run(tool, context, request)
+        session: object = request.arguments.get("session_id")
+        record = await self._audit.admit(
+            f"{user_name()} by a command",
+            request.tool,
+            session if isinstance(session, str) else None,
+            transport="command",
+        )
+        end = "error"
+        try:
+            content = await self._run(tool, context, request)
+            end = "ok"
+            return content
+        except SessionError as error:
+            end = error.code
+            raise
+        finally:
+            record.end(end)
+
+    async def _run(self, tool: OwnTool, context: ToolContext, request: ControlRequest) -> JSON:
+        outcome = await tool.run(context, request.arguments)
+        if outcome.delivery is not None:
+            self._return_notice(outcome.delivery)
+        return outcome.content
+
+    def _return_notice(self, delivery: Delivery) -> None:
+        """Keep a notice about replaced connections for the next caller: the user of the command is not the caller."""
+        if delivery.revert():
+            self._registry.connector.save_notices_soon(delivery.session, delivery.bindings)
+
+
+class ControlVerb:
+    """The handler of the verb `control` of a local socket; `run` runs a request and returns the content of its result.
+
+    Of many requests at once the later ones wait. A request may take `seconds`; it is cancelled then.
+    """
+
+    def __init__(self, run: RunRequest, *, seconds: float = CALL_SECONDS) -> None:
+        self._run = run
+        self._seconds = seconds
+        self._places = Budget(REQUESTS, queue=WAITING, queue_seconds=seconds, shared=True)
+
+    async def __call__(self, members: JSON, connection: socket.socket) -> None:
+        with closing(connection):
+            answer = await self.answer(members)
+            if "error" in answer:
+                await send_error(connection, **answer["error"])
+            else:
+                await send_content(connection, answer["content"])
+
+    async def answer(self, members: JSON) -> JSON:
+        """Run the request with these members, and return its answer: `content` or `error`."""
+        try:
+            request = ControlRequest.parse(members)
+        except InvalidArgument as error:
+            return _refusal(error.code, error.message, error.recovery)
+        try:
+            async with self._places.place(request.owner):
+                return await self._answer(request)
+        except SessionLimit as error:
+            return _refusal(error.code, "Too many requests wait.", "Try again later.")
+
+    async def _answer(self, request: ControlRequest) -> JSON:
+        try:
+            with anyio.fail_after(self._seconds):
+                return {"content": await self._run(request)}
+        except SessionError as error:
+            return _refusal(error.code, error.message, error.recovery)
+        except StoreUnavailable as error:
+            return _refusal("store_unavailable", str(error), "Try again later.")
+        except TimeoutError:
+            recovery = "Look at the session, then try again."
+            return _refusal("call_timeout", "It took too long.", recovery)
+        except Exception:
+            logger.exception("a control request failed")
+            return _refusal("internal", "It failed.", "See the log of the process that owns it.")
+
+
+def _refusal(code: str, message: str, recovery: str) -> JSON:
+    return {"error": {"code": code, "message": message, "recovery": recovery}}
+
+
+__all__ = ["ControlHandler", "ControlVerb"]

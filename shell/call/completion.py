@@ -1,0 +1,139 @@
+"""The words that a shell completes behind `statehold`: commands, sessions, tools, arguments and their values.
+
+The scripts of cli/completion.py call `statehold complete -- WORD...` with the words of the line up to the cursor. Words go
+to the shell as they are, one a line, and no shell evaluates them. A server is asked only if it runs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ...server.exit_codes import OK
+from ...server.printing import write
+from ...server.sockets.request import as_object
+from . import questions
+from .connection import Failure, LocalConnection, RequestFailed, ServerLost, data_folder
+from .tools import list_tools
+from .words import OPTIONS, Words, WrongUsage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+COMMANDS = (
+    *("answer", "audit", "backup", "call", "completion", "console", "demo", "doctor", "login"),
+    *("nodes", "principals", "serve", "services", "sessions", "skill", "status", "stop", "tokens"),
+    *("tools", "top"),
+)
+ACTIONS = {
+    "audit": ("export", "tail", "verify"),
+    "nodes": ("drain", "list", "remove"),
+    "principals": ("limit", "list", "restore", "revoke", "show"),
+    "services": ("check", "list"),
+    "sessions": (
+        *("close", "delete", "export", "fork", "history", "import", "list", "merge", "open"),
+        *("pause", "purge", "rename", "resume", "screenshot", "share", "show", "state"),
+        *("summary", "test", "unshare"),
+    ),
+    "tokens": ("add", "list", "remove"),
+}
+"""The second word of each command that has one."""
+_WITHOUT_SESSION = ("import", "list")
+_WITH_SESSIONS = ("close", "delete", "merge", "pause", "purge", "resume")
+"""The actions on sessions that take none, and several."""
+SECONDS = 2.0
+
+
+def complete(words: Words) -> int:
+    """Print the words that may stand at the end of a command line. Return the exit code."""
+    *before, last = words.rest or [""]
+    for word in _candidates(words, before, last):
+        # A line break would be two words, and other control characters would reach the terminal.
+        if word.startswith(last) and word.isprintable():
+            write(f"{word}\n")
+    return OK
+
+
+def _candidates(words: Words, before: list[str], last: str) -> list[str]:
+    """Return the words that may follow; none where the shell completes files."""
+    if not before:
+        return list(COMMANDS)
+    command, *rest = before
+    if last.startswith("-"):
+        return list(OPTIONS.get(command, {}))
+    try:
+        if command in ACTIONS:
+            return _of_group(words, command, [word for word in rest if not word.startswith("-")])
+        if command not in OPTIONS:
+            return []
+        try:
+            # The options of the line say which server is asked.
+            line = Words(command, [*words.settings, *rest])
+        except WrongUsage:
+            return _sessions(words) if rest[-1] == "--session" else []
+        match command, len(line.rest):
+            case ("call", 0):
+                return _sessions(line)
+            case ("call", 1) | ("tools", _):
+                return [tool["name"] for tool in _tools(line)]
+            case ("call", _):
+                return _arguments(line, line.rest[1], last)
+            case ("answer", count):
+                return _answers(line, line.rest[0] if count else None)
+            case _:
+                return []
+    except (Failure, ServerLost, RequestFailed, OSError):
+        return []
+
+
+def _of_group(words: Words, command: str, rest: list[str]) -> list[str]:
+    if not rest:
+        return list(ACTIONS[command])
+    is_session = len(rest) == 1 or rest[0] in _WITH_SESSIONS
+    if command == "sessions" and rest[0] not in _WITHOUT_SESSION and is_session:
+        return _sessions(words)
+    return []
+
+
+def _answers(words: Words, token: str | None) -> list[str]:
+    """Return the tokens of the questions that wait, or the fields of one."""
+    folder = os.path.join(data_folder(words), "shared")
+    if token is None:
+        return questions.tokens(folder)
+    forms = questions.find(token, folder).forms({}).values()
+    return [f"{name}=" for form in forms for name in as_object(form["schema"].get("properties"))]
+
+
+def _tools(words: Words) -> list[dict[str, Any]]:
+    connection = LocalConnection(words, None, starts=False)
+    try:
+        return list_tools(connection)
+    finally:
+        connection.close()
+
+
+def _sessions(words: Words) -> list[str]:
+    connection = LocalConnection(words, None, starts=False)
+    try:
+        connection.request("server/discover", {}, seconds=SECONDS)
+        return connection.names
+    finally:
+        connection.close()
+
+
+def _arguments(words: Words, tool: str, last: str) -> list[str]:
+    """Return `key=` for each argument, and `key=value` for each value of the one that is written."""
+    for each in _tools(words):
+        if each["name"] != tool:
+            continue
+        properties = as_object(as_object(each.get("inputSchema")).get("properties"))
+        key, equals, _ = last.partition("=")
+        if not equals:
+            return [f"{name}=" for name in properties]
+        schema = as_object(properties.get(key))
+        values = ["yes", "no"] if schema.get("type") == "boolean" else schema.get("enum") or []
+        return [f"{key}={value}" for value in values]
+    return []
+
+
+__all__ = ["complete"]

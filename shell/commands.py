@@ -1,0 +1,322 @@
+"""The commands of `statehold`, with their arguments and options. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from .call.tool_commands import remote_options, tool_commands
+from .command_line import CommandLine
+from .parser import Command, Group, ParserSetting, parse, walk
+from .principals.principal_commands import principals_group
+from .session_commands import JSON_OPTION, session_commands
+
+SETTINGS: Final = (
+    ParserSetting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
+    ParserSetting(
+        ["--services"],
+        metavar="FILE",
+        help="services: the file of a client with its MCP servers, unchanged (docs/services.md)",
+    ),
+    ParserSetting(["--data"], metavar="DIR", help="folder of everything that is kept"),
+    ParserSetting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),
+    ParserSetting(
+        ["--strict"],
+        is_flag=True,
+        help="refuse to start when a setting of a service is wrong, instead of running the others",
+    ),
+    ParserSetting(
+        ["--session"],
+        metavar="NAME",
+        help="serve one session: no tool has a session_id argument",
+    ),
+    ParserSetting(
+        ["--shared"],
+        is_flag=True,
+        help="share one background server and its sessions with the other stdio clients of the data folder",
+    ),
+    ParserSetting(
+        ["--auto-session"], is_flag=True, help="give older clients a session per connection"
+    ),
+    ParserSetting(
+        ["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin, view"
+    ),
+    ParserSetting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
+    ParserSetting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
+    ParserSetting(["--workers"], metavar="N", help="processes that serve the port (serve)"),
+    ParserSetting(["--token-file"], metavar="FILE", help="static bearer tokens (serve)"),
+    ParserSetting(
+        ["--session-header"],
+        is_flag=True,
+        help="have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
+    ),
+    ParserSetting(["--log-level"], metavar="LEVEL", help="debug, info, warning or error"),
+    ParserSetting(["--log-format"], metavar="FORMAT", help="text or json"),
+)
+
+
+def build_commands() -> Group:
+    """Return `statehold` with all its commands."""
+    root = Group(
+        "statehold",
+        "Sessions for MCP servers. Without a command: serve MCP on stdin and stdout.",
+        "statehold --services ~/.cursor/mcp.json --session work",
+        click.Option(["--version"], is_flag=True, help="print the version and exit"),
+        commands=[
+            Command(
+                "serve",
+                "Serve MCP over HTTP: /mcp, /sse, /s/SESSION/mcp, /health, /livez and /readyz.",
+                "statehold serve --config statehold.toml --port 8931",
+            ),
+            Command(
+                "status",
+                "Show the server that commands and clients use, what else runs for the data folder, and the processes that "
+                "the keeper holds.",
+                "statehold status",
+                JSON_OPTION,
+            ),
+            Command(
+                "top",
+                "Watch the sessions live: calls, memory, questions. Keys pause, resume, close and open them.",
+                "statehold top",
+                *remote_options(),
+            ),
+            Command(
+                "console",
+                "Open the web console of the server that runs for the data folder: a login that is good for two minutes and "
+                "one browser.",
+                "statehold console",
+                click.Option(
+                    ["--url-only"], is_flag=True, help="print the address instead of opening it"
+                ),
+                JSON_OPTION,
+            ),
+            Command(
+                "stop",
+                "End the servers of the data folder, the background server and `statehold serve`: their sessions are "
+                "paused, and the next client or command starts a background server.",
+                "statehold stop",
+                click.Option(
+                    ["--all"],
+                    is_flag=True,
+                    help="also end the processes that the keeper holds for no server, and the keeper",
+                ),
+            ),
+            *tool_commands(),
+            Group(
+                "sessions",
+                "See and change the sessions of a data folder, also while Statehold runs.",
+                "statehold sessions list",
+                commands=session_commands(),
+            ),
+            _services(),
+            _nodes(),
+            _tokens(),
+            principals_group(),
+            _audit(),
+            Command(
+                "login",
+                "Log in once in a window, for the session that --session names; it is created if there is none.",
+                "statehold login https://example.com/login --session work",
+                click.Argument(["url"], metavar="URL", help="the page to log in on"),
+                click.Option(
+                    ["--force"],
+                    is_flag=True,
+                    help="also when other services lose what they keep",
+                ),
+                JSON_OPTION,
+            ),
+            Command(
+                "backup",
+                "Copy the database into a new file, also while Statehold runs.",
+                "statehold backup ~/statehold-monday.db",
+                click.Argument(["file"], metavar="FILE", help="the copy; there must be none yet"),
+                JSON_OPTION,
+            ),
+            Command(
+                "doctor",
+                "Say what is installed, what is missing and what is wrong, and how to fix it.",
+                "statehold doctor --config statehold.toml",
+                click.Option(
+                    ["--install"], is_flag=True, help="install the browser that is missing"
+                ),
+                JSON_OPTION,
+            ),
+            Command(
+                "demo",
+                "A tour of one minute: two sessions of a real server, isolation, pause, crash and recovery.",
+                "statehold demo",
+            ),
+        ],
+        has_default=True,
+    )
+    for _, command in walk(root):
+        own = {param.name for param in command.params}
+        command.params += [setting for setting in SETTINGS if setting.name not in own]
+    return root
+
+
+def _services() -> Group:
+    return Group(
+        "services",
+        "See and try the configured services.",
+        "statehold services list --services ~/.cursor/mcp.json",
+        commands=[
+            Command(
+                "list",
+                "List the services as configured, without their secrets.",
+                "statehold services list",
+                JSON_OPTION,
+            ),
+            Command(
+                "check",
+                "Start each service, count its tools, and say what two sessions of it share.",
+                "statehold services check playwright",
+                click.Argument(
+                    ["names"],
+                    nargs=-1,
+                    metavar="SERVICE",
+                    help="only these (all enabled ones)",
+                ),
+                JSON_OPTION,
+            ),
+        ],
+    )
+
+
+def _nodes() -> Group:
+    node = click.Argument(["node"], metavar="NODE", help="the id, as `statehold nodes list` shows")
+    return Group(
+        "nodes",
+        "See and change the processes of a store, with [cluster] also those on other machines.",
+        "statehold nodes list",
+        commands=[
+            Command(
+                "list",
+                "List the processes that are not dead, with their sessions at their last heartbeat.",
+                "statehold nodes list",
+                JSON_OPTION,
+            ),
+            Command(
+                "drain",
+                "Have a node give up its sessions and take on none; it passes requests on until it is stopped.",
+                "statehold nodes drain n_0123456789abcdef",
+                node,
+            ),
+            Command(
+                "remove",
+                "Declare a node dead that is gone for good, and pause its sessions.",
+                "statehold nodes remove n_0123456789abcdef",
+                node,
+                click.Option(
+                    ["--force"], is_flag=True, help="also when its lease is valid: it may live"
+                ),
+            ),
+        ],
+    )
+
+
+def _tokens() -> Group:
+    return Group(
+        "tokens",
+        "Make and remove the bearer tokens of callers: digests in the file of server.tokens.",
+        "statehold tokens list --token-file tokens.txt",
+        commands=[
+            Command(
+                "add",
+                "Make a token, print it once, and add its digest to the file. A running server knows it within a second.",
+                "statehold tokens add ada --expires 90d --token-file tokens.txt",
+                click.Argument(["subject"], metavar="SUBJECT", help="the caller"),
+                click.Option(
+                    ["--expires"],
+                    metavar="TIME",
+                    help="90d, 12h, or a date or time in UTC such as 2027-01-31; without, it stays valid",
+                ),
+                click.Option(["--issuer"], metavar="ISSUER", help="the issuer of the subject"),
+                click.Option(["--client-id"], metavar="ID", help="the program of the caller"),
+                click.Option(
+                    ["--role"],
+                    type=click.Choice(["user", "operator", "admin"]),
+                    help="an operator sees and closes sessions of others without their content",
+                ),
+                click.Option(["--name"], metavar="NAME", help="a note, such as the machine"),
+                JSON_OPTION,
+            ),
+            Command(
+                "list",
+                "List the tokens with the beginning of their digest, subject and expiry.",
+                "statehold tokens list",
+                JSON_OPTION,
+            ),
+            Command(
+                "remove",
+                "Remove a token. A running server refuses it within a second, and ends its streams.",
+                "statehold tokens remove 3f1d0c6e9a7b",
+                click.Argument(["id"], metavar="ID", help="as `statehold tokens list` shows it"),
+                JSON_OPTION,
+            ),
+        ],
+    )
+
+
+def parse_command_line(words: Sequence[str]) -> CommandLine:
+    """Read a command line. Ends with SystemExit after --help and after a mistake, which it explains in one line."""
+    return parse(build_commands(), words)
+
+
+__all__ = ["SETTINGS", "build_commands", "parse_command_line"]
+
+
+def _audit() -> Group:
+    return Group(
+        "audit",
+        'Read the audit log, which `audit = "on"` begins: who asked for what, what was decided, how it ended.',
+        "statehold audit tail",
+        commands=[
+            Command(
+                "tail",
+                "Show the last entries.",
+                "statehold audit tail --last 20 --follow",
+                click.Option(
+                    ["--last"],
+                    type=click.IntRange(1, 10_000),
+                    default=20,
+                    metavar="N",
+                    help="that many (20)",
+                ),
+                click.Option(["--follow"], is_flag=True, help="go on with new ones until Ctrl-C"),
+                JSON_OPTION,
+            ),
+            Command(
+                "export",
+                "Write the entries, one JSON object a line.",
+                "statehold audit export --format ocsf",
+                click.Option(
+                    ["--format"],
+                    type=click.Choice(["jsonl", "ocsf"]),
+                    default="jsonl",
+                    help="as they are, or as events of the Open Cybersecurity Schema Framework",
+                ),
+                click.Option(
+                    ["--after"],
+                    type=click.IntRange(0),
+                    default=0,
+                    metavar="N",
+                    help="only those after this position",
+                ),
+            ),
+            Command(
+                "verify",
+                "Check that no entry was changed, removed or moved, and print the end of the chain.",
+                "statehold audit verify",
+                click.Option(
+                    ["--head"],
+                    metavar="N:HASH",
+                    help="an end that was printed earlier, and kept elsewhere: it has to be in the chain",
+                ),
+                JSON_OPTION,
+            ),
+        ],
+    )

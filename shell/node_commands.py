@@ -1,0 +1,86 @@
+"""`statehold nodes`: the processes of a store, also on other machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import anyio
+
+from ..server.config.model import Config
+from ..server.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
+from ..server.gateway.stores import may_exist, store_of
+from ..server.operate.node_list import ANSWER_SECONDS, describe_seen, read_nodes
+from ..server.printing import complain
+from ..sessions.cluster.leases import Leases, SeenNode
+from ..sessions.records import NodeRecord
+from ..sessions.store.sql import SQLStore
+from .command_line import CommandLine
+from .output import say, say_json, span, table
+
+
+def run(config: Config, arguments: CommandLine) -> int:
+    """Run one of the commands about nodes, and return the exit code."""
+    if config.ephemeral or not may_exist(config):
+        if arguments.action == "list":
+            return _show([], arguments)
+        return complain("there is no such node", NOT_FOUND)
+    return anyio.run(_run, config, arguments)
+
+
+async def _run(config: Config, arguments: CommandLine) -> int:
+    store = store_of(config)
+    async with store:
+        if arguments.action == "list":
+            return _show(await read_nodes(store), arguments)
+        if not store.has_leases:
+            return complain("the nodes of this store have no leases; see [cluster]", FAILURE)
+        async with store.leases() as leases:
+            seen = {node.record.id: node for node in await leases.look(within=ANSWER_SECONDS)}
+            node = seen.get(arguments.node)
+            if node is None:
+                return complain(f"there is no node {arguments.node}", NOT_FOUND)
+            if arguments.action == "drain":
+                return await _drain(leases, node.record)
+            return await _remove(store, node, force=arguments.force)
+
+
+def _show(nodes: Iterable[SeenNode], arguments: CommandLine) -> int:
+    nodes = list(nodes)
+    described = [describe_seen(node) for node in nodes]
+    if arguments.json:
+        say_json({"nodes": described})
+        return OK
+    head = ["NODE", "STATE", "SESSIONS", "CAPACITY", "SINCE", "PEER", "ADDRESS", "VERSION"]
+    rows = [
+        [
+            *(node["node"], node["state"], node["sessions"], node["capacity"]),
+            *(span(time.time() - seen.record.started_at), node["peer"], node["address"]),
+            node["version"],
+        ]
+        for node, seen in zip(described, nodes, strict=True)
+    ]
+    say(table(head, rows) if rows else "No node is running.")
+    return OK
+
+
+async def _drain(leases: Leases, record: NodeRecord) -> int:
+    await leases.set_draining(record.id, within=ANSWER_SECONDS)
+    say(f"{record.id} takes on no more sessions, and gives up those it has.")
+    return OK
+
+
+async def _remove(store: SQLStore, node: SeenNode, *, force: bool) -> int:
+    record = node.record
+    if record.lease_seconds and not node.is_expired and not force:
+        return complain(
+            f"{record.id} lives: its lease is valid. Stop it, or give --force when you know that it is gone",
+            BUSY,
+        )
+    await store.declare_dead(record.id)
+    paused = await store.adopt([record.id], time.time())
+    say(f"{record.id} is removed; {len(paused)} of its sessions are paused.")
+    return OK
+
+
+__all__ = ["run"]

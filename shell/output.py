@@ -1,0 +1,177 @@
+"""The output of the commands: aligned tables with readable times, or one JSON document."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..server.printing import is_terminal, write, write_json_text
+
+_COLOURS = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim": "2"}
+
+
+def say(text: str) -> None:
+    """Print a line to stdout."""
+    write(f"{text}\n", is_styled=True)
+
+
+def say_json(document: object) -> None:
+    """Print one JSON document."""
+    write_json_text(json.dumps(document, indent=2, ensure_ascii=True, default=str))
+
+
+CUT_RANK = 5
+"""The rank from which other columns are cut before a column is left out."""
+
+
+class Column:
+    """A column of a table. Where the terminal is narrow, columns of a low rank are left out, and wide ones are cut."""
+
+    def __init__(
+        self,
+        head: str,
+        values: Sequence[Any],
+        *,
+        rank: int,
+        least: int | None = None,
+        colours: Sequence[str] = (),
+    ) -> None:
+        """`least`: the width down to which it may be cut; None for one that is whole or left out."""
+        self.head = head
+        self.cells = [plain(value) for value in values]
+        self.rank = rank
+        self.least = least
+        self.colours = colours
+        self.width = max([len(head), *map(len, self.cells)])
+
+    def line(self, row: int) -> str:
+        """Return a cell in the width of the column, with its colour."""
+        cell = self.cells[row]
+        if len(cell) > self.width:
+            cell = f"{cell[: self.width - 1]}\u2026"
+        text = cell.ljust(self.width)
+        return colour(text, self.colours[row]) if self.colours else text
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows in aligned columns. Columns in which every row is empty are left out."""
+    columns = [Column(text, [row[n] for row in rows], rank=0) for n, text in enumerate(head)]
+    return _aligned([column for column in columns if any(column.cells)])
+
+
+def fitted_table(columns: Sequence[Column]) -> str:
+    """Return aligned columns in the width of the terminal. Columns in which every cell is empty are left out."""
+    shown = [column for column in columns if any(column.cells)]
+    _fit(shown, terminal_width())
+    return _aligned(shown)
+
+
+def _aligned(shown: Sequence[Column]) -> str:
+    rows = range(len(shown[0].cells)) if shown else range(0)
+    head = "  ".join(column.head.ljust(column.width) for column in shown).rstrip()
+    return "\n".join(
+        [head, *("  ".join(column.line(row) for column in shown).rstrip() for row in rows)]
+    )
+
+
+def _fit(columns: list[Column], width: int) -> None:
+    """Cut columns, and leave out those of a low rank, until they fit into a width."""
+
+    def excess() -> int:
+        return sum(column.width + 2 for column in columns) - 2 - width
+
+    while (too_much := excess()) > 0 and columns:
+        if (least := min(columns, key=lambda each: each.rank)).rank < CUT_RANK:
+            columns.remove(least)
+            continue
+        cuttable = [each for each in columns if each.least is not None and each.width > each.least]
+        room = sum(each.width - (each.least or 0) for each in cuttable)
+        if room < too_much and len(columns) > 1:
+            columns.remove(min(columns, key=lambda each: each.rank))
+            continue
+        if not cuttable:
+            return
+        widest = max(cuttable, key=lambda each: each.width)
+        widest.width -= 1
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; very many if the output goes elsewhere."""
+    if not is_terminal(sys.stdout):
+        return 1 << 20
+    return shutil.get_terminal_size().columns
+
+
+def colour(text: str, name: str) -> str:
+    """Return a text in a colour where stdout is a terminal that shows colours (https://no-color.org)."""
+    code = _COLOURS.get(name)
+    if (
+        code is None
+        or not is_terminal(sys.stdout)
+        or "NO_COLOR" in os.environ
+        or os.environ.get("TERM") == "dumb"
+    ):
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def pairs(values: Sequence[tuple[str, Any]]) -> str:
+    """Return name and value, one per line, without the empty ones."""
+    filled = [(name, plain(value)) for name, value in values if plain(value)]
+    width = max((len(name) for name, _ in filled), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in filled)
+
+
+def split_owner(owner: str) -> tuple[str, str]:
+    """Return the subject and the issuer of an owner in a document of a session; see Principal.key.
+
+    Not by Principal: its module takes longer to import than such a command runs.
+    """
+    sizes, colon, rest = owner.partition(":")
+    length, dot, _ = sizes.partition(".")
+    if not colon or not dot or not length.isdecimal():
+        return owner.removeprefix(":"), ""
+    return rest[int(length) :], rest[: int(length)]
+
+
+def plain(value: Any) -> str:
+    """Return a value as text without control characters for the terminal; None is empty."""
+    if value is None:
+        return ""
+    return "".join(char if char.isprintable() else "?" for char in str(value))
+
+
+def plain_lines(text: str) -> str:
+    """Return a text of several lines with plain() applied to each."""
+    return "\n".join(map(plain, text.splitlines()))
+
+
+def span(seconds: float) -> str:
+    """Return a duration with one unit: `3 min`."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size * (2 if unit == "d" else 1):
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Return a time in ISO 8601 as seconds of the epoch; None for none."""
+    return None if text is None else datetime.datetime.fromisoformat(text).timestamp()
+
+
+def ago(then: float | None, now: float) -> str:
+    """Return the time since a moment as text, empty for never."""
+    return "" if then is None else f"{span(now - then)} ago"
+
+
+def until(then: float | None, now: float) -> str:
+    """Return the time until a moment as text, empty for never."""
+    if then is None:
+        return ""
+    return "now" if then <= now else f"in {span(then - now)}"

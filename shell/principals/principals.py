@@ -1,0 +1,292 @@
+"""`statehold principals list`, `show` and `limit`: the callers of a store, their usage and their limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from ...access.audit.people import PersonAudit, user_name
+from ...server.config.model import Config
+from ...server.exit_codes import NOT_FOUND, OK
+from ...server.gateway.stores import may_exist, store_of
+from ...server.printing import complain
+from ...sessions.audit.log import AuditLog
+from ...sessions.clock import SystemClock
+from ...sessions.json_codec import JSON
+from ...sessions.principals.limits import FIELDS, PrincipalLimits
+from ...sessions.principals.revocations import RevocationRecord
+from ...sessions.principals.rules import (
+    PolicyLimits,
+    PolicySubject,
+    PolicyTarget,
+    PrincipalRecord,
+    PrincipalSummary,
+)
+from ...sessions.records import LOCAL, Principal
+from ...sessions.store.sql import SQLStore
+from ...sessions.views import timestamp
+from ...sessions.wording import did_you_mean
+from ...tools.footprint import bytes_of_files
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..output import ago, pairs, say, say_json, table
+from .principal_options import limit_words, parse_changes, size_words
+
+
+def run(config: Config, arguments: CommandLine) -> int:
+    """Run one of the commands, and return the exit code."""
+    if config.ephemeral or (arguments.action != "limit" and not may_exist(config)):
+        return complain("there is no caller: nothing is stored yet", NOT_FOUND)
+    return anyio.run(_run, config, arguments)
+
+
+async def _run(config: Config, arguments: CommandLine) -> int:
+    try:
+        async with store_of(config) as store:
+            known = await KnownPrincipals.read(config, store)
+            match arguments.action:
+                case "list":
+                    return await _list(known, arguments)
+                case "show":
+                    return await _show(known, arguments)
+                case _:
+                    return await _limit(known, arguments)
+    except CommandError as error:
+        return complain(str(error), error.exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPrincipals:
+    """The principals of one store, as they are when it is read."""
+
+    config: Config
+    store: SQLStore
+    summaries: Mapping[str, PrincipalSummary]
+    """Those that have sessions, by their keys."""
+    records: list[PrincipalRecord]
+    limits: PrincipalLimits
+    revoked: Mapping[str, RevocationRecord]
+    """Those whose access is revoked, by their keys."""
+
+    @classmethod
+    async def read(cls, config: Config, store: SQLStore) -> KnownPrincipals:
+        """Read the principals of a store."""
+        summaries = {each.owner: each for each in await store.access.principals()}
+        records = await store.access.changed_principals(0)
+        limits = PrincipalLimits(config.policy())
+        limits.update(records)
+        now, revocations = time.time(), await store.access.revocations()
+        revoked = {each.owner: each for each in revocations if each.is_in_force(now)}
+        return cls(config, store, summaries, records, limits, revoked)
+
+    def owners(self) -> list[str]:
+        """Return the keys of all: those with sessions, the last used first, then those with a row of their own."""
+        rows = [
+            Principal(issuer=each.target.issuer, subject=each.target.name).key
+            for each in self.records
+            if each.target.kind is PolicySubject.PRINCIPAL
+        ]
+        return list(dict.fromkeys([*self.summaries, *rows, *self.revoked]))
+
+    def find(self, arguments: CommandLine, *, may_be_new: bool = False) -> Principal:
+        """Return the principal that a command line names.
+
+        Raises:
+            CommandError: there is none, or there are several.
+        """
+        subject, issuer = arguments.subject, arguments.issuer
+        if issuer is not None and may_be_new:
+            return Principal(issuer=issuer, subject=subject)
+        found = [
+            principal
+            for principal in map(Principal.of_key, self.owners())
+            if principal.subject == subject and issuer in (None, principal.issuer)
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            issuers = ", ".join(repr(principal.issuer) for principal in found)
+            raise CommandError.usage(
+                f"{subject} is known of several issuers: {issuers}; give --issuer"
+            )
+        if not may_be_new:
+            subjects = {Principal.of_key(owner).subject for owner in self.owners()}
+            hint = did_you_mean(subject, subjects)
+            raise CommandError(
+                "principal_not_found",
+                f"there is no caller {subject}.{hint} See: statehold principals list",
+                NOT_FOUND,
+            )
+        issuers = [each.issuer for each in self.config.auth.issuers]
+        is_only = len(issuers) == 1 and self.config.server.tokens is None
+        return Principal(issuer=issuers[0] if is_only else "", subject=subject)
+
+    async def stored_bytes(self, owner: str) -> int:
+        """Return the bytes that the sessions of a principal take."""
+        size = await self.store.usage(owner)
+        count = partial(bytes_of_files, self.config.data, await self.store.ids(owner))
+        return size + await anyio.to_thread.run_sync(count)
+
+    async def describe(self, owner: str) -> JSON:
+        """Return a principal with its usage, as JSON."""
+        principal, summary = Principal.of_key(owner), self.summaries.get(owner)
+        policy = self.limits.stored_policy(PolicyTarget.principal(principal))
+        membership = self.limits.membership(owner)
+        return {
+            "subject": principal.subject,
+            "issuer": principal.issuer,
+            "groups": list(membership.groups),
+            "role": membership.role,
+            "open_sessions": 0 if summary is None else summary.open_sessions,
+            "sessions": 0 if summary is None else summary.sessions,
+            "stored_bytes": await self.stored_bytes(owner) if summary else 0,
+            "used_at": None if summary is None else timestamp(summary.used_at),
+            "policy": _policy(policy),
+            "revoked": None
+            if owner not in self.revoked
+            else describe_revocation(self.revoked[owner]),
+        }
+
+
+def describe_revocation(record: RevocationRecord) -> JSON:
+    """Return a revocation as JSON."""
+    return {
+        "revoked_at": timestamp(record.revoked_at),
+        "revoked_by": record.revoked_by,
+        "reason": record.reason,
+        "until": None if record.until is None else timestamp(record.until),
+        "keeps_sessions": record.keeps_sessions,
+    }
+
+
+async def _list(known: KnownPrincipals, arguments: CommandLine) -> int:
+    principals = [await known.describe(owner) for owner in known.owners()]
+    groups = [
+        {"group": each.target.name, "issuer": each.target.issuer, "policy": _policy(each.limits)}
+        for each in known.records
+        if each.target.kind is PolicySubject.GROUP and each.limits != PolicyLimits()
+    ]
+    if arguments.json:
+        say_json({"principals": principals, "groups": groups})
+        return OK
+    now = time.time()
+    used = {owner: each.used_at for owner, each in known.summaries.items()}
+    rows = [
+        [
+            each["subject"],
+            each["issuer"],
+            each["open_sessions"],
+            each["sessions"],
+            size_words(each["stored_bytes"]),
+            ago(used.get(owner), now),
+            ", ".join(each["policy"]),
+            ago(known.revoked[owner].revoked_at, now) if owner in known.revoked else "",
+        ]
+        for owner, each in zip(known.owners(), principals, strict=True)
+    ]
+    head = ["SUBJECT", "ISSUER", "OPEN", "SESSIONS", "STORED", "LAST USE", "LIMITED", "REVOKED"]
+    say(table(head, rows) if rows else "no caller has a session or a policy")
+    if groups:
+        named = [[each["group"], each["issuer"], ", ".join(each["policy"])] for each in groups]
+        say("\n" + table(["GROUP", "ISSUER", "LIMITED"], named))
+    return OK
+
+
+async def _show(known: KnownPrincipals, arguments: CommandLine) -> int:
+    owner = known.find(arguments).key
+    principal = await known.describe(owner)
+    limits = known.limits.of(owner).describe()
+    if arguments.json:
+        say_json({**principal, "limits": limits})
+        return OK
+    summary = known.summaries.get(owner)
+    say(
+        pairs(
+            [
+                ("subject", principal["subject"]),
+                ("issuer", principal["issuer"]),
+                ("groups", ", ".join(principal["groups"])),
+                ("role", principal["role"]),
+                ("open sessions", principal["open_sessions"]),
+                ("all sessions", principal["sessions"]),
+                ("stored", size_words(principal["stored_bytes"])),
+                ("last use", ago(summary.used_at, time.time()) if summary else "never"),
+                *_revocation_words(known.revoked.get(owner)),
+            ]
+        )
+    )
+    rows = [[key, limit_words(key, limits[key]["limit"]), limits[key]["source"]] for key in FIELDS]
+    say("\n" + table(["LIMIT", "VALUE", "FROM"], rows))
+    return OK
+
+
+def _revocation_words(record: RevocationRecord | None) -> list[tuple[str, str]]:
+    if record is None:
+        return []
+    until = "" if record.until is None else f" until {timestamp(record.until)}"
+    reason = f": {record.reason}" if record.reason else ""
+    return [("revoked", f"{timestamp(record.revoked_at)}{until} by {record.revoked_by}{reason}")]
+
+
+async def _limit(known: KnownPrincipals, arguments: CommandLine) -> int:
+    target = _target(known, arguments)
+    changes = parse_changes(arguments)
+    if not changes:
+        raise CommandError.usage("no limit is given; see: statehold principals limit --help")
+    async with recorded(known, f"principals limit {target.words}", changes):
+        limits = await known.store.access.limit_principal(target, changes, time.time())
+    if arguments.json:
+        subject = {"kind": target.kind.value, "name": target.name, "issuer": target.issuer}
+        say_json({**subject, "policy": _policy(limits)})
+        return OK
+    policy = _policy(limits)
+    rows = [[key, limit_words(key, value)] for key, value in policy.items()]
+    text = table(["LIMIT", "VALUE"], rows) if rows else "no limit of its own"
+    say(f"{target.words}\n{text}")
+    return OK
+
+
+def _target(known: KnownPrincipals, arguments: CommandLine) -> PolicyTarget:
+    if (arguments.subject is None) == (arguments.group is None):
+        raise CommandError.usage("either SUBJECT or --group is needed; give one of them")
+    if arguments.group is not None:
+        return PolicyTarget(
+            kind=PolicySubject.GROUP, issuer=arguments.issuer or "", name=arguments.group
+        )
+    return PolicyTarget.principal(known.find(arguments, may_be_new=True))
+
+
+@asynccontextmanager
+async def recorded(
+    known: KnownPrincipals, operation: str, changes: Mapping[str, Any] | None = None
+) -> AsyncGenerator[None]:
+    """Record the change of the block in the audit log, if there is one."""
+    if known.config.audit == "off":
+        yield
+        return
+    is_required = known.config.audit == "required"
+    audit = PersonAudit(AuditLog(known.store, "command", is_required=is_required), SystemClock())
+    words = f"{operation}: {', '.join(changes)}" if changes else operation
+    record = await audit.admit(
+        f"{user_name()} by a command", words, None, principal=LOCAL, transport="command"
+    )
+    end = "error"
+    try:
+        yield
+        end = "ok"
+    finally:
+        record.end(end)
+
+
+def _policy(limits: PolicyLimits | None) -> JSON:
+    return {} if limits is None else limits.model_dump(exclude_none=True, mode="json")
+
+
+__all__ = ["KnownPrincipals", "describe_revocation", "recorded", "run"]

@@ -1,0 +1,192 @@
+"""`statehold services`: lists the configured services and checks whether they start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ..access.config.types import ConfigError
+from ..server.config.model import Config, ServiceConfig
+from ..server.exit_codes import FAILURE, OK
+from ..server.printing import complain
+from ..sessions.errors import SessionError
+from ..sessions.json_codec import JSON
+from ..tools.browser.config import BrowserConfig
+from ..tools.upstream.config import UnusableConfig
+from ..tools.upstream.redaction import Secrets
+from .command_line import CommandLine
+from .output import say, say_json, table
+
+if TYPE_CHECKING:
+    from ..server.gateway.services import AnyService
+    from ..sessions.services import ToolSpec
+    from ..tools.upstream.probe import Check
+
+_PARALLEL_CHECKS = 4
+
+
+def run(config: Config, arguments: CommandLine) -> int:
+    """Run one action and return its exit code."""
+    if not config.services:
+        for note in config.notes:
+            complain(note)
+        complain("no services are configured; add [services.NAME] to --config, or give --services")
+    if arguments.action == "list":
+        return _list(config, json=arguments.json)
+    return _check(config, arguments)
+
+
+def _list(config: Config, *, json: bool) -> int:
+    services = [_describe(name, service) for name, service in config.services.items()]
+    if json:
+        say_json({"services": services})
+    elif services:
+        head = ("NAME", "TRANSPORT", "TARGET", "PREFIX", "SCOPE", "PAUSE", "CONNECT", "")
+        keys = ("name", "transport", "target", "prefix", "scope", "pause", "connect")
+        say(
+            table(
+                head,
+                [
+                    (*(service[key] for key in keys), service["problem"] or _state(service))
+                    for service in services
+                ],
+            )
+        )
+    return OK
+
+
+def _state(service: JSON) -> str:
+    return "disabled" if service["disabled"] else ""
+
+
+def _describe(name: str, service: ServiceConfig) -> JSON:
+    """Return the settings of a service without secrets: only the names in its environment and headers."""
+    from ..tools.upstream.service import transport_of
+
+    if isinstance(service, BrowserConfig):
+        return _describe_browser(name, service)
+
+    target = " ".join([service.command, *service.args]) if service.command else service.url or ""
+    return {
+        "name": name,
+        "transport": transport_of(service),
+        "target": Secrets.of(service).redact(target),
+        "env": sorted(service.env),
+        "headers": sorted(service.headers),
+        "prefix": service.prefix,
+        "scope": service.scope,
+        "pause": service.pause or ("snapshot" if service.recipe else "keep"),
+        "connect": service.connect,
+        "disabled": service.disabled,
+        "problem": service.problem if isinstance(service, UnusableConfig) else None,
+    }
+
+
+def _describe_browser(name: str, service: BrowserConfig) -> JSON:
+    """Return the settings of a browser service without secrets: the address of a remote browser may hold a key."""
+    return {
+        "name": name,
+        "transport": "browser",
+        "target": service.place,
+        "env": [],
+        "headers": sorted(service.cdp_headers),
+        "prefix": service.prefix,
+        "scope": "session",
+        "pause": "snapshot",
+        "connect": service.connect,
+        "disabled": service.disabled,
+        "problem": None,
+    }
+
+
+def _check(config: Config, arguments: CommandLine) -> int:
+    services = config.enabled_services()
+    for name in arguments.names:
+        if name not in services:
+            names = ", ".join(services) or "none"
+            raise ConfigError(f"{name}: is not an enabled service; there are: {names}")
+    if arguments.names:
+        services = {name: services[name] for name in arguments.names}
+    checks = anyio.run(check_all, config, services)
+    if arguments.json:
+        say_json({"services": [asdict(check) for check in checks], "notes": list(config.notes)})
+    elif checks:
+        head = ("NAME", "", "TRANSPORT", "PROTOCOL", "BECAUSE", "SERVER", "TOOLS", "TOOK", "ERROR")
+        say(table(head, [_row(check) for check in checks]))
+        for check in checks:
+            for line in (check.renamed, check.shared):
+                if line is not None:
+                    say(f"{check.service}: {line}")
+        for note in config.notes:
+            say(note)
+    return OK if all(check.ok for check in checks) else FAILURE
+
+
+async def check_all(
+    config: Config, services: Mapping[str, ServiceConfig], *, sharing: bool = True
+) -> list[Check]:
+    """Start the services, a few at a time. Their working folders are temporary."""
+    from ..server.gateway.names import configured_renames
+    from ..server.gateway.services import service_of
+    from ..tools.processes.ledger import Ledger
+
+    checks: dict[str, Check] = {}
+    tools: dict[str, Sequence[ToolSpec]] = {}
+    prompts: dict[str, Sequence[JSON]] = {}
+    shared: dict[str, str | None] = {}
+    slots = anyio.Semaphore(_PARALLEL_CHECKS)
+    ledger = Ledger(None)
+    without_data = config.model_copy(update={"ephemeral": True})
+
+    async def check(name: str, service: ServiceConfig) -> None:
+        async with slots:
+            built_service = service_of(name, service, without_data, ledger, has_local_callers=True)
+            checks[name] = await built_service.check()
+            if checks[name].ok:
+                tools[name] = await built_service.tools()
+                prompts[name] = built_service.prompts
+                shared[name] = await _describe_sharing(built_service) if sharing else None
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for name, service in services.items():
+                tasks.start_soon(check, name, service)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await ledger.aclose()
+    renames = configured_renames(config, tools, prompts)
+    return [
+        replace(checks[name], renamed=renames.get(name), shared=shared.get(name))
+        for name in services
+    ]
+
+
+async def _describe_sharing(service: AnyService) -> str | None:
+    """Return a line about what two sessions of a service share, None if nothing is known."""
+    from ..tools.upstream.service import UpstreamService
+    from ..tools.upstream.sharing import describe_sharing
+
+    if not isinstance(service, UpstreamService):
+        return None
+    try:
+        return await describe_sharing(service)
+    except SessionError as error:
+        return f"it did not start again: {error.message}"
+
+
+def _row(check: Check) -> tuple[Any, ...]:
+    server = f"{check.server.get('name', '')} {check.server.get('version', '')}".strip()
+    return (
+        check.service,
+        "ok" if check.ok else "fail",
+        check.transport,
+        check.protocol_version,
+        check.era_reason,
+        server,
+        check.tools if check.ok else None,
+        f"{check.seconds:.1f} s",
+        check.error,
+    )

@@ -1,0 +1,169 @@
+"""`statehold sessions close|pause|resume|purge|delete`: changes of several sessions, reported one by one."""
+
+from __future__ import annotations
+
+import time
+
+import anyio.to_thread
+
+from ...server.config.model import Config
+from ...server.exit_codes import FAILURE, OK
+from ...server.operate.nodes import LiveNodes
+from ...server.operate.sessions import read_pages
+from ...server.printing import complain
+from ...sessions.errors import SessionBusy, SessionNotFound
+from ...sessions.json_codec import JSON
+from ...sessions.lifecycle import Status
+from ...sessions.plural import plural
+from ...sessions.records import Principal, SessionFilter, SessionRecord
+from ...sessions.store.sql import SQLStore
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..output import say, say_json
+from .filters import parse_duration
+from .lookup import find_session
+from .tool_calls import ToolCaller
+
+_CLOSED_STATUSES = (Status.CLOSED, Status.CLOSING)
+
+
+async def change_sessions(config: Config, store: SQLStore | None, arguments: CommandLine) -> int:
+    """Change each of the named sessions. An error of one does not keep the others from being changed."""
+    refs: list[str] = list(arguments.refs)
+    unused_seconds: float | None = None
+    if arguments.action == "purge":
+        if bool(refs) == bool(arguments.closed or arguments.unused_for):
+            raise CommandError.usage(
+                "purge needs either sessions or --closed or --unused-for; give one of them"
+            )
+        if arguments.unused_for is not None:
+            unused_seconds = parse_duration(arguments.unused_for, "--unused-for")
+    outcomes: list[JSON] = []
+    errors: list[CommandError] = []
+    if store is None:
+        errors = [CommandError.session_unknown(ref, config.data) for ref in refs]
+    else:
+        async with ToolCaller(config, store) as caller:
+            if arguments.action == "purge" and not refs:
+                statuses = [Status.CLOSED] if arguments.closed else None
+                refs = await _find_unused(config, store, statuses, unused_seconds)
+            for ref in refs:
+                try:
+                    record = await find_session(store, ref, config.data)
+                    outcomes.append(await _change(caller, record, arguments))
+                except CommandError as error:
+                    errors.append(error)
+    return _report(arguments, outcomes, errors)
+
+
+async def _change(caller: ToolCaller, record: SessionRecord, arguments: CommandLine) -> JSON:
+    """Change one session and return `session_id`, `name`, `status` and whether it `changed`."""
+    match arguments.action:
+        case "purge":
+            if arguments.unused_for is not None and record.status not in _CLOSED_STATUSES:
+                return await _delete(caller, record, "purged", force=False)
+            return await _purge(caller, record)
+        case "delete":
+            return await _delete(caller, record, "deleted", force=arguments.force)
+        case "close":
+            return await _close(caller, record, force=arguments.force)
+        case action:
+            if record.status in _CLOSED_STATUSES:
+                raise CommandError.session_closed(record)
+            return await (_pause if action == "pause" else _resume)(caller, record)
+
+
+async def _find_unused(
+    config: Config, store: SQLStore, statuses: list[Status] | None, seconds: float | None
+) -> list[str]:
+    """Return the sessions of these statuses that were not used for so long, as the processes report that hold them."""
+    records, _ = await read_pages(store, SessionFilter(statuses=statuses), 10_000_000)
+    if seconds is None:
+        return [record.id for record in records]
+    used_before = time.time() - seconds
+    unused = [record for record in records if record.used_at <= used_before]
+    live = LiveNodes(config.data, await store.nodes())
+    await live.ask(record.node for record in unused)
+    reported = map(live.merge_report, unused)
+    return [
+        record.id
+        for record in reported
+        if record.used_at <= used_before and record.status is not Status.ACTIVE
+    ]
+
+
+async def _delete(caller: ToolCaller, record: SessionRecord, status: str, *, force: bool) -> JSON:
+    await caller.call(record, "session_delete", force=force)
+    await anyio.to_thread.run_sync(caller.delete_files, record.id)
+    return _outcome(record, status, changed=True)
+
+
+async def _close(caller: ToolCaller, record: SessionRecord, *, force: bool) -> JSON:
+    if record.status in _CLOSED_STATUSES and record.node is None:
+        return _outcome(record, record.status.value, changed=False)
+    content = await caller.call(record, "session_close", force=force)
+    return _outcome(record, content["status"], changed=not content["already_closed"])
+
+
+async def _pause(caller: ToolCaller, record: SessionRecord) -> JSON:
+    content, record = await caller.ask_holder(record, "session_pause")
+    if content is not None:
+        return _compare_status(record, content)
+    if record.status is Status.PAUSED:
+        return _outcome(record, record.status.value, changed=False)
+    return _compare_status(record, await caller.call_here(record, "session_pause"))
+
+
+async def _resume(caller: ToolCaller, record: SessionRecord) -> JSON:
+    """Resume a session in a running process: this process ends at once, and its live connections with it."""
+    content, record = await caller.ask_holder(record, "session_resume")
+    if content is None:
+        content = await caller.ask_any(record, "session_resume", unless=("session_not_found",))
+    if content is None:
+        raise CommandError(
+            "service_unavailable",
+            f"{record.id}: no Statehold that runs on this data folder opens it; it resumes by itself when called",
+        )
+    return _compare_status(record, content)
+
+
+async def _purge(caller: ToolCaller, record: SessionRecord) -> JSON:
+    registry = await caller.open_registry({})
+    try:
+        await registry.rename_delete.purge(Principal.of_key(record.owner), record.id)
+    except SessionNotFound:
+        raise CommandError.session_unknown(record.id, caller.config.data) from None
+    except SessionBusy:
+        message = f"{record.id} is {record.status.value}; close it first"
+        raise CommandError("session_busy", message) from None
+    return _outcome(record, "purged", changed=True)
+
+
+def _compare_status(record: SessionRecord, content: JSON) -> JSON:
+    status = str(content["status"])
+    return _outcome(record, status, changed=status != record.status.value)
+
+
+def _outcome(record: SessionRecord, status: str, *, changed: bool) -> JSON:
+    return {"session_id": record.id, "name": record.name, "status": status, "changed": changed}
+
+
+def _report(arguments: CommandLine, outcomes: list[JSON], errors: list[CommandError]) -> int:
+    if arguments.json:
+        error_list = [{"code": error.code, "message": str(error)} for error in errors]
+        say_json({"sessions": outcomes, "errors": error_list})
+    elif arguments.action == "purge":
+        say(f"{plural(len(outcomes), 'session')} purged")
+    else:
+        for outcome in outcomes:
+            name = f" ({outcome['name']})" if outcome.get("name") else ""
+            already = "" if outcome["changed"] else " already"
+            say(f"{outcome['session_id']}{name} is {outcome['status']}{already}")
+    for error in errors:
+        complain(str(error))
+    # Return the code of "not found" or "busy" only if all errors have it.
+    codes = {error.exit_code for error in errors}
+    return OK if not codes else codes.pop() if len(codes) == 1 else FAILURE
+
+
+__all__ = ["change_sessions"]

@@ -1,0 +1,198 @@
+"""Runs of agno as entries of a journal: messages, and calls of tools with their results."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from ....sessions.errors import OutcomeUnknown
+from ....sessions.json_codec import JSON
+from ....sessions.state.patch import size_of
+from ....sessions.transitions.create import METADATA_LIMIT
+
+TEXT: Final = 60_000
+"""Characters kept of a message, or of the result of a tool."""
+SYSTEM_ROLES: Final = ("system", "developer")
+STATUSES: Final = {
+    "PENDING": "running",
+    "RUNNING": "running",
+    "PAUSED": "running",
+    "ERROR": "error",
+    "CANCELLED": "cancelled",
+    # Another run took its place.
+    "REGENERATED": "cancelled",
+}
+"""The statuses of runs here, by those of agno; all others are `completed`."""
+ERROR_LENGTH: Final = 1000
+SERVICE: Final = "agno"
+"""The service of imported calls, so that they differ from those of services here."""
+MEDIA: Final = ("images", "videos", "audio", "files", "audio_output", "image_output")
+READ: Final = {
+    *("run_id", "session_id", "status", "created_at", "messages", "content", "content_type"),
+    *("input", "tools", "member_responses", "from_history", *MEDIA),
+}
+"""Fields of a run that entries have, or that repeat what its messages or other runs have."""
+
+
+class JournalOfRuns:
+    """The entries of the runs of one session, in their order."""
+
+    def __init__(self, created_at: float) -> None:
+        self.entries: list[JSON] = []
+        self.left_out: dict[str, int] = {}
+        """Counts of parts that a journal cannot hold."""
+        self._last_at = created_at
+        self._instructions: str | None = None
+
+    def add(self, run: JSON) -> None:
+        """Add the messages and calls of a run. Messages that it repeats from earlier runs are in the journal already.
+
+        Raises:
+            TypeError, ValueError, LookupError, AttributeError, ArithmeticError: it is not as agno writes it; nothing of it
+                was added.
+        """
+        before = len(self.entries), self._last_at, self._instructions, dict(self.left_out)
+        try:
+            self._add(run)
+            # A number or a text that no document holds would refuse the whole session.
+            json.dumps(self.entries[before[0] :], allow_nan=False)
+        except BaseException:
+            count, self._last_at, self._instructions, self.left_out = before
+            del self.entries[count:]
+            raise
+
+    def _add(self, run: JSON) -> None:
+        if run.get("parent_run_id"):
+            # agno leaves the runs of a team's members out of its histories as well.
+            self.leave_out("runs of team members")
+            return
+        run_id = str(run.get("run_id") or "") or None
+        self.leave_out_media(run)
+        self._last_at = max(self._last_at, float(run.get("created_at") or 0))
+        messages: list[JSON] = run.get("messages") or []
+        if run_id is not None:
+            self._begin(run_id, run, messages)
+        if not messages:
+            self._message(run_id, "user", _input_of(run), self._last_at)
+            self._message(run_id, "assistant", run.get("content"), self._last_at)
+        fresh = [each for each in messages if not each.get("from_history")]
+        results = {each["tool_call_id"]: each for each in fresh if each.get("tool_call_id")}
+        calls = [call for each in fresh for call in each.get("tool_calls") or ()]
+        called = {call.get("id") for call in calls}
+        for message in fresh:
+            self._add_message(run_id, message, results, called)
+
+    def _begin(self, run_id: str, run: JSON, messages: list[JSON]) -> None:
+        status = STATUSES.get(str(run.get("status")).upper(), "completed")
+        entry: JSON = {
+            "kind": "run",
+            "run": run_id,
+            "status": status,
+            "started_at": self._last_at,
+        }
+        if status != "running":
+            entry["ended_at"] = max([self._last_at, *map(self._time, messages)])
+        if status == "error":
+            entry["error"] = _text_of(run.get("content"))[:ERROR_LENGTH] or None
+        others = {key: value for key, value in run.items() if value and key not in READ}
+        if others and size_of(others) <= METADATA_LIMIT:
+            entry["request"] = others
+        elif others:
+            self.leave_out("metrics and other fields of runs")
+        self.entries.append(entry)
+
+    def _add_message(
+        self, run: str | None, message: JSON, results: dict[str, JSON], called: set[Any]
+    ) -> None:
+        role, at = str(message.get("role") or "assistant"), self._time(message)
+        self.leave_out_media(message)
+        if message.get("reasoning_content"):
+            self.leave_out("reasoning of the model")
+        if role == "tool" and message.get("tool_call_id") in called:
+            return
+        if role in SYSTEM_ROLES:
+            # Each run repeats it.
+            text = _text_of(message.get("content"))
+            if text == self._instructions:
+                return
+            self._instructions = text
+        self._message(run, role, message.get("content"), at)
+        for call in message.get("tool_calls") or ():
+            self._call(run, call, results.get(call.get("id")), at)
+
+    def _message(self, run: str | None, role: str, content: object, at: float) -> None:
+        text = self._cut(_text_of(content))
+        if text:
+            self.entries.append(
+                {
+                    "kind": "message",
+                    "run": run,
+                    "role": role,
+                    "started_at": at,
+                    "request": {"content": text},
+                }
+            )
+
+    def _call(self, run: str | None, call: JSON, result: JSON | None, at: float) -> None:
+        function: JSON = call.get("function") or call
+        failed = bool(result and result.get("tool_call_error"))
+        entry: JSON = {
+            "kind": "call",
+            "run": run,
+            "service": SERVICE,
+            "tool": str(function.get("name")),
+            "status": OutcomeUnknown.code if result is None else "error" if failed else "ok",
+            "started_at": at,
+            "ended_at": None if result is None else self._time(result),
+            "request": self._arguments(function.get("arguments")),
+        }
+        if result is not None:
+            text = _text_of(result.get("content"))
+            cut = {"cut": {"0": len(text)}} if len(text) > TEXT else {}
+            entry["result"] = {"content": [self._cut(text)], "is_error": failed, **cut}
+        self.entries.append(entry)
+
+    def _arguments(self, value: object) -> object:
+        try:
+            arguments: object = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            # A model wrote no JSON.
+            arguments = {"arguments": value}
+        text = json.dumps(arguments)
+        return (
+            arguments if len(text) <= TEXT else {"truncated": self._cut(text), "bytes": len(text)}
+        )
+
+    def _cut(self, text: str) -> str:
+        if len(text) > TEXT:
+            self.leave_out("ends of long texts")
+        return text[:TEXT]
+
+    def _time(self, message: JSON) -> float:
+        """Return when a message was written. agno 2 gives messages the time of the last save."""
+        return float(message.get("created_at") or self._last_at)
+
+    def leave_out_media(self, holder: JSON) -> None:
+        """Count the pictures, sounds and files that a message or a session has."""
+        for kind in MEDIA:
+            value: Any = holder.get(kind)
+            if value:
+                self.leave_out("media", len(value) if isinstance(value, list) else 1)  # pyright: ignore[reportUnknownArgumentType]
+
+    def leave_out(self, part: str, count: int = 1) -> None:
+        """Count a part that is not imported."""
+        self.left_out[part] = self.left_out.get(part, 0) + count
+
+
+def _input_of(run: JSON) -> object:
+    value: Any = run.get("input")
+    return value.get("input_content") if isinstance(value, dict) else value  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _text_of(content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return json.dumps(content, ensure_ascii=False)
+
+
+__all__ = ["MEDIA", "JournalOfRuns"]

@@ -1,0 +1,238 @@
+"""The work of `sessions import --from`, and of a folder of documents: each session is imported once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ....server.config.model import Config
+from ....server.exit_codes import FAILURE, OK
+from ....server.operate.sessions import parse_owner, read_pages
+from ....sessions.actions.import_ import IMPORTED_FROM, cause_of_import
+from ....sessions.clock import SystemClock
+from ....sessions.errors import SessionError
+from ....sessions.json_codec import JSON
+from ....sessions.lifecycle import OPEN, Status
+from ....sessions.plural import plural
+from ....sessions.records import LOCAL, HistoryFilter, Principal, SessionFilter, SessionRecord
+from ....sessions.registry import Registry
+from ....sessions.store.sql import SQLStore
+from ....sessions.transitions.create import CreationOptions, timeouts_of
+from ...command_line import CommandLine
+from ...errors import CommandError
+from ...output import plain, say, say_json
+from ...progress import ProgressBar
+from ..tool_calls import ToolCaller, lazy_services
+from .agentscope import read_agentscope
+from .agno import read_agno
+from .documents import read_documents
+from .foreign import DIGEST, FIRST_VERSION, ImportableSession, Sessions, Unreadable
+
+MOST = 1_000_000
+
+
+@dataclass(slots=True)
+class _Report:
+    imported: list[JSON] = field(default_factory=list[JSON])
+    updated: list[JSON] = field(default_factory=list[JSON])
+    unchanged: list[JSON] = field(default_factory=list[JSON])
+    skipped: list[JSON] = field(default_factory=list[JSON])
+
+
+async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine) -> int:
+    """Create a session for each session of another system, or each document of a folder, that has none yet."""
+    if arguments.name is not None or (arguments.lenient and arguments.source is not None):
+        raise CommandError.usage("--name is for one document, --lenient for documents")
+    if (arguments.users or arguments.user) and arguments.source != "agentscope":
+        raise CommandError.usage("--users and --user are for --from agentscope")
+    source = Path(arguments.file)
+    match arguments.source:
+        case None:
+            read = partial(read_documents, source)
+        case "agentscope":
+            users, named = bool(arguments.users), arguments.user or ()
+            read = partial(read_agentscope, source, users=users, named=named)
+        case _:
+            read = partial(read_agno, source)
+    count, sessions = await anyio.to_thread.run_sync(read)
+    owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
+    async with ToolCaller(config, store) as caller:
+        services = lazy_services(config) if arguments.source is None else {}
+        registry = await caller.open_registry(services)
+        importer = _Importer(config, store, registry, owner, arguments)
+        await importer.find_earlier_ones()
+        importer.check_room(count, str(await anyio.Path(source).resolve()))
+        done = 0
+        with ProgressBar(f"importing {arguments.file}", is_json=arguments.json) as bar:
+            async for session in _in_thread(sessions):
+                await importer.add(session)
+                done += 1
+                bar.update(done, count)
+    return _print(importer.report, count, arguments)
+
+
+async def _in_thread(sessions: Sessions) -> AsyncGenerator[ImportableSession | Unreadable]:
+    """Yield sessions, which are read from files, without blocking the event loop."""
+    while (session := await anyio.to_thread.run_sync(next, sessions, None)) is not None:
+        yield session
+
+
+class _Importer:
+    """Imports sessions one after the other, and reports each."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: SQLStore,
+        registry: Registry,
+        owner: Principal,
+        arguments: CommandLine,
+    ) -> None:
+        self.report = _Report()
+        self._store = store
+        self._registry = registry
+        self._system = str(arguments.source)
+        self._update = bool(arguments.update)
+        self._is_strict = not arguments.lenient
+        self._owner = owner
+        self._policy = config.policy()
+        self._clock = SystemClock()
+        self._open = 0
+        self._earlier: dict[object, SessionRecord] = {}
+
+    async def find_earlier_ones(self) -> None:
+        """Find the sessions that were imported before, closed ones too."""
+        records, _ = await read_pages(self._store, SessionFilter(owner=self._owner.key), MOST)
+        # An open one counts before a closed one of the same origin.
+        records.sort(key=lambda record: record.status in OPEN)
+        self._open = sum(record.status in OPEN for record in records)
+        self._earlier = {record.metadata.get(IMPORTED_FROM): record for record in records}
+
+    def check_room(self, count: int, place: str) -> None:
+        """Check that the owner may have `count` sessions of a place besides those that are open.
+
+        Raises:
+            CommandError: the limit would refuse some of them.
+        """
+        limits = self._registry.core.limits.of(self._owner.key)
+        opened = [record for record in self._earlier.values() if record.status in OPEN]
+        # Documents do not say where they were.
+        here = sum(place in str(record.metadata.get(self._system, place)) for record in opened)
+        needed = self._open + max(0, count - here)
+        if limits.sessions and needed > limits.sessions:
+            raise CommandError(
+                "session_limit",
+                f"{plural(self._open, 'session')} of the owner are open and {count - here} would come: {needed} are more "
+                f"than {limits.name('sessions')} = {limits.sessions}; nothing was imported, raise that first",
+            )
+
+    async def add(self, session: ImportableSession | Unreadable) -> None:
+        """Import a session that was not imported before."""
+        if isinstance(session, Unreadable):
+            self._skip(session.source, session.reason)
+            return
+        earlier = self._earlier.get(session.origin)
+        try:
+            if earlier is None:
+                await self._import(session, self.report.imported)
+            else:
+                await self._compare(session, earlier)
+        except SessionError as error:
+            self._skip(session.source, error.message)
+        except RecursionError:
+            self._skip(session.source, "it is nested too deeply")
+
+    async def _import(self, session: ImportableSession, report: list[JSON]) -> None:
+        timeouts = timeouts_of(self._policy, CreationOptions(name=session.name))
+        now = self._clock.now()
+        namespace = self._policy.namespace
+        document = await anyio.to_thread.run_sync(session.document, timeouts, now, namespace)
+        if document.fork is not None and document.fork.parent in self._earlier:
+            document.fork.parent = self._earlier[document.fork.parent].id
+        result = await self._registry.porting.import_session(
+            self._owner, document, strict=self._is_strict
+        )
+        self._earlier[session.origin] = result.record
+        report.append(
+            {
+                "source": session.source,
+                **_identity(result.record),
+                "left_out": [*session.left_out, *result.left_out],
+            }
+        )
+
+    async def _compare(self, session: ImportableSession, earlier: SessionRecord) -> None:
+        if earlier.metadata.get(DIGEST) == session.digest:
+            self.report.unchanged.append({"source": session.source, **_identity(earlier)})
+            return
+        reason = f"it has changed since it was imported as {earlier.id}"
+        if not await self._is_untouched(earlier):
+            self._skip(session.source, f"{reason}, which was used here; delete that first")
+        elif not self._update:
+            self._skip(session.source, f"{reason}; add --update to import it again")
+        else:
+            changes = self._registry.rename_delete
+            await changes.rename(self._owner, earlier.id, None)
+            try:
+                await self._import(session, self.report.updated)
+            except BaseException:
+                await changes.rename(self._owner, earlier.id, earlier.name)
+                raise
+            await changes.delete(self._owner, earlier.id)
+
+    async def _is_untouched(self, record: SessionRecord) -> bool:
+        """Return whether an imported session was not used, renamed or closed since."""
+        last = await self._store.history(record.id, HistoryFilter(limit=1))
+        state = await self._store.state(record.id)
+        origin = str(record.metadata.get(IMPORTED_FROM))
+        return (
+            record.status is Status.PAUSED
+            and record.used_at <= record.status_at
+            and (state is None or state.version == FIRST_VERSION)
+            and bool(last)
+            and cause_of_import(origin) in str(last[-1].request)
+        )
+
+    def _skip(self, source: str, reason: str) -> None:
+        self.report.skipped.append({"source": source, "reason": reason})
+
+
+def _identity(record: SessionRecord) -> JSON:
+    return {"session_id": record.id, "name": record.name, "namespace": record.namespace}
+
+
+def _print(report: _Report, count: int, arguments: CommandLine) -> int:
+    code = FAILURE if report.skipped else OK
+    if arguments.json:
+        say_json(
+            {
+                "from": arguments.source or "statehold",
+                "imported": report.imported,
+                "updated": report.updated,
+                "unchanged": report.unchanged,
+                "skipped": report.skipped,
+            }
+        )
+        return code
+    parts = [f"{len(report.imported)} of {plural(count, 'session')} imported"]
+    if report.updated:
+        parts.append(f"{len(report.updated)} imported again")
+    if report.unchanged:
+        parts.append(f"{len(report.unchanged)} imported before")
+    if report.skipped:
+        parts.append(f"{len(report.skipped)} skipped")
+    say(f"{plain(arguments.file)}: {', '.join(parts)}")
+    for each in (*report.imported, *report.updated):
+        if each["left_out"]:
+            say(f"  {plain(each['source'])}: without {plain(', '.join(each['left_out']))}")
+    for each in report.skipped:
+        say(f"  {plain(each['source'])} was skipped: {plain(each['reason'])}")
+    return code
+
+
+__all__ = ["import_foreign"]

@@ -1,0 +1,59 @@
+"""`statehold sessions share|unshare`: let another principal or a group view or use a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...server.config.model import Config
+from ...server.exit_codes import OK
+from ...sessions.json_codec import JSON
+from ...sessions.records import Principal, SessionRecord
+from ...sessions.store.sql import SQLStore
+from ..command_line import CommandLine
+from ..errors import CommandError
+from ..output import say, say_json
+from .filters import parse_duration
+from .tool_calls import ToolCaller
+
+
+async def change_shares(
+    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
+) -> int:
+    """Share a session, or end a share of it."""
+    grantee = _grantee(record, arguments)
+    who = grantee.get("subject") or f"group {grantee['group']}"
+    async with ToolCaller(config, store) as caller:
+        if arguments.action == "unshare":
+            content = await caller.call(record, "session_unshare", **grantee)
+            was_shared = content["was_shared"]
+            text = f"is shared with {who} no more" if was_shared else f"was not shared with {who}"
+        else:
+            seconds = parse_duration(arguments.seconds, "--for")
+            content = await caller.call(
+                record,
+                "session_share",
+                rights=arguments.rights,
+                expires_in_seconds=seconds,
+                **grantee,
+            )
+            text = f"is shared with {who} to {content['rights']} until {content['expires_at']}"
+    if arguments.json:
+        say_json(content)
+    else:
+        say(f"{record.name or record.id} {text}")
+    return OK
+
+
+def _grantee(record: SessionRecord, arguments: CommandLine) -> JSON:
+    if (arguments.subject is None) == (arguments.group is None):
+        raise CommandError.usage("either --with or --group is needed; give one of them")
+    issuer = arguments.issuer
+    given: dict[str, Any] = {
+        "subject": arguments.subject,
+        "group": arguments.group,
+        "issuer": Principal.of_key(record.owner).issuer if issuer is None else issuer,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+__all__ = ["change_shares"]

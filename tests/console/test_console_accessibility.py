@@ -1,0 +1,83 @@
+"""Every page and state of the console passes the checks of axe-core, light and dark, wide and as narrow as a phone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from lab import Lab
+from playwright.async_api import Browser
+from support.agent import Agent, agent
+from support.console_client import console_address
+from support.console_states import fill, states
+from support.gateway_process import JSON, Running, Way, service
+
+AXE: Final = Path(__file__).parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
+IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
+"""A folder for a picture of each state."""
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+TABLET = {"width": 800, "height": 1000}
+BUY, WRITE = {"purpose": "Buy notebooks for the workshop"}, {"purpose": "Write chapter 3"}
+CHECK: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
+    rule => `${rule.id}: ${rule.nodes.map(node => node.html.slice(0, 160)).join(" | ")}`)"""
+OVERFLOW: Final = (
+    "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+)
+
+
+@pytest.fixture(scope="module")
+def settings(headless_shell: str) -> JSON:
+    browser = {"executable": headless_shell, "private": True}
+    return {
+        "services": {"browser": browser, "quick": service("asking")},
+        "server": {"embed_origins": ["https://dash.example.org"]},
+    }
+
+
+@pytest.fixture(scope="module")
+async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Agent, Agent, Agent]]:
+    way = Way("http", "modern", config_file, server.data, url=server.url)
+    with Lab() as site:
+        async with (
+            agent(way, name="checkout", services=["browser"], metadata=BUY) as shop,
+            agent(way, name="notes", services=["quick"], metadata=WRITE) as notes,
+            agent(way, name="fresh", services=["browser"]) as fresh,
+        ):
+            await fill(shop, notes, f"{site.url}/counter")
+            yield shop, notes, fresh
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [
+        ("dark", PHONE),
+        ("light", WIDE),
+        ("dark", WIDE),
+        ("light", PHONE),
+        ("light", TABLET),
+        ("dark", TABLET),
+    ],
+)
+async def test_every_state_of_the_page_passes_the_checks_of_accessibility(
+    server: Running, agents: tuple[Agent, Agent, Agent], browser: Browser, scheme: Any, size: Any
+) -> None:
+    context = await browser.new_context(viewport=size, color_scheme=scheme)
+    page = await context.new_page()
+    found: dict[str, list[str]] = {}
+    async for state in states(page, console_address(server.data), *agents):
+        await page.evaluate(AXE.read_text())
+        problems: list[str] = await page.evaluate(CHECK)
+        if await page.evaluate(OVERFLOW) > 0:
+            problems.append("scrolls sideways")
+        if problems:
+            found[state] = problems
+        if IMAGES is not None:
+            name = f"{state}-{scheme}-{size['width']}.png"
+            await page.screenshot(path=Path(IMAGES) / name, animations="disabled")
+    assert found == {}
+    await context.close()

@@ -1,0 +1,171 @@
+"""`statehold tools`, `skill` and `completion`, and what a quick command imports."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from support.terminal import program_in_terminal
+from support.tool_commands import Commands
+
+from statehold.server.exit_codes import ASKS, OK, USAGE
+from statehold.shell.call.completion import ACTIONS, COMMANDS
+from statehold.shell.call.words import OPTIONS, SETTINGS
+from statehold.shell.commands import SETTINGS as ALL_SETTINGS
+from statehold.shell.commands import build_commands
+from statehold.shell.parser import Group, ParserSetting
+
+HEAVY = {"click", "asyncio", "typing", "pathlib", "pydantic", "dataclasses", "inspect", "tempfile"}
+SKILL_TOKENS = 750
+
+
+def test_a_call_imports_little(commands: Commands) -> None:
+    commands.output("call", "imports", "get")
+    line = commands.line("call", "imports", "get", configured=False)
+    program = (
+        "import sys; from statehold.shell.entry import main; code = main(); "
+        "sys.stderr.write(' '.join(sys.modules)); sys.exit(code)"
+    )
+    words = line[line.index("statehold") + 1 :]
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", program, *words], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == "0\n"
+    assert HEAVY & set(ran.stderr.split()) == set()
+
+
+@pytest.mark.parametrize("name", ["call", "answer", "tools"])
+def test_the_options_are_those_of_the_help(name: str) -> None:
+    options = {
+        param.opts[0]: not param.is_flag
+        for param in build_commands().commands[name].params
+        if isinstance(param, click.Option) and not isinstance(param, ParserSetting)
+    }
+    assert OPTIONS[name] == options
+    settings = {setting.opts[0]: not setting.is_flag for setting in ALL_SETTINGS}
+    assert SETTINGS.items() <= settings.items()
+
+
+def test_tools_are_one_line_each_and_one_has_its_arguments(commands: Commands) -> None:
+    lines = commands.output("tools").splitlines()
+    assert "inc  inc of the quick server" in lines
+    assert all(len(line) <= 110 for line in lines)
+    assert commands.output("tools", "--grep", "SLOW").splitlines()[0].startswith("slow")
+    assert commands.output("tools", "inc") == (
+        "inc\n  inc of the quick server\n  n (whole number, optional, default 1)\n"
+    )
+    assert json.loads(commands.output("tools", "inc", "--json"))[0]["name"] == "inc"
+    ran = commands("tools", "SLOWW")
+    assert ran.returncode == USAGE
+    assert "Did you mean slow?" in ran.stderr
+    assert "statehold tools --grep" in ran.stderr
+
+
+def completed(commands: Commands, *words: str) -> list[str]:
+    return commands.output("complete", "--", *words).split("\n")[:-1]
+
+
+def test_words_are_completed(commands: Commands) -> None:
+    commands.output("call", "$(touch x)", "get")
+    assert {"call", "completion", "console"} == set(completed(commands, "c"))
+    assert completed(commands, "call", "$(") == ["$(touch x)"]
+    assert "inc" in completed(commands, "call", "s", "i")
+    assert completed(commands, "call", "s", "inc", "") == ["n="]
+    assert "--json" in completed(commands, "call", "--j")
+    assert completed(commands, "sessions", "pau") == ["pause"]
+    for before in (("sessions", "pause"), ("sessions", "pause", "x"), ("call", "--timeout", "5")):
+        assert completed(commands, *before, "$(") == ["$(touch x)"]
+    # The shell completes files there.
+    assert completed(commands, "call", "s", "inc", "-o", "") == []
+    assert completed(commands, "sessions", "export", "s", "") == []
+
+
+def test_the_token_of_a_question_and_its_fields_are_completed(commands: Commands) -> None:
+    commands.output("call", "asking", "get")
+    assert commands("call", "asking", "ask").returncode == ASKS
+    [token] = completed(commands, "answer", "park:")
+    assert completed(commands, "answer", token, "") == ["answer="]
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("$", r"\$\(touch\ x\)"),
+        (r"\$", r"\$\(touch\ x\)"),
+        (r"\$\(to", r"\$\(touch\ x\)"),
+        ("'$", "'$(touch x)'"),
+    ],
+)
+def test_bash_completes_a_name_without_evaluating_it(
+    commands: Commands, tmp_path: Path, typed: str, shown: str
+) -> None:
+    commands.output("call", "$(touch x)", "get")
+    program = tmp_path / "statehold"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
+    program.chmod(0o755)
+    rc = tmp_path / "rc"
+    rc.write_text(
+        f"PS1='ready> ' PATH={tmp_path}:$PATH\ncd {tmp_path}\n{commands.output('completion', 'bash')}"
+    )
+    with program_in_terminal(["bash", "--rcfile", str(rc), "-i"], columns=150) as terminal:
+        terminal.wait_for_text("ready>")
+        terminal.press(f"statehold call {typed}\t")
+        terminal.wait_for_text(f"ready> statehold call {shown}")
+        terminal.press("get\r")
+        terminal.wait_for(lambda lines: "0" in lines, "the answer")
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_commands_that_are_completed_are_those_of_the_help() -> None:
+    commands = build_commands().commands
+    assert set(COMMANDS) == set(commands)
+    groups = {name: set(one.commands) for name, one in commands.items() if isinstance(one, Group)}
+    assert groups == {name: set(actions) for name, actions in ACTIONS.items()}
+
+
+def test_nothing_is_started_to_complete_a_word(own_commands: Commands) -> None:
+    assert completed(own_commands, "call", "") == []
+    assert own_commands.shared.servers() == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_valid(commands: Commands, shell: str) -> None:
+    script = commands.output("completion", shell)
+    assert "statehold complete" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+
+def allowed_by(text: str) -> str:
+    return text.partition("allowed-tools: ")[2].partition("\n")[0]
+
+
+def test_the_skill_allows_the_calls_that_a_person_allows(
+    commands: Commands, tmp_path: Path
+) -> None:
+    text = commands.output("skill")
+    assert "call" not in allowed_by(text)
+    assert "Bash(statehold tools:*)" in allowed_by(text)
+    commands.output("skill", "--install", str(tmp_path), "--allow", "browser_")
+    installed = (tmp_path / "statehold" / "SKILL.md").read_text()
+    assert allowed_by(installed).endswith(", Bash(statehold call * browser_*)")
+    assert commands("skill", "--allow", "*").returncode == USAGE
+    # A word and a sign are a token at least.
+    assert len(re.findall(r"\w+|[^\w\s]", text)) < SKILL_TOKENS
+
+
+def test_settings_may_stand_before_the_command(commands: Commands) -> None:
+    line = commands.line("call", "before", "get")
+    assert line.index("--config") < line.index("call")
+    assert commands("call", "before", "get").returncode == OK
+    behind = ["tools", "inc", f"--config={commands.shared.config}"]
+    assert commands(*behind, configured=False).returncode == OK

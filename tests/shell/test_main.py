@@ -1,0 +1,153 @@
+"""The `statehold` command itself: its mistakes, its exit codes, and its processes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import gateway_process
+from support.holding import Run
+from support.selection import matrix
+
+from statehold.server.exit_codes import OK, USAGE
+from statehold.shell.commands import parse_command_line as parse
+
+
+@pytest.mark.parametrize(
+    "words", matrix(["--help"], ["--version"], ["sessions", "close", "--help"])
+)
+def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
+    program = (
+        "import sys; from statehold.shell.main import main; code = main(sys.argv[1:]);"
+        "heavy = {'mcp', 'sqlalchemy', 'uvicorn', 'starlette', 'pydantic', 'anyio', 'httpx2'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "statehold" in ran.stdout
+
+
+def test_module_is_the_command() -> None:
+    ran = subprocess.run(
+        [*gateway_process.STATEHOLD, "--version"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith("statehold 0.")
+
+
+def test_flags_count_before_and_after_the_command() -> None:
+    before = parse(["--data", "d", "--session", "s", "--ephemeral", "sessions", "show", "x"])
+    after = parse(["sessions", "show", "x", "--data", "d", "--session", "s", "--ephemeral"])
+    assert before == after
+    assert (before.data, before.session, before.ref) == ("d", "s", "x")
+    assert parse(["--port", "1", "serve", "--port", "2"]).port == "2"
+    assert not hasattr(parse(["serve"]), "port")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--prot", "1"], "there is no option --prot, did you mean --port?; see statehold --help"),
+        (["--bogus"], "there is no option --bogus; see statehold --help"),
+        (["serve", "--verbose"], "there is no option --verbose"),
+        (["seve"], "there is no 'seve', did you mean serve?"),
+        (["sessions"], "required: ACTION; see statehold sessions --help"),
+        (["sessions", "lst"], "there is no 'lst', did you mean list?"),
+        (["sessions", "list", "--status", "idel"], "there is no 'idel', did you mean idle?"),
+        (["sessions", "list", "--force"], "there is no --force here"),
+        (["sessions", "list", "extra"], "there is no extra here"),
+        (["sessions", "list", "--limit", "0"], "should be a number from 1 on, found '0'"),
+        (["sessions", "show"], "required: SESSION"),
+        (["sessions", "purge"], "purge needs either sessions or --closed"),
+        (["sessions", "purge", "x", "--closed"], "purge needs either sessions or --closed"),
+        (["sessions", "list", "--ephemeral"], "nothing is kept"),
+        (["serve", "--port", "99999"], "--port: should be less than or equal to 65535"),
+        (["serve", "--host", "0.0.0.0"], "--host: listening on 0.0.0.0 without authentication"),
+        (["--config", "/none.toml"], "/none.toml: there is no such file; correct --config"),
+        (
+            ["--session", "a", "--auto-session"],
+            "a pinned session and auto_session exclude each other",
+        ),
+        (["services", "check", "none"], "none: is not an enabled service"),
+    ],
+)
+def test_mistake_is_one_line_and_exit_code_2(
+    statehold: Run, words: list[str], message: str
+) -> None:
+    """The message names the missing file and the option that named it."""
+    output = statehold(*words)
+    assert output.code == USAGE
+    assert message in output.err.splitlines()[-1]
+    assert output.out == ""
+
+
+def test_mistake_of_a_real_process_is_one_line_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[timeouts]\nidel = 3\n")
+    ran = subprocess.run(
+        [*gateway_process.STATEHOLD, "serve", "--config", "c.toml"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert ran.returncode == USAGE
+    assert ran.stderr == (
+        "statehold: c.toml: timeouts.idel: is not a setting; did you mean timeouts.idle?\n"
+    )
+
+
+def test_reader_that_has_seen_enough_is_no_error(data: Path) -> None:
+    with subprocess.Popen(
+        [*gateway_process.statehold(), "sessions", "list", "--data", str(data)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == OK
+
+
+def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
+    with subprocess.Popen(
+        [*gateway_process.STATEHOLD, "serve", "--port", "0", "--data", str(data)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        try:
+            line = next(line for line in process.stderr if "listens on http://127.0.0.1:" in line)
+            port = int(line.split("127.0.0.1:")[1].split("/")[0])
+            with socket.create_connection(("127.0.0.1", port), 10) as client:
+                client.sendall(
+                    b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+                )
+                assert client.recv(100).startswith(b"HTTP/1.1 ")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == OK
+            assert process.stdout.read() == ""
+        finally:
+            process.kill()
+
+
+def test_stdio_ends_with_its_client_and_writes_nothing_else(data: Path) -> None:
+    ran = subprocess.run(
+        [*gateway_process.statehold(), "--data", str(data)],
+        input="",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == OK
+    assert ran.stdout == ""
