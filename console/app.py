@@ -25,7 +25,7 @@ from ..access.verifier import Verifier
 from ..access.wrong_tokens import Backoff
 from ..server.gateway.gateway import Gateway
 from ..server.http.request import read_body
-from ..server.operate.handler import ControlHandler
+from ..server.operate.handler import OperatorHandler
 from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.records import LOCAL
@@ -95,7 +95,7 @@ class Console:
         self._embed_origins = config.server.embed_origins
         self._origins = {origin.lower() for origin in config.server.allowed_origins}
         data = None if config.ephemeral else config.data
-        run = ControlHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
+        run = OperatorHandler(gateway.registry, gateway.store, gateway.describe_services, data=data)
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
         links = LinkJournal(sessions, calls)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ..server.cluster.messages import encode
 from ..server.gateway.gateway import Gateway
 from ..server.operate.nodes import ANSWER_SECONDS
-from ..server.operate.requests import ControlRequest, ControlUnavailable
+from ..server.operate.requests import OperatorRequest, ProcessUnavailable
 from ..server.sockets.request import Refused
 from ..sessions.errors import SessionNotFound, StoreUnavailable
 from ..sessions.json_codec import JSON
@@ -89,10 +89,10 @@ class FollowedSessions:
     async def _ask(self, node: str) -> list[str]:
         """Return the sessions of a node that changed, as far as they exist for the user."""
         arguments = {"since": self._numbers.get(node)}
-        request = ControlRequest(tool="operator_changes", arguments=arguments)
+        request = OperatorRequest(tool="operator_changes", arguments=arguments)
         try:
             answer = await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
-        except (Refused, ControlUnavailable):
+        except (Refused, ProcessUnavailable):
             return []
         self._numbers[node] = int(answer["number"])
         user = self._user

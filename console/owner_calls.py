@@ -1,4 +1,4 @@
-"""The requests of the console to the node that owns a session: control requests, and the pictures of a page."""
+"""The requests of the console to the node that owns a session: operator requests, and the pictures of a page."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import anyio
 from ..server.cluster.assertion import Assertion, NodeRequest
 from ..server.cluster.connection import ConnectionEnded, NodeConnection
 from ..server.cluster.dialer import NodeUnreachable
-from ..server.cluster.messages import CONTROLS, FRAMES, NOT_OWNER, PICTURES, encode, parse
+from ..server.cluster.messages import FRAMES, NOT_OWNER, OPERATE, PICTURES, encode, parse
 from ..server.cluster.picture_relay import NewestPictures
 from ..server.cluster.pool import Peers
 from ..server.gateway.gateway import Gateway
-from ..server.operate.requests import ControlRequest, ControlUnavailable
+from ..server.operate.requests import OperatorRequest, ProcessUnavailable
 from ..server.sockets.request import Refused
 from ..sessions.errors import (
     OutcomeUnknown,
@@ -37,9 +37,9 @@ class OwnerChanged(Exception):
 
 
 class OwnerCalls:
-    """Runs control requests in this process or another one. It keeps nothing between requests."""
+    """Runs operator requests in this process or another one. It keeps nothing between requests."""
 
-    def __init__(self, gateway: Gateway, run: Callable[[ControlRequest], Awaitable[JSON]]) -> None:
+    def __init__(self, gateway: Gateway, run: Callable[[OperatorRequest], Awaitable[JSON]]) -> None:
         self._gateway = gateway
         self._run = run
 
@@ -56,7 +56,7 @@ class OwnerCalls:
         Raises:
             SessionError, Refused: the tool refused, in this or in another process.
         """
-        request = ControlRequest(
+        request = OperatorRequest(
             tool=tool,
             arguments={"session_id": record.id, **arguments},
             owner=record.owner,
@@ -74,7 +74,7 @@ class OwnerCalls:
             record = current
         raise SessionBusy("The session keeps changing.", session_id=record.id)
 
-    async def _call(self, record: SessionRecord, request: ControlRequest) -> JSON:
+    async def _call(self, record: SessionRecord, request: OperatorRequest) -> JSON:
         if record.node not in (None, self._gateway.node.id):
             # First there: here, a session that a person drives would be refused instead of passed on.
             try:
@@ -92,12 +92,12 @@ class OwnerCalls:
             except NodeUnreachable:
                 raise _unreachable(record.id) from None
 
-    async def ask_node(self, node: str, request: ControlRequest, *, seconds: float) -> JSON:
+    async def ask_node(self, node: str, request: OperatorRequest, *, seconds: float) -> JSON:
         """Run a request in a process, whatever sessions it owns.
 
         Raises:
             Refused: the process answered with an error.
-            ControlUnavailable: it cannot be reached, or does not answer in time.
+            ProcessUnavailable: it cannot be reached, or does not answer in time.
         """
         if node == self._gateway.node.id:
             return await self._run(request)
@@ -105,7 +105,7 @@ class OwnerCalls:
             with anyio.fail_after(seconds):
                 return await self._ask(node, request, Assertion(), "")
         except (NodeUnreachable, OutcomeUnknown, TimeoutError, OwnerChanged) as error:
-            raise ControlUnavailable(str(error) or "the process does not answer") from None
+            raise ProcessUnavailable(str(error) or "the process does not answer") from None
 
     @asynccontextmanager
     async def watch(
@@ -146,12 +146,12 @@ class OwnerCalls:
             raise OwnerChanged from None
 
     async def _ask(
-        self, node: str, request: ControlRequest, assertion: Assertion, session_id: str
+        self, node: str, request: OperatorRequest, assertion: Assertion, session_id: str
     ) -> JSON:
         peers = self._peers()
         body = encode(request.model_dump(exclude={"owner"}))
         signed = self._sign(request.owner, session_id, assertion)
-        target = NodeRequest("POST", CONTROLS, (), body)
+        target = NodeRequest("POST", OPERATE, (), body)
         try:
             with peers.count_request():
                 async with peers.exchange(node, target, signed) as connection:

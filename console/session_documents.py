@@ -12,7 +12,7 @@ from starlette.responses import Response
 from ..server.cluster.messages import encode
 from ..server.gateway.gateway import Gateway
 from ..server.operate.nodes import ANSWER_SECONDS
-from ..server.operate.requests import ControlRequest
+from ..server.operate.requests import OperatorRequest
 from ..server.operate.sessions import SessionDocuments
 from ..server.sockets.request import Refused
 from ..sessions.actions.history import show_in_session
@@ -79,7 +79,7 @@ class ConsoleSessions:
             "file": self._file,
         }
 
-    async def _ask_node(self, node: str, request: ControlRequest) -> JSON:
+    async def _ask_node(self, node: str, request: OperatorRequest) -> JSON:
         return await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
 
     async def find(

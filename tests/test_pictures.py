@@ -75,7 +75,7 @@ def lines_of(recording: Path) -> list[str]:
 
 def assert_is_of_the_demo(lines: list[str]) -> None:
     steps = [line for line in lines if re.match(r"\d\. ", line)]
-    tour = (ROOT / "server" / "cli" / "demo" / "tour.py").read_text(encoding="utf-8")
+    tour = (ROOT / "shell" / "demo" / "tour.py").read_text(encoding="utf-8")
     assert [step[3:] for step in steps] == re.findall(
         r'^ +(?:await self\._take)?\("([^"]+)", self\._\w+\),?$', tour, re.M
     )

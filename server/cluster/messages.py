@@ -6,7 +6,7 @@ A node passes on a request as an HTTP request to the owner, with an assertion, s
 | - | - | - |
 | POST /node/requests | an MCP request, see ForwardedRequest | lines of JSON |
 | POST /node/answers/KEY | the answer to a question: `{"result"}` or `{"error"}` | 204 |
-| POST /node/controls | a control request, without its owner | a line of JSON |
+| POST /node/controls | an operator request, without its owner | a line of JSON |
 | POST /node/frames | `{"fps", "tab"}`, for the page of the session of the assertion | pictures, see encode_picture() |
 | POST /node/notices/NUMBER | empty; the client did not get the answer that carries the notice | 204 |
 | GET /node | empty; the first request between two machines | 204, with the proof of the owner in a header |
@@ -17,7 +17,7 @@ Pictures end with the page, or with the connection; a line with `{"error"}` come
 The owner begins a request with `100 Continue`. It answers 421 instead, or later, if nothing ran because it does not own the
 session or ends; and 403 if it cannot serve the other node's clients. The lines of an MCP request are any number of
 `{"notify": METHOD, "params"}` and `{"ask": KEY, "method", "params"}`, then `{"result"}` or `{"error": {"code", "message",
-"data"}}`. The line of a control request is that of the verb `control`: `{"content"}` or `{"error": {"code", "message",
+"data"}}`. The line of an operator request is that of the verb `operate`: `{"content"}` or `{"error": {"code", "message",
 "recovery"}}`. A result that carries a notice has its number as `"notice"`. The other node cancels a request by closing the
 connection.
 """
@@ -44,7 +44,7 @@ HELLO: Final = "/node"
 REQUESTS: Final = "/node/requests"
 ANSWERS: Final = "/node/answers/"
 NOTICES: Final = "/node/notices/"
-CONTROLS: Final = "/node/controls"
+OPERATE: Final = "/node/controls"
 FRAMES: Final = "/node/frames"
 PROOF_HEADER: Final = b"statehold-proof"
 NOT_OWNER: Final = 421
@@ -172,7 +172,7 @@ def raise_error(error: JSON) -> None:
 
 __all__ = [
     "ANSWERS",
-    "CONTROLS",
+    "OPERATE",
     "FRAMES",
     "HELLO",
     "HTTP_VERB",

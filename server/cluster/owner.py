@@ -26,12 +26,12 @@ from .assertion import HEADER, Assertion, AssertionRefused, Assertions
 from .connection import ConnectionEnded
 from .messages import (
     ANSWERS,
-    CONTROLS,
     FRAMES,
     HELLO,
     LINES,
     NOT_OWNER,
     NOTICES,
+    OPERATE,
     PICTURES,
     PROOF_HEADER,
     REFUSED,
@@ -46,8 +46,8 @@ from .messages import (
 KEEP_SECONDS: Final = 600
 """Seconds that a connection without a request stays open. The other end closes it earlier."""
 
-RunControl = Callable[[JSON], Awaitable[JSON]]
-"""Returns the answer to a control request with some members."""
+RunOperator = Callable[[JSON], Awaitable[JSON]]
+"""Returns the answer to an operator request with some members."""
 WatchPage = Callable[[Principal, str, JSON], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Yields the pictures of the page of a principal's session; the members say how many. Raises SessionError."""
 
@@ -139,7 +139,7 @@ class Owner:
         self._registry = registry
         self._server = server
         self._clients = clients
-        self._run_control: RunControl | None = None
+        self._run_operator: RunOperator | None = None
         self._watch_page: WatchPage | None = None
         self._questions: MutableMapping[str, _Question] = {}
         self._running = 0
@@ -150,13 +150,13 @@ class Owner:
         return _Application(self, assertions)
 
     @contextmanager
-    def serve_controls(self, run: RunControl, watch: WatchPage) -> Generator[None]:
-        """Answer control requests, and send pictures of pages, while the block runs."""
-        self._run_control, self._watch_page = run, watch
+    def serve_operators(self, run: RunOperator, watch: WatchPage) -> Generator[None]:
+        """Answer operator requests, and send pictures of pages, while the block runs."""
+        self._run_operator, self._watch_page = run, watch
         try:
             yield
         finally:
-            self._run_control = self._watch_page = None
+            self._run_operator = self._watch_page = None
 
     async def wait_idle(self, within: float) -> None:
         """Wait until every request that is no stream is answered, or `within` seconds have passed."""
@@ -185,9 +185,9 @@ class Owner:
             return REFUSED if assertion.namespace != self._registry.core.policy.namespace else None
         if path.startswith((ANSWERS, NOTICES)):
             return None
-        if path == CONTROLS:
+        if path == OPERATE:
             is_owner = not assertion.session_id or self._owns(assertion)
-            return None if is_owner and self._run_control is not None else NOT_OWNER
+            return None if is_owner and self._run_operator is not None else NOT_OWNER
         if path == FRAMES:
             return None if self._owns(assertion) and self._watch_page is not None else NOT_OWNER
         # Principals of a process with tokens are unknown to one without, and the other way round.
@@ -231,11 +231,11 @@ class Owner:
                     await _send_status(send, REFUSED)
                     return
                 await self._answer(request, assertion, other_end, receive, send)
-        elif path == CONTROLS and self._run_control is not None:
+        elif path == OPERATE and self._run_operator is not None:
             with self._count():
                 members = {**parse(body), "owner": assertion.principal.key}
                 with place_here():
-                    answer = await self._run_control(members)
+                    answer = await self._run_operator(members)
                 await AnswerLines(send, self._questions).end(answer)
         elif path == FRAMES and self._watch_page is not None:
             await self._send_pictures(self._watch_page, assertion, parse(body), receive, send)

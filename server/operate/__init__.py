@@ -1,1 +1,1 @@
-"""Control requests: this user's commands call tools in a running process, over its local socket."""
+"""Operator requests: this user's commands call tools in a running process, over its local socket."""

@@ -26,20 +26,20 @@ from ..sockets.local_socket import send_content, send_error
 from .inspection_tools import InspectionTools
 from .operator_tools import OperatorTools
 from .person_tools import PersonTools
-from .requests import ControlRequest
+from .requests import OperatorRequest
 
 CALL_SECONDS: Final = 120.0
 REQUESTS: Final = 32
 """Requests that run at once. Each owner of sessions has a share of them."""
 WAITING: Final = 1000
 
-RunRequest = Callable[[ControlRequest], Awaitable[JSON]]
+RunRequest = Callable[[OperatorRequest], Awaitable[JSON]]
 
 logger = logging.getLogger(__name__)
 
 
-class ControlHandler:
-    """Runs control requests over one registry. It keeps no state and lives as long as the registry.
+class OperatorHandler:
+    """Runs operator requests over one registry. It keeps no state and lives as long as the registry.
 
     `data` is the data folder, in which the files of sessions are.
     """
@@ -64,7 +64,7 @@ class ControlHandler:
         ]
         self._tools = own_tools | {tool.name: tool for tool in operator_tools}
 
-    async def __call__(self, request: ControlRequest) -> JSON:
+    async def __call__(self, request: OperatorRequest) -> JSON:
         """Run a tool and return the content of its result.
 
         Raises:
@@ -95,7 +95,7 @@ class ControlHandler:
         finally:
             record.end(end)
 
-    async def _run(self, tool: OwnTool, context: ToolContext, request: ControlRequest) -> JSON:
+    async def _run(self, tool: OwnTool, context: ToolContext, request: OperatorRequest) -> JSON:
         outcome = await tool.run(context, request.arguments)
         if outcome.delivery is not None:
             self._return_notice(outcome.delivery)
@@ -107,8 +107,8 @@ class ControlHandler:
             self._registry.connector.save_notices_soon(delivery.session, delivery.bindings)
 
 
-class ControlVerb:
-    """The handler of the verb `control` of a local socket; `run` runs a request and returns the content of its result.
+class OperateVerb:
+    """The handler of the verb `operate` of a local socket; `run` runs a request and returns the content of its result.
 
     Of many requests at once the later ones wait. A request may take `seconds`; it is cancelled then.
     """
@@ -129,7 +129,7 @@ class ControlVerb:
     async def answer(self, members: JSON) -> JSON:
         """Run the request with these members, and return its answer: `content` or `error`."""
         try:
-            request = ControlRequest.parse(members)
+            request = OperatorRequest.parse(members)
         except InvalidArgument as error:
             return _refusal(error.code, error.message, error.recovery)
         try:
@@ -138,7 +138,7 @@ class ControlVerb:
         except SessionLimit as error:
             return _refusal(error.code, "Too many requests wait.", "Try again later.")
 
-    async def _answer(self, request: ControlRequest) -> JSON:
+    async def _answer(self, request: OperatorRequest) -> JSON:
         try:
             with anyio.fail_after(self._seconds):
                 return {"content": await self._run(request)}
@@ -150,7 +150,7 @@ class ControlVerb:
             recovery = "Look at the session, then try again."
             return _refusal("call_timeout", "It took too long.", recovery)
         except Exception:
-            logger.exception("a control request failed")
+            logger.exception("an operator request failed")
             return _refusal("internal", "It failed.", "See the log of the process that owns it.")
 
 
@@ -158,4 +158,4 @@ def _refusal(code: str, message: str, recovery: str) -> JSON:
     return {"error": {"code": code, "message": message, "recovery": recovery}}
 
 
-__all__ = ["ControlHandler", "ControlVerb"]
+__all__ = ["OperatorHandler", "OperateVerb"]

@@ -17,15 +17,15 @@ from ...sessions.records import NodeRecord, SessionRecord
 from ...sessions.views import seconds_of
 from ..sockets.local_socket import send_content
 from ..sockets.request import Refused
-from .requests import ControlRequest, ControlUnavailable
+from .requests import OperatorRequest, ProcessUnavailable
 from .requests import ask as send_request
 
 ANSWER_SECONDS = 3.0
 MOST_IDS: Final = 1000
 """Sessions that a request names at most; one about more is about all."""
 
-Send = Callable[[str, ControlRequest], Awaitable[JSON]]
-"""Runs a request in a node. Raises Refused and ControlUnavailable."""
+Send = Callable[[str, OperatorRequest], Awaitable[JSON]]
+"""Runs a request in a node. Raises Refused and ProcessUnavailable."""
 
 
 class ProcessVerb:
@@ -51,7 +51,7 @@ class LiveNodes:
         self._sessions: dict[str, JSON] = {}
         self._silent: set[str] = set()
 
-    async def _send_locally(self, node: str, request: ControlRequest) -> JSON:
+    async def _send_locally(self, node: str, request: OperatorRequest) -> JSON:
         return await send_request(self.folder, node, request, seconds=ANSWER_SECONDS)
 
     async def ask(
@@ -59,15 +59,15 @@ class LiveNodes:
     ) -> None:
         """Ask these nodes, all at once, which sessions they hold; with `session_ids`, which of these."""
         chosen = None if session_ids is None or len(session_ids) > MOST_IDS else list(session_ids)
-        request = ControlRequest(tool="operator_sessions", arguments={"session_ids": chosen})
+        request = OperatorRequest(tool="operator_sessions", arguments={"session_ids": chosen})
         async with anyio.create_task_group() as tasks:
             for node in {node for node in node_ids if node is not None}:
                 tasks.start_soon(self._ask_node, node, request)
 
-    async def _ask_node(self, node: str, request: ControlRequest) -> None:
+    async def _ask_node(self, node: str, request: OperatorRequest) -> None:
         try:
             answer = await self._send(node, request)
-        except (Refused, ControlUnavailable):
+        except (Refused, ProcessUnavailable):
             self._silent.add(node)
             return
         for session in cast("list[JSON]", answer.get("sessions", [])):
@@ -97,10 +97,10 @@ class LiveNodes:
         """Ask the owner of a session for the last lines of stderr of its services, by service."""
         if record.node is None or not self.answers(record.node):
             return {}
-        request = ControlRequest(tool="operator_stderr", arguments={"session_id": record.id})
+        request = OperatorRequest(tool="operator_stderr", arguments={"session_id": record.id})
         try:
             answer = await self._send(record.node, request)
-        except (Refused, ControlUnavailable):
+        except (Refused, ProcessUnavailable):
             return {}
         return cast("dict[str, str]", answer.get("stderr", {}))
 

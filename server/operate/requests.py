@@ -1,6 +1,6 @@
-"""Control requests: calls of our own tools on behalf of the owners of sessions, sent to the process that holds them.
+"""Operator requests: calls of our own tools on behalf of the owners of sessions, sent to the process that holds them.
 
-`{"verb": "control", "tool": "session_close", "arguments": {"session_id": ID}, "owner": KEY}` is answered with the content of
+`{"verb": "operate", "tool": "session_close", "arguments": {"session_id": ID}, "owner": KEY}` is answered with the content of
 the tool's result.
 """
 
@@ -18,14 +18,14 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
 from ..sockets.request import UNKNOWN_VERB, Refused, Unanswered, Unreachable, send_request
 
-VERB: Final = "control"
+VERB: Final = "operate"
 
 
-class ControlUnavailable(Exception):
+class ProcessUnavailable(Exception):
     """Raised when the process that owns a session cannot be reached, or its answer is malformed."""
 
 
-class ControlRequest(BaseModel):
+class OperatorRequest(BaseModel):
     """One call of a tool. The model of the tool checks its arguments."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -38,7 +38,7 @@ class ControlRequest(BaseModel):
     """The cause of a change in the journal of the session."""
 
     @classmethod
-    def parse(cls, members: JSON) -> ControlRequest:
+    def parse(cls, members: JSON) -> OperatorRequest:
         """Read a request.
 
         Raises:
@@ -52,26 +52,26 @@ class ControlRequest(BaseModel):
             raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
 
 
-async def ask(folder: Path, node: str, request: ControlRequest, *, seconds: float = 125.0) -> JSON:
+async def ask(folder: Path, node: str, request: OperatorRequest, *, seconds: float = 125.0) -> JSON:
     """Send a request to a node, whose socket is in `folder`, and return the content of the tool's result.
 
     Raises:
         Refused: the node answered with an error.
-        ControlUnavailable: the node cannot be reached, or gives no well-formed answer within `seconds`.
+        ProcessUnavailable: the node cannot be reached, or gives no well-formed answer within `seconds`.
     """
     send = partial(send_request, folder, node, VERB, request.model_dump(), seconds=seconds)
     try:
         exchange = await anyio.to_thread.run_sync(send, abandon_on_cancel=True)
     except Unreachable as error:
-        raise ControlUnavailable(f"the process cannot be reached ({error})") from None
+        raise ProcessUnavailable(f"the process cannot be reached ({error})") from None
     except Unanswered as error:
-        raise ControlUnavailable(f"the process gives no answer: {error}") from None
+        raise ProcessUnavailable(f"the process gives no answer: {error}") from None
     except Refused as error:
         if error.code != UNKNOWN_VERB:
             raise
-        raise ControlUnavailable(error.message) from None
+        raise ProcessUnavailable(error.message) from None
     exchange.connection.close()
     return dict(exchange.content)
 
 
-__all__ = ["VERB", "ControlRequest", "ControlUnavailable", "ask"]
+__all__ = ["VERB", "OperatorRequest", "ProcessUnavailable", "ask"]

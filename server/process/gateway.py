@@ -121,13 +121,13 @@ async def hold_open(
         ConfigError: `store.url` names no database, or `cluster.listen` no address of this machine.
         StoreUnavailable: the data folder or the database cannot be used.
     """
-    from ..operate.handler import ControlHandler, ControlVerb
+    from ..operate.handler import OperateVerb, OperatorHandler
     from ..operate.pictures import SessionPictures
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
-    control = ControlVerb(
-        ControlHandler(
+    operate = OperateVerb(
+        OperatorHandler(
             gateway.registry,
             gateway.store,
             gateway.describe_services,
@@ -143,7 +143,7 @@ async def hold_open(
                 # Before the gateway, whose last answers it still sends.
                 join_nodes(gateway, owner, local, folder, port),
                 gateway,
-                local.serve({"control": control, **_reading(gateway), **(verbs or {})}),
+                local.serve({"operate": operate, **_reading(gateway), **(verbs or {})}),
             ):
                 if node.heartbeat is not None:
                     gateway.registry.spawn(_end_when_fenced, gateway, node.heartbeat, on_fenced)
@@ -152,7 +152,7 @@ async def hold_open(
                     gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
                 watch = SessionPictures(gateway.registry).watch_for_node
                 with (
-                    nullcontext() if owner is None else owner.serve_controls(control.answer, watch)
+                    nullcontext() if owner is None else owner.serve_operators(operate.answer, watch)
                 ):
                     yield
         finally:

@@ -33,7 +33,7 @@ from .address import (
 from .request import UNKNOWN_VERB, is_same_user
 
 LINE_BYTES: Final = 4 << 20
-"""Bytes of a first line at most: a control request may hold a state."""
+"""Bytes of a first line at most: an operator request may hold a state."""
 READ_SECONDS: Final = 5.0
 """Seconds in which the first line has to be there, and in which an answer has to be read."""
 START_SECONDS: Final = 20.0

@@ -11,8 +11,8 @@ from typing import Any, Self
 from ...access.audit.people import PersonAudit
 from ...server.config.model import Config, ServiceConfig
 from ...server.exit_codes import BUSY
-from ...server.operate.handler import ControlHandler
-from ...server.operate.requests import ControlRequest, ControlUnavailable, ask
+from ...server.operate.handler import OperatorHandler
+from ...server.operate.requests import OperatorRequest, ProcessUnavailable, ask
 from ...server.sockets.request import Refused
 from ...sessions.audit.log import AuditLog
 from ...sessions.clock import SystemClock
@@ -95,7 +95,7 @@ class ToolCaller:
         """
         try:
             return await ask(self.config.data / NODES, node, _request(record, tool, arguments))
-        except ControlUnavailable:
+        except ProcessUnavailable:
             return None
         except Refused as error:
             raise CommandError.of(record, error.code, error.message, error.recovery) from None
@@ -139,7 +139,7 @@ class ToolCaller:
         registry = await self.open_registry(
             services or {}, has_local_callers=record.owner == LOCAL.key
         )
-        handler = ControlHandler(registry, self.store, audit=await self._audit())
+        handler = OperatorHandler(registry, self.store, audit=await self._audit())
         try:
             return await handler(_request(record, tool, arguments))
         except SessionError as error:
@@ -226,9 +226,9 @@ def lazy_services(config: Config) -> dict[str, ServiceConfig]:
     return {name: service.model_copy(update={"connect": "lazy"}) for name, service in services}
 
 
-def _request(record: SessionRecord, tool: str, arguments: Mapping[str, Any]) -> ControlRequest:
+def _request(record: SessionRecord, tool: str, arguments: Mapping[str, Any]) -> OperatorRequest:
     all_arguments = {"session_id": record.id, **arguments}
-    return ControlRequest(tool=tool, arguments=all_arguments, owner=record.owner)
+    return OperatorRequest(tool=tool, arguments=all_arguments, owner=record.owner)
 
 
 def _address(node: NodeRecord | None) -> str:

@@ -13,9 +13,9 @@ import anyio.to_thread
 
 from ...server.config.model import Config
 from ...server.exit_codes import BUSY, OK
-from ...server.operate.handler import ControlVerb
+from ...server.operate.handler import OperateVerb
 from ...server.operate.operator_tools import Screenshot
-from ...server.operate.requests import ControlRequest
+from ...server.operate.requests import OperatorRequest
 from ...server.operate.screenshot import picture_to_json
 from ...server.printing import complain
 from ...server.sockets.local_socket import local_socket
@@ -201,7 +201,7 @@ async def _answer_commands(
 ) -> AsyncGenerator[None]:
     """Answer other commands while the window is open: they may read, but change nothing."""
 
-    async def handler(request: ControlRequest) -> JSON:
+    async def handler(request: OperatorRequest) -> JSON:
         if request.tool == "operator_sessions":
             return {"sessions": [held_browser.session.info()]}
         if request.arguments.get("session_id") != held_browser.session.id:
@@ -215,7 +215,7 @@ async def _answer_commands(
 
     async with (
         local_socket(data / NODES, node) as local,
-        local.serve({"control": ControlVerb(handler)}),
+        local.serve({"operate": OperateVerb(handler)}),
     ):
         yield
 

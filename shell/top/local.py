@@ -13,7 +13,7 @@ from ...sessions.wording import SHELL, next_step
 from .sample import Sample, SessionRow, rows_of, sort_rows
 
 VERB: Final = "activity"
-CONTROL: Final = "control"
+OPERATE: Final = "operate"
 READ_SECONDS: Final = 5.0
 ACT_SECONDS: Final = 125.0
 TOOLS: Final = {"pause": "session_pause", "resume": "session_resume", "close": "session_close"}
@@ -66,7 +66,7 @@ class LocalSource:
         refusal = f"{row.title}: the process that holds it does not answer"
         for node in nodes:
             try:
-                exchange = send_request(self._folder, node, CONTROL, request, seconds=ACT_SECONDS)
+                exchange = send_request(self._folder, node, OPERATE, request, seconds=ACT_SECONDS)
             except (Unreachable, Unanswered):
                 continue
             except Refused as error:

@@ -18,7 +18,7 @@ from support.gateway_process import (
     toml,
 )
 
-from statehold.server.operate.requests import ControlRequest, ask
+from statehold.server.operate.requests import OperatorRequest, ask
 from statehold.sessions.node import NODES
 
 FORGED = "12:00:00 ERROR statehold: forged"
@@ -93,7 +93,7 @@ def test_stderr_of_a_session_is_kept_for_the_operator(tmp_path: Path) -> None:
 
             async def stderr() -> JSON:
                 arguments = {"session_id": session}
-                request = ControlRequest(tool="operator_stderr", arguments=arguments)
+                request = OperatorRequest(tool="operator_stderr", arguments=arguments)
                 return (await ask(nodes, node, request))["stderr"]
 
             assert await stderr() == {}

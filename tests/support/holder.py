@@ -15,7 +15,7 @@ from pathlib import Path
 
 import anyio
 
-from statehold.server.operate.handler import ControlHandler, ControlVerb
+from statehold.server.operate.handler import OperateVerb, OperatorHandler
 from statehold.server.sockets.local_socket import local_socket
 from statehold.sessions.core import Core
 from statehold.sessions.live.session import LiveSession
@@ -41,9 +41,9 @@ async def main(data: Path, names: list[str], silent: bool) -> None:
             if name == "busy":
                 registry.admission.count_in(sessions[-1])
         if not silent:
-            control = ControlVerb(ControlHandler(registry, store))
+            control = OperateVerb(OperatorHandler(registry, store))
             local = await stack.enter_async_context(local_socket(data / NODES, node.id))
-            await stack.enter_async_context(local.serve({"control": control}))
+            await stack.enter_async_context(local.serve({"operate": control}))
         description = {"node": node.id, "sessions": {s.record.name: s.id for s in sessions}}
         sys.stdout.write(json.dumps(description) + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Control requests over one registry."""
+"""Operator requests over one registry."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from support.engine import engine
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.server.operate.handler import REQUESTS, ControlHandler, ControlVerb
+from statehold.server.operate.handler import REQUESTS, OperateVerb, OperatorHandler
 from statehold.server.operate.inspection_tools import InspectionTools
 from statehold.server.operate.operator_tools import OperatorTools
 from statehold.server.operate.person_tools import PersonTools
-from statehold.server.operate.requests import ControlRequest
+from statehold.server.operate.requests import OperatorRequest
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
 from statehold.sessions.records import LOCAL, Principal
 from statehold.tools.own.results import parse_result
@@ -27,9 +27,9 @@ from statehold.tools.own.results import parse_result
 async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
     async with engine() as running:
         session = await running.create(name="work")
-        handler = ControlHandler(running.registry, running.store)
+        handler = OperatorHandler(running.registry, running.store)
         arguments = {"session_id": session.id, "values": {"n": 2**80}}
-        request = ControlRequest(tool="state_update", arguments=arguments)
+        request = OperatorRequest(tool="state_update", arguments=arguments)
         assert await handler(request) == {"version": 1}
         with pytest.raises(SessionNotFound):
             await handler(request.model_copy(update={"owner": ":bob"}))
@@ -40,13 +40,13 @@ async def test_many_requests_of_one_owner_keep_no_other_owner_waiting(number: in
     released = anyio.Event()
     began: list[str] = []
 
-    async def run(request: ControlRequest) -> dict[str, Any]:
+    async def run(request: OperatorRequest) -> dict[str, Any]:
         began.append(request.owner)
         if request.owner == ":bob":
             await released.wait()
         return {"owner": request.owner}
 
-    verb = ControlVerb(run)
+    verb = OperateVerb(run)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             for _ in range(number):
@@ -75,18 +75,18 @@ async def test_the_models_of_the_tools_check_a_request(
     async with engine() as running:
         session = await running.create()
         named = {"session_id": session.id, **arguments}
-        handler = ControlHandler(running.registry, running.store)
+        handler = OperatorHandler(running.registry, running.store)
         with pytest.raises(InvalidArgument):
-            await handler(ControlRequest(tool=tool, arguments=named))
+            await handler(OperatorRequest(tool=tool, arguments=named))
 
 
 async def test_a_command_leaves_notices_to_the_next_caller() -> None:
     async with engine(Counting("counter", pause="release")) as running:
         session = await running.create()
         assert await running.count(session.id) == 1
-        handler = ControlHandler(running.registry, running.store)
+        handler = OperatorHandler(running.registry, running.store)
         for tool in ("session_pause", "session_resume", "session_rename"):
-            await handler(ControlRequest(tool=tool, arguments={"session_id": session.id}))
+            await handler(OperatorRequest(tool=tool, arguments={"session_id": session.id}))
         answer = await running.call(session.id)
         assert answer.notice is not None
         assert (await running.call(session.id)).notice is None
@@ -104,7 +104,7 @@ async def test_the_results_of_operator_tools_have_the_form_of_their_classes() ->
             *PersonTools(running.registry).tools(),
             *OperatorTools(running.registry).tools(),
         ]
-        handler = ControlHandler(running.registry, running.store)
+        handler = OperatorHandler(running.registry, running.store)
         for tool in tools:
             name = tool.name
             if name in ("operator_screenshot", "operator_file", "operator_input"):
@@ -113,7 +113,7 @@ async def test_the_results_of_operator_tools_have_the_form_of_their_classes() ->
             arguments |= {"holder": "eve"} if name == "operator_take_control" else {}
             arguments |= LINK if name == "operator_note_link" else {}
             arguments |= {"epoch": 1} if "epoch" in tool.arguments.model_fields else {}
-            content = await handler(ControlRequest(tool=name, arguments=arguments))
+            content = await handler(OperatorRequest(tool=name, arguments=arguments))
             result = parse_result(tool.output, tool.without_nulls(content))
             assert {each.name for each in fields(result)} <= content.keys()
 
@@ -126,25 +126,25 @@ async def test_a_file_is_read_by_its_name_alone(tmp_path: Path) -> None:
         (folder / "report.pdf").write_bytes(b"%PDF")
         (tmp_path / "secret").write_text("secret")
         (folder / "link").symlink_to(tmp_path / "secret")
-        handler = ControlHandler(running.registry, running.store, data=tmp_path)
+        handler = OperatorHandler(running.registry, running.store, data=tmp_path)
         at = {"session_id": session.id}
-        listed = await handler(ControlRequest(tool="operator_files", arguments=at))
+        listed = await handler(OperatorRequest(tool="operator_files", arguments=at))
         assert [file["name"] for file in listed["files"]] == ["report.pdf"]
         arguments = {**at, "name": "report.pdf"}
-        content = await handler(ControlRequest(tool="operator_file", arguments=arguments))
+        content = await handler(OperatorRequest(tool="operator_file", arguments=arguments))
         assert (content["mime"], content["data"]) == ("application/pdf", "JVBERg==")
         for name in ("link", "../secret", "/etc/passwd", "."):
             arguments = {**at, "name": name}
             with pytest.raises(InvalidArgument):
-                await handler(ControlRequest(tool="operator_file", arguments=arguments))
+                await handler(OperatorRequest(tool="operator_file", arguments=arguments))
 
 
 async def test_a_change_is_noted_with_the_cause_of_its_request() -> None:
     async with engine() as running:
         session = await running.create()
         at = {"session_id": session.id}
-        handler = ControlHandler(running.registry, running.store)
-        await handler(ControlRequest(tool="session_pause", arguments=at, cause="console"))
+        handler = OperatorHandler(running.registry, running.store)
+        await handler(OperatorRequest(tool="session_pause", arguments=at, cause="console"))
         entries = await running.store.journal(session.id)
         assert entries[-1].request["cause"] == "console"
 
@@ -152,10 +152,10 @@ async def test_a_change_is_noted_with_the_cause_of_its_request() -> None:
 async def test_the_sessions_that_changed_are_listed_with_their_owners() -> None:
     async with engine(Counting("counter")) as running:
         old, changed = await running.create(), await running.create(Principal(subject="bob"))
-        handler = ControlHandler(running.registry, running.store)
+        handler = OperatorHandler(running.registry, running.store)
 
         async def ask(since: int | None) -> dict[str, Any]:
-            request = ControlRequest(tool="operator_changes", arguments={"since": since})
+            request = OperatorRequest(tool="operator_changes", arguments={"since": since})
             return await handler(request)
 
         async def changes_after(number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Control requests, over the local socket of a node."""
+"""Operator requests, over the local socket of a node."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 import anyio
 import pytest
 
-from statehold.server.operate.handler import ControlVerb, RunRequest
-from statehold.server.operate.requests import ControlRequest, ControlUnavailable, ask
+from statehold.server.operate.handler import OperateVerb, RunRequest
+from statehold.server.operate.requests import OperatorRequest, ProcessUnavailable, ask
 from statehold.server.sockets.address import remove_socket
 from statehold.server.sockets.local_socket import LINE_BYTES, local_socket
 from statehold.server.sockets.request import Refused, find_socket
 from statehold.sessions.errors import SessionNotFound
 from statehold.sessions.json_codec import JSON
 
-SESSIONS = ControlRequest(tool="operator_sessions")
+SESSIONS = OperatorRequest(tool="operator_sessions")
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Unix sockets")
 
@@ -40,18 +40,18 @@ def folder(tmp_path: Path) -> Path:
 async def serving(
     folder: Path, node: str, run: RunRequest, *, seconds: float = 120.0
 ) -> AsyncGenerator[Path]:
-    verb = ControlVerb(run, seconds=seconds)
-    async with local_socket(folder, node) as local, local.serve({"control": verb}):
+    verb = OperateVerb(run, seconds=seconds)
+    async with local_socket(folder, node) as local, local.serve({"operate": verb}):
         assert local.path is not None
         yield local.path
 
 
 @pytest.fixture
-async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
+async def served(folder: Path) -> AsyncIterator[list[OperatorRequest]]:
     """A node whose handler returns the arguments of each request and collects the requests."""
-    requests: list[ControlRequest] = []
+    requests: list[OperatorRequest] = []
 
-    async def handler(request: ControlRequest) -> JSON:
+    async def handler(request: OperatorRequest) -> JSON:
         requests.append(request)
         if request.tool == "unknown":
             raise SessionNotFound
@@ -63,7 +63,7 @@ async def served(folder: Path) -> AsyncIterator[list[ControlRequest]]:
         yield requests
 
 
-async def answer_nothing(request: ControlRequest) -> JSON:
+async def answer_nothing(request: OperatorRequest) -> JSON:
     return {}
 
 
@@ -78,9 +78,9 @@ async def raw(folder: Path, data: bytes) -> dict[str, Any]:
 
 
 async def test_request_reaches_the_handler_and_its_answer_comes_back(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
-    request = ControlRequest(
+    request = OperatorRequest(
         tool="session_close", arguments={"session_id": "sh_1", "n": 2**80}, owner=":bob"
     )
     assert await ask(folder, "n1", request) == {"session_id": "sh_1", "n": 2**80}
@@ -88,10 +88,10 @@ async def test_request_reaches_the_handler_and_its_answer_comes_back(
 
 
 async def test_many_requests_at_once_are_all_answered(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
     async def one(number: int) -> None:
-        request = ControlRequest(tool="session_info", arguments={"session_id": f"s{number}"})
+        request = OperatorRequest(tool="session_info", arguments={"session_id": f"s{number}"})
         assert await ask(folder, "n1", request) == request.arguments
 
     with anyio.fail_after(20):
@@ -102,19 +102,19 @@ async def test_many_requests_at_once_are_all_answered(
 
 
 async def test_session_error_comes_back_with_its_code_and_recovery(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
     with pytest.raises(Refused) as error_info:
-        await ask(folder, "n1", ControlRequest(tool="unknown"))
+        await ask(folder, "n1", OperatorRequest(tool="unknown"))
     assert error_info.value.code == "session_not_found"
     assert error_info.value.recovery == SessionNotFound().recovery
 
 
 async def test_fault_of_the_handler_is_reported_without_its_text(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
     with pytest.raises(Refused) as error_info:
-        await ask(folder, "n1", ControlRequest(tool="broken"))
+        await ask(folder, "n1", OperatorRequest(tool="broken"))
     assert error_info.value.code == "internal"
     assert "secret" not in str(error_info.value)
     assert await ask(folder, "n1", SESSIONS) == {}
@@ -130,24 +130,24 @@ async def test_fault_of_the_handler_is_reported_without_its_text(
         b"{}\n",
         b'{"tool": "session_info"}\n',
         b'{"verb": 1}\n',
-        b'{"verb": "control"}\n',
-        b'{"verb": "control", "tool": 1}\n',
-        b'{"verb": "control", "tool": "session_info", "arguments": []}\n',
-        b'{"verb": "control", "tool": "session_info", "owner": 1}\n',
-        b'{"verb": "control", "tool": "session_info", "session": "a"}\n',
+        b'{"verb": "operate"}\n',
+        b'{"verb": "operate", "tool": 1}\n',
+        b'{"verb": "operate", "tool": "session_info", "arguments": []}\n',
+        b'{"verb": "operate", "tool": "session_info", "owner": 1}\n',
+        b'{"verb": "operate", "tool": "session_info", "session": "a"}\n',
         b"[" * 10_000 + b"\n",
         b"x" * (LINE_BYTES + 10) + b"\n",
     ],
 )
 async def test_malformed_request_is_an_invalid_argument(
-    folder: Path, served: list[ControlRequest], line: bytes
+    folder: Path, served: list[OperatorRequest], line: bytes
 ) -> None:
     assert (await raw(folder, line))["error"]["code"] == "invalid_argument"
     assert served == []
 
 
 async def test_a_client_that_hangs_up_disturbs_no_other_client(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
     for data in (b"", b'{"verb"'):
         async with await anyio.connect_unix(find_socket(folder, "n1")) as stream:
@@ -157,7 +157,7 @@ async def test_a_client_that_hangs_up_disturbs_no_other_client(
 
 
 async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
-    async def handler(request: ControlRequest) -> JSON:
+    async def handler(request: OperatorRequest) -> JSON:
         await anyio.sleep_forever()
         return {}
 
@@ -171,7 +171,7 @@ async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
 async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
     started, ended = anyio.Event(), anyio.Event()
 
-    async def handler(request: ControlRequest) -> JSON:
+    async def handler(request: OperatorRequest) -> JSON:
         started.set()
         try:
             await anyio.sleep_forever()
@@ -180,7 +180,7 @@ async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
         return {}
 
     async def client() -> None:
-        with pytest.raises(ControlUnavailable):
+        with pytest.raises(ProcessUnavailable):
             await ask(folder, "n1", SESSIONS)
 
     with anyio.fail_after(10):
@@ -191,20 +191,20 @@ async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
 
 
 async def test_socket_is_private_and_gone_afterwards(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
     async with serving(folder, "n2", answer_nothing) as path:
         assert path == folder / "n2.sock"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not path.exists()
-    with pytest.raises(ControlUnavailable, match="cannot be reached"):
+    with pytest.raises(ProcessUnavailable, match="cannot be reached"):
         await ask(folder, "n2", SESSIONS)
 
 
 async def test_socket_of_a_killed_node_is_no_answer_and_can_be_forgotten(folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(folder / "n3.sock"))
-    with pytest.raises(ControlUnavailable):
+    with pytest.raises(ProcessUnavailable):
         await ask(folder, "n3", SESSIONS)
     remove_socket(folder, "n3")
     remove_socket(folder, "n3")
@@ -212,7 +212,7 @@ async def test_socket_of_a_killed_node_is_no_answer_and_can_be_forgotten(folder:
 
 
 async def test_next_node_removes_the_sockets_of_killed_ones_and_no_others(
-    folder: Path, served: list[ControlRequest]
+    folder: Path, served: list[OperatorRequest]
 ) -> None:
     with socket.socket(socket.AF_UNIX) as left, socket.socket(socket.AF_UNIX) as locked:
         left.bind(str(folder / "n3.sock"))
@@ -238,7 +238,7 @@ async def test_path_too_long_for_a_socket_is_served_from_the_temporary_folder(
     temporary = Path(short_folder)
     monkeypatch.setattr("tempfile.tempdir", short_folder)
 
-    async def handler(request: ControlRequest) -> JSON:
+    async def handler(request: OperatorRequest) -> JSON:
         return {"n": 1}
 
     async with serving(folder, "n1", handler) as path:
