@@ -219,6 +219,3 @@ class AccountIssuer:
 
 def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-__all__ = ["AccountIssuer", "LoginAttempt"]

@@ -98,6 +98,3 @@ def is_resource(path: str) -> bool:
     return path in ("", "/mcp", "/sse") or (
         len(parts) == 4 and parts[:2] == ["", "s"] and parts[2] != "" and parts[3] == "mcp"
     )
-
-
-__all__ = ["METADATA", "SERVER_METADATA", "Challenges", "PublicUrls", "is_resource", "raw_path"]

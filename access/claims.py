@@ -206,6 +206,3 @@ def _text_claim(claims: JSON, name: str) -> str:
 def _client_id(claims: JSON) -> str:
     names = ("client_id", "azp", "appid", "cid")
     return next((value for name in names if isinstance(value := claims.get(name), str)), "")[:255]
-
-
-__all__ = ["ClaimChecks", "normal_resource"]

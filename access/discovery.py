@@ -49,6 +49,3 @@ def _metadata_urls(issuer: str) -> Iterator[str]:
     yield f"{origin}/.well-known/oauth-authorization-server{path}"
     if path:
         yield f"{origin}/.well-known/openid-configuration{path}"
-
-
-__all__ = ["find_jwks_uri", "find_metadata"]

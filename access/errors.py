@@ -91,16 +91,3 @@ class IssuerMismatch(VerifierUnavailable):
 
 class IssuerRefused(VerifierUnavailable):
     """Raised when an issuer answers that a request to it is wrong."""
-
-
-__all__ = [
-    "AuthError",
-    "IssuerMismatch",
-    "IssuerRefused",
-    "PrincipalRevoked",
-    "ScopeMissing",
-    "TokenInvalid",
-    "TokenMalformed",
-    "TokenMissing",
-    "VerifierUnavailable",
-]

@@ -57,6 +57,3 @@ class Introspection:
         if not isinstance(kind, str) or kind.lower() not in ("bearer", "access_token"):
             raise TokenInvalid("it is no bearer token")
         return claims
-
-
-__all__ = ["Introspection"]

@@ -108,6 +108,3 @@ async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[byte
             if len(body) > ANSWER_BYTES:
                 raise VerifierUnavailable(f"{url} is too large")
     return bytes(body), answer.headers
-
-
-__all__ = ["StrangersForms", "get_json", "get_json_and_date"]

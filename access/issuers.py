@@ -61,6 +61,3 @@ class Issuers:
             except VerifierUnavailable as error:
                 refusal = error
         raise refusal
-
-
-__all__ = ["Issuers"]

@@ -84,6 +84,3 @@ class SignedTokens:
         kind = value.lower().removeprefix("application/") if isinstance(value, str) else value
         if kind not in self._types:
             raise TokenInvalid("its typ is not accepted")
-
-
-__all__ = ["SignedTokens", "UnverifiedToken", "parse_jwt"]

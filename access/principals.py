@@ -53,6 +53,3 @@ def membership_of(token: AccessToken) -> Membership:
     expires_at = token.expires_at or 0
     ends: dict[str, float] = dict.fromkeys(groups, expires_at) if expires_at else {}
     return Membership(groups, str(claims.get("role") or DEFAULT_ROLE), ends)
-
-
-__all__ = ["groups_of", "membership_of", "principal_of", "role_of", "token_of"]

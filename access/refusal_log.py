@@ -35,6 +35,3 @@ class RefusalLog:
         logger.warning(
             "%s%s from %s%s", kind, detail and f" {one_line(detail)}", address or "?", more
         )
-
-
-__all__ = ["LOG_SECONDS", "RefusalLog"]

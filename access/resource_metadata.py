@@ -43,6 +43,3 @@ class ResourceMetadata:
             "scopes_supported": [USE],
         }
         return JSONResponse(document, 200, _HEADERS)
-
-
-__all__ = ["ResourceMetadata"]

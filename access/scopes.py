@@ -111,17 +111,3 @@ def scopes_in(value: object) -> list[str]:
     given = cast("list[object]", words) if isinstance(words, list) else []
     highest = max((SCOPES.index(scope) + 1 for scope in SCOPES if scope in given), default=0)
     return list(SCOPES[:highest])
-
-
-__all__ = [
-    "ADMIN",
-    "CONTROL",
-    "METHOD_SCOPES",
-    "READ",
-    "SCOPES",
-    "TOOL_SCOPES",
-    "USE",
-    "OperationScopes",
-    "Scope",
-    "scopes_in",
-]

@@ -154,6 +154,3 @@ def fits(jwk: JSON, algorithm: str) -> bool:
         and jwk.get("alg", algorithm) == algorithm
         and (not isinstance(operations, list) or "verify" in operations)
     )
-
-
-__all__ = ["SigningKeys", "fits"]

@@ -47,6 +47,3 @@ class _Flight(Generic[T]):
         self.results: list[T] = []
         """The result; empty if the work was cancelled."""
         self.error: Exception | None = None
-
-
-__all__ = ["SingleFlight"]

@@ -284,16 +284,3 @@ def _replace(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-
-
-__all__ = [
-    "StaticToken",
-    "add_token",
-    "digest_of",
-    "format_time",
-    "parse_expiry",
-    "parse_time",
-    "parse_tokens",
-    "read_tokens",
-    "remove_token",
-]

@@ -102,6 +102,3 @@ class StaticTokens:
 
     def __len__(self) -> int:
         return len(self._tokens)
-
-
-__all__ = ["StaticTokens"]

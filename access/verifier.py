@@ -180,6 +180,3 @@ def verifier_of(
     if tokens is None and not settings.enabled:
         return None
     return Verifier(tokens, settings, own, on_verified=on_verified, revoked=revoked)
-
-
-__all__ = ["OwnTokens", "Verifier", "verifier_of"]

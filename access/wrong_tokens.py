@@ -79,6 +79,3 @@ def network_of(address: str) -> str:
 def is_guessable(token: str) -> bool:
     """Whether a token might have been guessed. The signature of one with three parts cannot be."""
     return token.count(".") != 2
-
-
-__all__ = ["WRONG", "Backoff", "is_guessable", "network_of"]

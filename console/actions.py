@@ -40,6 +40,3 @@ class SessionActions:
         if arguments.get("secrets") and not call.user.is_machine_user:
             raise not_allowed("Only the user of the machine may export what is secret.")
         return json_response(await self._calls.call(record, action.tool, **arguments))
-
-
-__all__ = ["SessionActions"]

@@ -347,6 +347,3 @@ class SecurityHeaders:
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
     await error_response(not_found())(scope, receive, send)
-
-
-__all__ = ["HEADERS", "Console", "SecurityHeaders"]

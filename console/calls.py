@@ -50,5 +50,3 @@ class ApiCall:
 
 
 Handler = Callable[[ApiCall], Awaitable[Response]]
-
-__all__ = ["ANYONE", "ApiCall", "Handler"]

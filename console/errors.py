@@ -78,13 +78,3 @@ def error_response(error: ApiError | SessionError | Refused | StoreUnavailable) 
     if isinstance(error, SessionError) and error.retry_after is not None:
         response.headers["retry-after"] = str(max(1, round(error.retry_after)))
     return response
-
-
-__all__ = [
-    "ApiError",
-    "error_response",
-    "json_response",
-    "login_required",
-    "not_allowed",
-    "not_found",
-]

@@ -126,6 +126,3 @@ class EventStream(LoginStream):
             block = b"".join(b"event: session\ndata: " + encode(one) + b"\n" for one in summaries)
             if not block and anyio.current_time() - sent_at >= COMMENT_SECONDS:
                 block = b": still there\n\n"
-
-
-__all__ = ["EventHandlers"]

@@ -217,6 +217,3 @@ class LoginHandlers:
 def _address_of(call: ApiCall) -> str:
     client = call.request.client
     return client.host if client else ""
-
-
-__all__ = ["LoginHandlers"]

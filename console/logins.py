@@ -408,16 +408,3 @@ def _csrf_token(cookie: str) -> str:
     """Return the token that only a page can send which read it with this cookie."""
     token = hmac.digest(cookie.encode(errors="surrogatepass"), b"statehold csrf", "sha256")
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
-
-
-__all__ = [
-    "CHECK_SECONDS",
-    "CODE_SECONDS",
-    "LINK_SECONDS",
-    "LOGIN_SECONDS",
-    "ConsoleUser",
-    "Login",
-    "Logins",
-    "Rights",
-    "guest_key",
-]

@@ -101,6 +101,3 @@ def _schema(model: type[ApiModel], schemas: JSON) -> dict[str, Any]:
     schemas.update(schema.pop("$defs", {}))
     schema.setdefault("properties", {})
     return schema
-
-
-__all__ = ["openapi_document"]

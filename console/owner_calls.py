@@ -206,6 +206,3 @@ def _content(answer: JSON) -> JSON:
         texts = cast("JSON", error)
         raise Refused(*(str(texts.get(key, "")) for key in ("code", "message", "recovery")))
     return cast("JSON", answer["content"])
-
-
-__all__ = ["OwnerCalls", "OwnerChanged"]

@@ -57,6 +57,3 @@ async def _answer(files: Mapping[str, Path], request: Request) -> Response:
         return error_response(not_found())
     media_type = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
     return FileResponse(path, media_type=media_type)
-
-
-__all__ = ["PAGE", "embedded_page", "page_routes", "redirect_to_page"]

@@ -216,6 +216,3 @@ def _loopback_url(listener: socket.socket, scheme: str) -> str | None:
     elif address.version == 6:
         host = f"[{host}]"
     return f"{scheme}://{host}:{port}"
-
-
-__all__ = ["ConsolePort"]

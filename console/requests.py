@@ -182,29 +182,3 @@ def parse_statuses(text: str | None) -> set[Status]:
 def tool_arguments(body: ApiModel) -> dict[str, Any]:
     """Return the members that a request gave, as the arguments of a tool."""
     return body.model_dump(exclude_unset=True)
-
-
-__all__ = [
-    "ApiModel",
-    "CloseBody",
-    "ExportBody",
-    "ExtendBody",
-    "ForkBody",
-    "FramesQuery",
-    "GiveBackBody",
-    "InputBody",
-    "LinkBody",
-    "ListQuery",
-    "LoginBody",
-    "NoBody",
-    "NoQuery",
-    "OperatorListQuery",
-    "RenameBody",
-    "RenewBody",
-    "RestartBody",
-    "ShareBody",
-    "StateQuery",
-    "TimelineQuery",
-    "parse_statuses",
-    "tool_arguments",
-]

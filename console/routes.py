@@ -219,5 +219,3 @@ ROUTES: Final = (
         answer="events",
     ),
 )
-
-__all__ = ["ACTIONS", "PREFIX", "ROUTES", "ApiRoute", "SessionAction"]

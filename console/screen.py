@@ -209,6 +209,3 @@ class FrameStream(LoginStream):
             has_moved = True
         if has_moved:
             await send(encode_picture(MOVED, b""))
-
-
-__all__ = ["FrameStream", "ScreenHandlers"]

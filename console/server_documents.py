@@ -89,6 +89,3 @@ def _memory_with(pids: Set[int]) -> int | None:
     """Return the memory of this process and of programs that the keeper may have started; None where it is unknown."""
     own = procfs.resident_memory(os.getpid())
     return None if own is None else own + sum(procfs.tree_memory(pid) or 0 for pid in pids)
-
-
-__all__ = ["ServerDocuments"]

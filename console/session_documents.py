@@ -332,6 +332,3 @@ def _has_failed(entry: JournalRecord) -> bool:
 
 def _is_position(text: str) -> bool:
     return text.isdecimal() and len(text) < 19
-
-
-__all__ = ["ConsoleSessions"]

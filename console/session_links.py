@@ -132,6 +132,3 @@ def _describe(link: CredentialRecord) -> JSON:
         "expires_at": timestamp(link.expires_at),
         "used": link.used_at is not None,
     }
-
-
-__all__ = ["LinkHandlers"]

@@ -99,6 +99,3 @@ class StateDocuments:
         base = None if record.parent is None else await self._store.snapshot(record.id, BASE)
         first = None if base is None else from_json(base.data)
         return StateVersions(state.version, state.value, read_changes(entries), first)
-
-
-__all__ = ["StateDocuments"]

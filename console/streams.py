@@ -76,6 +76,3 @@ class LoginStream(Response):
             if not await self.may_go_on():
                 scope.cancel()
             await anyio.sleep(CHECK_SECONDS)
-
-
-__all__ = ["LoginStream", "SendPart"]

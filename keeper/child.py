@@ -162,6 +162,3 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-__all__ = ["Child", "require_spawn"]

@@ -348,6 +348,3 @@ def ignore_signals() -> None:
 
 def _do_nothing(number: int, frame: object) -> None:
     return
-
-
-__all__ = ["Keeper", "ignore_signals"]

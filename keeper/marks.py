@@ -71,6 +71,3 @@ def _kill_if_marked(pid: int, marks: frozenset[str]) -> bool:
     finally:
         os.close(handle)
     return True
-
-
-__all__ = ["MARK", "find_marked", "kill_marked"]

@@ -132,25 +132,3 @@ def _refuse_constant(name: str) -> Any:
 def close_all(descriptors: Sequence[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
-
-
-__all__ = [
-    "DESCRIPTORS",
-    "FAILED",
-    "INVALID",
-    "IN_USE",
-    "PACKET_BYTES",
-    "Packet",
-    "SOCKET",
-    "STALE",
-    "STDERR_BYTES",
-    "UNKNOWN",
-    "VERSION",
-    "address_of",
-    "close_all",
-    "new_socket",
-    "open_folder",
-    "peer_of",
-    "receive",
-    "send",
-]

@@ -48,12 +48,3 @@ def without_slash(scope: Scope, mounts: tuple[str, ...]) -> Scope:
     if path == "/" or path.startswith(mounts) or not raw.endswith(b"/"):
         return scope
     return {**scope, "path": path[:-1], "raw_path": raw[:-1]}
-
-
-__all__ = [
-    "cancel_when_left",
-    "has_disconnected",
-    "replay_messages",
-    "wait_disconnected",
-    "without_slash",
-]

@@ -202,6 +202,3 @@ async def _send(
                 streams.note_sent(item.message)
     finally:
         all_sent.set()
-
-
-__all__ = ["LINE_LIMIT", "ClientStreams", "LineMessages", "Messages", "client_streams"]

@@ -23,17 +23,3 @@ EXIT_CODES = {
     FENCED: "other nodes took over the sessions of this server: start it again (`[cluster]`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
-
-__all__ = [
-    "ASKS",
-    "BUSY",
-    "EXIT_CODES",
-    "FAILURE",
-    "FENCED",
-    "INTERRUPTED",
-    "NOT_FOUND",
-    "OK",
-    "TOOL_FAILED",
-    "UNKNOWN",
-    "USAGE",
-]

@@ -141,20 +141,3 @@ def _encoding_of(stream: TextIO | None) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     return json.dumps(match[0])[1:-1] if match[0] != "\x7f" else "\\u007f"
-
-
-__all__ = [
-    "complain",
-    "complain_of_output",
-    "discard",
-    "end",
-    "flush",
-    "is_terminal",
-    "one_line",
-    "without_controls",
-    "write",
-    "write_error",
-    "write_json",
-    "write_json_text",
-    "write_line",
-]

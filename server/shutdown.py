@@ -51,6 +51,3 @@ async def cancel_start(shutdown: Shutdown, start: anyio.CancelScope) -> None:
     await shutdown.begin_event.wait()
     if not shutdown.is_serving:
         start.cancel()
-
-
-__all__ = ["Shutdown", "cancel_start", "watch_signals"]

@@ -146,6 +146,3 @@ class _SdkMessages:
 
     async def send(self, message: SessionMessage) -> None:
         await self._write_stream.send(message)
-
-
-__all__ = ["stdio_streams"]

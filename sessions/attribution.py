@@ -329,15 +329,3 @@ def _position(text: str, start: int, offset: int, skeleton: Callable[[str], str]
         else:
             low = middle + 1
     return start + low
-
-
-__all__ = [
-    "LAST_WORDS",
-    "NOTE",
-    "NOTICE_MEMBER",
-    "attribute",
-    "attribute_text",
-    "attribute_value",
-    "notice_member",
-    "similar",
-]

@@ -70,6 +70,3 @@ class ManualClock:
         wake_up = anyio.Event()
         heapq.heappush(self._waiting, (due_at, next(self._order), wake_up))
         await wake_up.wait()
-
-
-__all__ = ["Clock", "ManualClock", "SystemClock"]

@@ -107,6 +107,3 @@ def unwrap_group(error: BaseException) -> BaseException:
             return group
         error = group.exceptions[0]
     return error
-
-
-__all__ = ["BackgroundTasks", "RaceLost", "race", "unwrap_group"]

@@ -81,6 +81,3 @@ class Core:
             new_id,
             file_bytes,
         )
-
-
-__all__ = ["Core"]

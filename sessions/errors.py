@@ -340,33 +340,3 @@ class SessionFenced(Exception):
 
 class StoreUnavailable(Exception):
     """Raised when the store cannot be opened, read or written. Its message says why and what to do."""
-
-
-__all__ = [
-    "SessionError",
-    "SessionNotFound",
-    "SessionExpired",
-    "SessionClosed",
-    "SessionPaused",
-    "SessionFailed",
-    "SessionBusy",
-    "OwnedByAnotherNode",
-    "HumanInControl",
-    "ControlRefused",
-    "SessionLimit",
-    "ServiceUnavailable",
-    "ShuttingDown",
-    "ServiceNotBound",
-    "CallTimedOut",
-    "ConnectionLost",
-    "OutcomeUnknown",
-    "StateConflict",
-    "StateInvalid",
-    "NameTaken",
-    "RequestRefused",
-    "InvalidArgument",
-    "NotAllowed",
-    "IllegalTransition",
-    "SessionFenced",
-    "StoreUnavailable",
-]

@@ -37,6 +37,3 @@ def name_of_id(foreign: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode(errors="replace"))
-
-
-__all__ = ["ID_PREFIX", "NAME_LENGTH", "name_of_id", "new_id"]

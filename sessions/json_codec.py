@@ -110,6 +110,3 @@ def is_large(value: object) -> bool:
     except TypeError:
         pass
     return room_left(value, LARGE, member=MEMBER) < 0
-
-
-__all__ = ["JSON", "dumps", "encode", "loads", "is_large", "room_left", "well_formed"]

@@ -296,6 +296,3 @@ class Node:
                 is_recorded = True
             if self._locks is not None:
                 self._locks.drop(self.id, remove=is_recorded)
-
-
-__all__ = ["NODES", "ConnectedNodes", "LockFolder", "Node", "new_node_id"]

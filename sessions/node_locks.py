@@ -144,6 +144,3 @@ def _boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return platform.node()  # no worse: another boot of this machine leaves no lock behind
-
-
-__all__ = ["NODES", "LockFolder"]

@@ -61,6 +61,3 @@ def without_folders(text: str) -> str:
 
 def _escape(match: re.Match[str]) -> str:
     return repr(match[0])[1:-1] if match[0] != "\x7f" else r"\x7f"
-
-
-__all__ = ["NAME_CHARACTERS", "escape_controls", "one_line", "plain_name", "without_folders"]

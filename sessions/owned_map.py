@@ -84,6 +84,3 @@ class OwnedMap(Generic[K, V]):
             self._owners.setdefault(after, {})[owner] = None
         if after > self._highest or self._highest not in self._owners:
             self._highest = after
-
-
-__all__ = ["OwnedMap"]

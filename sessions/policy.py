@@ -104,6 +104,3 @@ class Policy:
         if timeouts.paused != self.timeouts_of_name(before).paused:
             return timeouts
         return timeouts.model_copy(update={"paused": self.timeouts_of_name(after).paused})
-
-
-__all__ = ["JournalLimits", "Policy", "SummaryTriggers"]

@@ -425,6 +425,3 @@ class Registry:
     def _drop_fenced(self, session: LiveSession) -> None:
         logger.error("session %s was taken over by another process", session.id)
         self.spawn(self.closing.drop, session)
-
-
-__all__ = ["Registry"]

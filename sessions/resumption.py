@@ -237,6 +237,3 @@ class InterruptedCalls:
         except (SessionError, StoreUnavailable) as error:
             # Its receipt stays as it was: a repeat gets OutcomeUnknown.
             logger.error("the end of an interrupted call was not recorded: %s", error)
-
-
-__all__ = ["InterruptedCalls", "Orphans"]

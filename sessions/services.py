@@ -438,25 +438,3 @@ class Service(Protocol):
     def tool(self, name: str) -> ToolSpec | None:
         """Return the known description of a tool without asking the service. None: the tool may change everything."""
         ...
-
-
-__all__ = [
-    "Answering",
-    "CallContext",
-    "ToolResult",
-    "Connection",
-    "Diagnosing",
-    "Drivable",
-    "RequestSender",
-    "LossPolicy",
-    "Offering",
-    "PausePolicy",
-    "RestoreReport",
-    "Resumption",
-    "Service",
-    "SessionView",
-    "Snapshot",
-    "SnapshotChecker",
-    "SelfChanging",
-    "ToolSpec",
-]

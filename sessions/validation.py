@@ -41,6 +41,3 @@ def _fit(text: str) -> str:
 
 Plain = Annotated[str, AfterValidator(_fit)]
 """The same check as a type for models, which limit the length themselves."""
-
-
-__all__ = ["LENGTH", "Plain", "label"]

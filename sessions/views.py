@@ -140,16 +140,3 @@ def describe_binding(record: BindingRecord, *, opening: bool = False) -> dict[st
         "last_error": record.last_error,
         "since": timestamp(record.since) if record.since else None,
     }
-
-
-__all__ = [
-    "describe",
-    "describe_binding",
-    "describe_control",
-    "describe_share",
-    "describe_shared",
-    "expiry",
-    "format_duration",
-    "seconds_of",
-    "timestamp",
-]

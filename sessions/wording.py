@@ -108,6 +108,3 @@ def _quoted(name: str) -> str:
     import shlex
 
     return shlex.quote(name)
-
-
-__all__ = ["CONSOLE", "PYTHON", "SHELL", "did_you_mean", "near_names", "next_step"]

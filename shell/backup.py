@@ -56,6 +56,3 @@ def _report_failure(arguments: CommandLine, problem: str) -> int:
     if arguments.json:
         say_json({"error": {"code": "backup_failed", "message": problem}})
     return complain(problem, FAILURE)
-
-
-__all__ = ["run"]

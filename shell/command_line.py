@@ -11,6 +11,3 @@ class CommandLine(SimpleNamespace):
     `command` and, for groups, `action` name the command. Every argument and option of that command has a value; a setting
     is there only if the command line gives it.
     """
-
-
-__all__ = ["CommandLine"]

@@ -266,9 +266,6 @@ def parse_command_line(words: Sequence[str]) -> CommandLine:
     return parse(build_commands(), words)
 
 
-__all__ = ["SETTINGS", "build_commands", "parse_command_line"]
-
-
 def _audit() -> Group:
     return Group(
         "audit",

@@ -59,6 +59,3 @@ def show_script(shell: str) -> int:
         )
     write(script)
     return OK
-
-
-__all__ = ["SCRIPTS", "show_script"]

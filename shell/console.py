@@ -79,6 +79,3 @@ def _open(url: str, data: Path) -> bool:
         return webbrowser.open(path.as_uri())
     except (OSError, webbrowser.Error):
         return False
-
-
-__all__ = ["console_address", "open_console"]

@@ -33,6 +33,3 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
         name, is_joined, _ = words[count].partition("=")
         count += 1 if is_joined or not SETTINGS[name] else 2
     return words[:count], words[count:]
-
-
-__all__ = ["main"]

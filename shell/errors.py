@@ -50,6 +50,3 @@ class CommandError(Exception):
     def of_session(cls, record: SessionRecord, error: SessionError) -> Self:
         """Return the error of a session as that of a command."""
         return cls.of(record, error.code, error.message, error.recovery)
-
-
-__all__ = ["CommandError"]

@@ -107,12 +107,3 @@ async def _wait_for_end(pid: int) -> bool:
         await procfs.wait_for_exit(pid)
         return True
     return False
-
-
-__all__ = [
-    "KeeperUnreachable",
-    "end_unattended",
-    "keeper_to_json",
-    "print_keeper",
-    "read_keeper",
-]

@@ -81,6 +81,3 @@ async def _remove(store: SQLStore, node: SeenNode, *, force: bool) -> int:
     paused = await store.adopt([record.id], time.time())
     say(f"{record.id} is removed; {len(paused)} of its sessions are paused.")
     return OK
-
-
-__all__ = ["run"]

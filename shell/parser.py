@@ -232,16 +232,3 @@ def help_of(param: click.Parameter) -> str:
     """Return the meaning of an argument or an option."""
     text: object = getattr(param, "help", None)
     return text if isinstance(text, str) else ""
-
-
-__all__ = [
-    "Command",
-    "Group",
-    "Number",
-    "ParserSetting",
-    "Word",
-    "help_of",
-    "parse",
-    "spell",
-    "walk",
-]

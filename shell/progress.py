@@ -79,6 +79,3 @@ class ProgressBar:
             complain(line)
         else:
             self._progress.console.print(f"statehold: {plain(line)}", markup=False, highlight=False)
-
-
-__all__ = ["ProgressBar"]

@@ -34,6 +34,3 @@ def _table(head: Sequence[str], rows: Sequence[tuple[str, str]]) -> str:
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join(lines)
-
-
-__all__ = ["markdown"]

@@ -346,6 +346,3 @@ def _state_command() -> click.Command:
         _number("--if-version", "change it only when it has this version", least=0),
         JSON_OPTION,
     )
-
-
-__all__ = ["JSON_OPTION", "KINDS", "POLICIES", "STATUSES", "SYSTEMS", "session_commands"]

@@ -281,14 +281,3 @@ def _find_folder(arguments: CommandLine) -> SharedFolder:
 
 def _describe(error: OSError, folder: SharedFolder) -> str:
     return f"{error.filename or folder.path}: {error.strerror}"
-
-
-__all__ = [
-    "refuse_client",
-    "report_background_server",
-    "run_pipe",
-    "settings_of",
-    "show_status",
-    "start_and_send",
-    "stop",
-]

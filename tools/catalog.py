@@ -393,19 +393,3 @@ def with_app_page(meta: Mapping[str, Any], address: Callable[[str], str]) -> JSO
     if isinstance(renamed.get("ui"), dict):
         renamed["ui"] = {**renamed["ui"], "resourceUri": address(uri)}
     return renamed
-
-
-__all__ = [
-    "Catalog",
-    "CatalogEntry",
-    "FALLBACK_ARGUMENT",
-    "Naming",
-    "Offer",
-    "SERVICE_META",
-    "SESSION_ARGUMENT",
-    "app_page",
-    "repair_definition",
-    "session_argument_name",
-    "session_argument_schema",
-    "with_app_page",
-]

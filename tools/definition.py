@@ -194,6 +194,3 @@ def _remove_titles(schema: JSON) -> None:
         value.pop("title", None)
         _remove_titles(value)
     schema.pop("title", None)
-
-
-__all__ = ["Arguments", "Naming", "NoArguments", "BuiltinTool", "schema_of", "types_of"]

@@ -33,6 +33,3 @@ def _size(folder: Path) -> int:
             except OSError:
                 continue
     return total
-
-
-__all__ = ["FOLDERS", "bytes_of_files"]

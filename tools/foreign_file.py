@@ -34,6 +34,3 @@ def read_foreign(path: Path, most_bytes: int, *, any_kind: bool = False) -> byte
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content
-
-
-__all__ = ["SETTINGS_BYTES", "read_foreign"]

@@ -70,6 +70,3 @@ def _proxy_of(url: str) -> str:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
     return "" if not proxy or proxy_bypass(parts.hostname or "") else proxy
-
-
-__all__ = ["HttpOptions", "http_options", "server_of", "ssl_context"]

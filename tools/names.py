@@ -153,18 +153,3 @@ def distinct_names(
 def numbered_names(name: str) -> itertools.chain[str]:
     """Return a name, and the same with the numbers from 2."""
     return itertools.chain((name,), (f"{name}_{number}" for number in itertools.count(2)))
-
-
-__all__ = [
-    "Alias",
-    "Rename",
-    "describe_aliases",
-    "describe_renames",
-    "describe_renames_by_service",
-    "distinct_names",
-    "has_alias",
-    "listed_name",
-    "numbered_names",
-    "own_prefix",
-    "with_original_name",
-]

@@ -225,14 +225,3 @@ def _texts(values: object) -> list[str]:
     """Return the strings of a list, each once."""
     items = cast("list[object]", values) if isinstance(values, list) else []
     return list(dict.fromkeys(item for item in items if isinstance(item, str)))
-
-
-__all__ = [
-    "allow_argument",
-    "argument_names",
-    "copy_json",
-    "is_schema",
-    "repair_object_schema",
-    "repair_schema",
-    "spell_out_booleans",
-]

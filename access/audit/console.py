@@ -103,6 +103,3 @@ class ConsoleAudit:
                 transport=TRANSPORT,
                 address=address,
             )
-
-
-__all__ = ["ConsoleAudit"]

@@ -107,6 +107,3 @@ def _ocsf(members: JSON) -> JSON:
         "duration": members.get("duration_ms"),
         "resources": resources,
     }
-
-
-__all__ = ["ExportFormat", "export_line", "members_of", "read_rows"]

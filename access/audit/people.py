@@ -242,6 +242,3 @@ def user_name() -> str:
     except (KeyError, OSError):
         # A container may run under a number without a name.
         return "the user"
-
-
-__all__ = ["PersonAudit", "user_name"]

@@ -147,6 +147,3 @@ def _trace_id(ctx: ServerRequestContext[Any, Any], params: JSON) -> str | None:
         parent = dict(headers).get(b"traceparent", b"").decode("latin-1")
     match = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
     return None if match is None else match[1]
-
-
-__all__ = ["OpenRequest", "RequestAudit", "outcome_of"]

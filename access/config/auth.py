@@ -142,13 +142,3 @@ class AuthSettings(Section):
 DEFAULT_ROLE: Final[Role] = "user"
 ROLES: Final[tuple[Role, ...]] = ("user", "operator", "admin")
 """All roles, each of which includes those before it."""
-
-__all__ = [
-    "DEFAULT_ROLE",
-    "ROLES",
-    "Algorithm",
-    "AuthSettings",
-    "IssuerSettings",
-    "Role",
-    "is_protected_url",
-]

@@ -48,6 +48,3 @@ class ConsoleLoginSettings(Section):
         if "openid" not in self.scopes:
             raise PydanticCustomError("scopes", "scopes should have openid")
         return self
-
-
-__all__ = ["ConsoleLoginSettings"]

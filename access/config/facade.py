@@ -94,6 +94,3 @@ class FacadeSettings(Section):
                 "facade", "issuer needs client_id, client_secret and the scope openid"
             )
         return self
-
-
-__all__ = ["FacadeClientSettings", "FacadeSettings"]

@@ -76,6 +76,3 @@ class PolicySettings(PolicyLimits):
     def rule(self) -> PolicyRule:
         values = {name: getattr(self, name) for name in PolicyLimits.model_fields}
         return PolicyRule(self.target, PolicyLimits(**values))
-
-
-__all__ = ["PolicyMatch", "PolicySettings"]

@@ -88,6 +88,3 @@ def _is_private(status: os.stat_result) -> bool:
     """
     is_given = status.st_uid == 0 and os.geteuid() != 0
     return not stat.S_IMODE(status.st_mode) & (0o037 if is_given else 0o077)
-
-
-__all__ = ["LOOK_SECONDS", "Stamp", "is_weak", "load_certificate", "read_private", "stamp_of"]

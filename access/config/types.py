@@ -72,20 +72,3 @@ def wrong(key: tuple[str, ...], message: str) -> PydanticCustomError:
     """Return an error that a validator raises about the setting `key`."""
     context: dict[str, Any] = {"message": message, "key": key}
     return PydanticCustomError("statehold", "{message}", context)
-
-
-__all__ = [
-    "Bytes",
-    "ConfigError",
-    "Count",
-    "Name",
-    "NameOrNone",
-    "Names",
-    "Seconds",
-    "Section",
-    "SomeSeconds",
-    "is_protected_url",
-    "not_bool",
-    "split",
-    "wrong",
-]

@@ -191,6 +191,3 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method
 
 def _is_on_loopback(public_url: str) -> bool:
     return is_loopback_host(urlsplit(public_url).hostname or "")
-
-
-__all__ = ["Facade"]

@@ -57,6 +57,3 @@ class IdentityAssertions:
         if not await self._logins.use_assertion(self._issuer, claims["jti"], expires_at):
             raise TokenInvalid("it was used before")
         return person
-
-
-__all__ = ["IdentityAssertions"]

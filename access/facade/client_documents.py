@@ -198,6 +198,3 @@ def _client_of(body: bytes, client_id: str) -> FacadeClient:
         return FacadeClient.model_validate({**kept, "token_endpoint_auth_method": _AUTHENTICATION})
     except ValidationError:
         raise DocumentInvalid("its document is no client metadata") from None
-
-
-__all__ = ["ClientDocuments", "DocumentInvalid"]

@@ -84,6 +84,3 @@ def _refusal(uri: object) -> str | None:
     if url.scheme == "https" or _LOOPBACK.fullmatch(str(url)) is not None:
         return None
     return "should be https, or http on loopback"
-
-
-__all__ = ["FacadeClient", "sort_redirect_uris"]

@@ -205,6 +205,3 @@ def _lost() -> Response:
 def _unavailable(error: Exception) -> Response:
     logger.warning("a login cannot go on: %s", error)
     return problem_page("The login is not available now", "Try again in a moment.", 503)
-
-
-__all__ = ["COOKIE", "ConsentHandlers"]

@@ -351,13 +351,3 @@ def _is_current(stored: StoredLogin) -> bool:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
-__all__ = [
-    "ACCESS_PREFIX",
-    "GRACE_SECONDS",
-    "FacadeLogin",
-    "FacadeLogins",
-    "StoredLogin",
-    "allowed_scopes",
-]

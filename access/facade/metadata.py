@@ -69,6 +69,3 @@ def _document(settings: FacadeSettings, public_url: str) -> JSON:
         grants.append(JWT_BEARER_GRANT_TYPE)
         document["authorization_grant_profiles_supported"] = [ID_JAG_GRANT_PROFILE]
     return document
-
-
-__all__ = ["FacadeMetadata"]

@@ -129,6 +129,3 @@ def _page(title: str, body: str, *, head: str = "", status: int = 200) -> Respon
 <title>{escape(title)} · Statehold</title>{head}<style>{_STYLE}</style></head>
 <body><main><p class="brand">Statehold</p>{body}</main></body></html>"""
     return HTMLResponse(document, status, HEADERS)
-
-
-__all__ = ["HEADERS", "SCOPE_TEXTS", "consent_page", "problem_page", "way_page"]

@@ -264,13 +264,3 @@ class TokenClients:
 
     async def get_client(self, client_id: str) -> FacadeClient | None:
         return await self._provider.token_client(client_id)
-
-
-__all__ = [
-    "NO_RESOURCE",
-    "REQUEST_SECONDS",
-    "FacadeProvider",
-    "FoundCode",
-    "FoundRefreshToken",
-    "TokenClients",
-]

@@ -57,6 +57,3 @@ def registered_client(client_id: str) -> FacadeClient | None:
         return FacadeClient.model_validate(members)
     except ValidationError:
         return None
-
-
-__all__ = ["PREFIX", "registered_client", "registered_id"]

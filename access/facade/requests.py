@@ -17,6 +17,3 @@ class LoginRequest(BaseModel):
     challenge: str
     """The code challenge of PKCE, by S256."""
     resource: str
-
-
-__all__ = ["LoginRequest"]

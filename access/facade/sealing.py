@@ -34,6 +34,3 @@ class Seal:
         except (InvalidToken, ValueError):
             return None
         return cast("JSON", json.loads(body))
-
-
-__all__ = ["Seal"]

@@ -130,6 +130,3 @@ class AccountLogin:
 
 def _to_page(failure: str) -> Response:
     return RedirectResponse(f"./#failed={failure}", 303)
-
-
-__all__ = ["AccountLogin"]

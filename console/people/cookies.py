@@ -32,6 +32,3 @@ def set_cookie(
         httponly=True,
         samesite=samesite,
     )
-
-
-__all__ = ["ATTEMPT", "GUEST", "LOGIN", "set_cookie"]

@@ -89,6 +89,3 @@ class OperatorSessions:
                 }
             )
         return found
-
-
-__all__ = ["OperatorSessions"]

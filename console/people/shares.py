@@ -58,6 +58,3 @@ class ShareHandlers:
 
 def _describe(share: ShareRecord) -> JSON:
     return {"id": share.grantee.digest, **describe_share(share)}
-
-
-__all__ = ["ShareHandlers"]

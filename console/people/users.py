@@ -24,6 +24,3 @@ def user_of_token(token: AccessToken) -> ConsoleUser:
         role=role_of(token),
         groups=groups_of(token),
     )
-
-
-__all__ = ["user_of_token"]

@@ -235,16 +235,3 @@ def _proof(node: str, number: str) -> bytes:
 
 def _mac(key: bytes, content: bytes) -> bytes:
     return hmac.digest(key, content, "sha256").hex().encode()
-
-
-__all__ = [
-    "BEGIN_SECONDS",
-    "CLOCK_ERROR_SECONDS",
-    "HEADER",
-    "Assertion",
-    "AssertionRefused",
-    "Assertions",
-    "Headers",
-    "NodeRequest",
-    "SignedAssertions",
-]

@@ -51,6 +51,3 @@ def _load(context: ssl.SSLContext, certificate: Path, key: Path, authority: Path
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise ConfigError(f"cluster.authority: {authority} cannot be read: {reason}") from None
-
-
-__all__ = ["Certificates"]

@@ -192,6 +192,3 @@ class NodeConnection(asyncio.Protocol):
         """Close it without waiting for bytes that the other node has not read."""
         if self._transport is not None:
             self._transport.abort()
-
-
-__all__ = ["ConnectionEnded", "NodeConnection"]

@@ -167,6 +167,3 @@ class ClusterDialer:
             pass
         proof = next((value for name, value in headers if name == PROOF_HEADER), b"")
         self._assertions.check_proof(assertion, proof)
-
-
-__all__ = ["ClusterDialer", "Dialer", "NodeRefused", "NodeUnreachable", "UnixDialer"]

@@ -51,6 +51,3 @@ class NodeProtocol(HttpProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._other_end.refuse("the last one sent no HTTP request")
-
-
-__all__ = ["NodeProtocol"]

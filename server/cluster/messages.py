@@ -168,28 +168,3 @@ def error_message(error: MCPError) -> JSON:
 def raise_error(error: JSON) -> None:
     """Raises the MCPError that error_message() wrote."""
     raise MCPError(error["code"], error["message"], error.get("data"))
-
-
-__all__ = [
-    "ANSWERS",
-    "OPERATE",
-    "FRAMES",
-    "HELLO",
-    "HTTP_VERB",
-    "LENGTH",
-    "LINES",
-    "NOTICES",
-    "NOT_OWNER",
-    "PICTURES",
-    "PROOF_HEADER",
-    "REFUSED",
-    "REQUESTS",
-    "ForwardedRequest",
-    "LaterVersion",
-    "encode",
-    "encode_picture",
-    "error_message",
-    "has_picture",
-    "parse",
-    "raise_error",
-]

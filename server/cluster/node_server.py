@@ -115,6 +115,3 @@ async def answer_nodes(owner: Owner, local: LocalSocket) -> AsyncGenerator[None]
 
 async def _serve_node(server: NodeServer, members: JSON, connection: socket.socket) -> None:
     await server.serve(connection, OtherEnd())
-
-
-__all__ = ["ANSWER_SECONDS", "NodeServer", "answer_nodes"]

@@ -445,6 +445,3 @@ def _client_scope(scope: Scope, user: AuthenticatedUser | None) -> Scope:
     if user is not None:
         client_scope.update(user=user, auth=AuthCredentials([]))
     return client_scope
-
-
-__all__ = ["AnswerLines", "ClientApplication", "NotOwner", "OtherEnd", "Owner", "OwnerServer"]

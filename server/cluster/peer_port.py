@@ -186,6 +186,3 @@ def _address_of(connection: socket.socket) -> str:
     except OSError:
         # It has ended already.
         return ""
-
-
-__all__ = ["PeerPort", "open_peer_port"]

@@ -76,6 +76,3 @@ async def _read_messages(connection: NodeConnection) -> AsyncGenerator[bytes]:
             del pending[:end]
     if pending:
         raise ConnectionEnded
-
-
-__all__ = ["NewestPictures"]

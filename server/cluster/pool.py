@@ -183,6 +183,3 @@ class Peers:
             self.drop(node)
             for connection in connections.used:
                 connection.close()
-
-
-__all__ = ["Peers"]

@@ -75,6 +75,3 @@ class H11Parser:
                 for name, value in event.headers:
                     self._responses.on_header(bytes(name), bytes(value))
                 self._responses.on_headers_complete()
-
-
-__all__ = ["H11Parser", "Parser", "Responses", "new_parser"]

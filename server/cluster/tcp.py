@@ -127,14 +127,3 @@ async def route_address(host: str, port: int) -> str:
         # This sets the addresses of the socket only.
         probe.connect(address)
         return str(probe.getsockname()[0])
-
-
-__all__ = [
-    "AddressRefused",
-    "connect",
-    "join_address",
-    "listen",
-    "route_address",
-    "set_options",
-    "split_address",
-]

@@ -298,5 +298,3 @@ _OF_CLIENTS: Final = {
     "goose": _read_goose,
     "codex": _read_codex,
 }
-
-__all__ = ["ENV_FILE", "ClientEntry", "Dialect", "TimeUnit", "read_entry", "transport_name"]

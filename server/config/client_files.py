@@ -363,6 +363,3 @@ def _note_of_places(path: Path, places: list[str]) -> list[str]:
 def _list(places: list[str]) -> str:
     listed = ", ".join(places[:_LISTED])
     return listed if len(places) <= _LISTED else f"{listed} and {len(places) - _LISTED} more"
-
-
-__all__ = ["ClientFile", "parse_json", "read_client_file", "read_text"]

@@ -221,13 +221,3 @@ def _table(value: object) -> JSON:
 
 def _list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
-
-
-__all__ = [
-    "APPROVALS",
-    "NESTED",
-    "Outside",
-    "find_restriction",
-    "read_outside",
-    "read_restrictions",
-]

@@ -104,6 +104,3 @@ class ClusterSettings(Section):
         except ValueError:
             return False
         return any(found in ip_network(network) for network in self.networks)
-
-
-__all__ = ["KEY_LENGTH", "ClusterSettings"]

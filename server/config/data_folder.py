@@ -68,12 +68,3 @@ def _variable(environ: Mapping[str, str], name: str) -> str | None:
         if key.upper() == name and value:
             return value
     return None
-
-
-__all__ = [
-    "CONFIG_VARIABLE",
-    "DATA_VARIABLE",
-    "SERVICES_VARIABLE",
-    "default_data_folder",
-    "find_data_folder",
-]

@@ -57,6 +57,3 @@ def _refuse_nested_names(name: str, service: object, environ: Mapping[str, str])
             raise ConfigError(
                 f"{start}*: cannot be given one by one; write {key} in the file and use ${{VARIABLE}} in it"
             )
-
-
-__all__ = ["read_environment"]

@@ -83,6 +83,3 @@ class HttpSettings(Section):
     replay_bytes_total: Bytes = Field(
         default=64 << 20, description="Bytes of such events that are kept in total."
     )
-
-
-__all__ = ["HttpSettings", "TlsSettings"]

@@ -257,6 +257,3 @@ def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
         if problem is not None:
             return f"{at('services', name, problem[0])}: {problem[1]}"
     return None
-
-
-__all__ = ["load", "load_for"]

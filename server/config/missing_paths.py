@@ -36,6 +36,3 @@ def _find_in_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
 def _has_placeholder(path: str) -> bool:
     """Whether a path has placeholders, whose values differ for each session."""
     return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))
-
-
-__all__ = ["find_missing_path"]

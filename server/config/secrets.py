@@ -38,6 +38,3 @@ def secrets_of(services: Iterable[object], inherit_env: Iterable[str]) -> tuple[
 def redactor_of(policy: Policy) -> Redactor:
     """Return the redactor of a command that reads the store without a server."""
     return Redactor(policy.redact, policy.redact_patterns, policy.secrets)
-
-
-__all__ = ["redactor_of", "secrets_of"]

@@ -396,17 +396,3 @@ class LogSettings(Section):
     format: Literal["text", "json"] = Field(
         default="text", description="One readable line or one JSON object per event."
     )
-
-
-__all__ = [
-    "DEFAULT_PORT",
-    "JournalSettings",
-    "KeeperSettings",
-    "LimitSettings",
-    "LogSettings",
-    "RecoverySettings",
-    "ServerSettings",
-    "StoreSettings",
-    "SummarySettings",
-    "TimeoutSettings",
-]

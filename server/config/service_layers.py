@@ -216,6 +216,3 @@ def _program_path(command: str, layer: Layer) -> str:
     """Return a path as an absolute one. A name without a folder is returned unchanged: PATH is searched for it later."""
     is_path = os.sep in command or command.startswith("~")
     return str(layer.path(command)) if is_path else command
-
-
-__all__ = ["MergedServices", "add_missing", "is_disabled", "is_true", "merge_services"]

@@ -32,6 +32,3 @@ def parse_toml(path: Path, text: str) -> JSON:
         )
         problem = str(error).split(" (at ")[0]
         raise ConfigError(f"{path}: {location}: {problem}; {remedy}") from None
-
-
-__all__ = ["parse_toml"]

@@ -122,6 +122,3 @@ def _editor_variables(folder: Path) -> dict[str, str]:
         "pathSeparator": os.sep,
         "/": os.sep,
     }
-
-
-__all__ = ["Location", "expand", "unreadable"]

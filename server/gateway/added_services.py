@@ -80,6 +80,3 @@ class AddedServices:
                 await held.leaving.wait()
         finally:
             held.closed.set()
-
-
-__all__ = ["AddedServices"]

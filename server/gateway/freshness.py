@@ -31,6 +31,3 @@ def _changes_lists(service: Service) -> bool:
     return any(
         isinstance(part, dict) and bool(cast("JSON", part).get("listChanged")) for part in declared
     )
-
-
-__all__ = ["ttl_ms"]

@@ -274,6 +274,3 @@ class Gateway:
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
-
-
-__all__ = ["Gateway"]

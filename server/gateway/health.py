@@ -35,6 +35,3 @@ def _trouble_of(gateway: Gateway) -> str | None:
     if not gateway.node.may_act():
         return "The lease of this node is over: its database does not answer."
     return gateway.store.trouble
-
-
-__all__ = ["health_of", "readiness_of"]

@@ -243,6 +243,3 @@ class ListWatcher:
         for connection, items in lists.items():
             new_items = {name: item for name, item in items.items() if name not in fresh_items}
             learn(connection, new_items)
-
-
-__all__ = ["PROMPTS", "TOOLS", "ListWatcher"]

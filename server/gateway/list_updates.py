@@ -97,6 +97,3 @@ class ListUpdates:
     def _wake_waiters(self) -> None:
         self._updated.set()
         self._updated = anyio.Event()
-
-
-__all__ = ["ListUpdate", "ListUpdates"]

@@ -205,13 +205,3 @@ def log_renames(renames: Mapping[str, str], logged: Mapping[str, str]) -> None:
     for service, line in renames.items():
         if line != logged.get(service):
             logger.warning("service %s: %s", service, line)
-
-
-__all__ = [
-    "HeldNames",
-    "NamedPrompts",
-    "configured_renames",
-    "log_renames",
-    "name_prompts",
-    "offer_of",
-]

@@ -44,6 +44,3 @@ async def _post(url: str, body: bytes, seconds: float) -> None:
         return
     if not response.is_success:
         logger.warning("the address of [notify] answered %d", response.status_code)
-
-
-__all__ = ["send_notification"]

@@ -62,6 +62,3 @@ class GatewayOpening:
             await self._ended.wait()
         if self._problem is not None:
             raise ServiceUnavailable(self._problem, recovery="Then start this client again.")
-
-
-__all__ = ["GatewayOpening"]

@@ -192,6 +192,3 @@ def _changed_nothing(error: SessionError) -> bool:
         return False
     absent = SessionNotFound, SessionExpired, SessionClosed, SessionFailed
     return error.retryable or isinstance(error, absent)
-
-
-__all__ = ["AnotherProcess", "OwnToolCalls"]

@@ -90,6 +90,3 @@ class PinnedSessions:
                     f"({session['reason']}, {session['closed_at']}); nothing of it is left in this one."
                 )
         return None
-
-
-__all__ = ["ABSENT", "PinnedSessions"]

@@ -355,6 +355,3 @@ class Probes:
     def _refuse_when_ended(self) -> None:
         if self._is_ended:
             raise ServiceUnavailable("Statehold is stopping.", recovery="Open it again.")
-
-
-__all__ = ["Probes"]

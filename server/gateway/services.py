@@ -74,6 +74,3 @@ def sessions_of(child: KeptChild, services: Mapping[str, AnyService]) -> list[st
     if service is None or isinstance(service, UpstreamService):
         return [child.session]
     return service.recorded_sessions()
-
-
-__all__ = ["AnyService", "forget", "service_of", "sessions_of"]

@@ -101,6 +101,3 @@ def is_remote(config: Config) -> bool:
 def may_exist(config: Config) -> bool:
     """Whether a store may exist. The check creates no file and no folder; a database server is not asked."""
     return is_remote(config) or (config.data / FILE_NAME).exists()
-
-
-__all__ = ["cluster_keys", "may_exist", "is_remote", "store_of", "url_of"]

@@ -29,6 +29,3 @@ async def ask_summary_command(settings: SummarySettings, session: JSON) -> objec
         return json.loads(output)
     except (ValueError, RecursionError):
         raise ValueError("its output is not JSON") from None
-
-
-__all__ = ["ask_summary_command"]

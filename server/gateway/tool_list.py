@@ -136,6 +136,3 @@ class ToolList:
         """Whether a tool of the built-in browser is in the list under a name."""
         entry = self.entry(name, naming)
         return entry is not None and isinstance(self._settings[entry.service], BrowserConfig)
-
-
-__all__ = ["ToolList"]

@@ -135,20 +135,3 @@ def address_messages_in_session(result: JSON, session_id: str, *, service: str) 
 
 def _scheme(uri: str) -> str:
     return PAGE_SCHEME if uri.startswith(PAGE_SCHEME) else SCHEME
-
-
-__all__ = [
-    "SCHEME",
-    "address_block",
-    "address_contents",
-    "address_contents_in_session",
-    "address_messages_in_session",
-    "matches_template",
-    "page_uri",
-    "parse_page_uri",
-    "parse_session_uri",
-    "parse_state_uri",
-    "session_template",
-    "session_uri",
-    "state_uri",
-]

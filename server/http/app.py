@@ -136,6 +136,3 @@ class HttpApplication:
     async def _health(self, request: Request) -> Response:
         health = health_of(self._gateway)
         return JSONResponse(health, status_code=200 if health["status"] == "ok" else 503)
-
-
-__all__ = ["HttpApplication"]

@@ -163,6 +163,3 @@ def _read_token(scope: Scope) -> str:
     if not _TOKEN.fullmatch(token):
         raise TokenMalformed("no token after Bearer")
     return token
-
-
-__all__ = ["Authentication"]

@@ -338,6 +338,3 @@ def bounded_protocol(clients: Clients, proxies: TrustedProxies | None = None) ->
         server_proxies = proxies
 
     return Http
-
-
-__all__ = ["HEAD_BYTES", "HOLD_UNSENT", "BoundedHttp", "bounded_protocol"]

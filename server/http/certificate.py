@@ -52,6 +52,3 @@ def _context_of(settings: TlsSettings) -> ssl.SSLContext:
     context.set_alpn_protocols(ALPN)
     load_certificate(context, settings.certificate, settings.key, setting="server.tls")
     return context
-
-
-__all__ = ["ServerCertificate"]

@@ -270,6 +270,3 @@ class Clients:
                 client.abort()
         if self._unread:
             self._sweep = loop.call_later(self._sweep_seconds, self._close_stalled, loop)
-
-
-__all__ = ["UNREAD_SECONDS", "ClientConnection", "Clients"]

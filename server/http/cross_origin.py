@@ -58,6 +58,3 @@ class _WithHeaders:
         if message["type"] == "http.response.start":
             MutableHeaders(scope=message).update(self._headers)
         await send(message)
-
-
-__all__ = ["answer_to_page", "is_for_pages"]

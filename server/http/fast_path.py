@@ -260,6 +260,3 @@ class ModernEra:
             return True
         arguments = cast("JSON", params.get("arguments") or {})
         return validate_mcp_param_headers(schema, arguments, headers) is None
-
-
-__all__ = ["FastPath", "ModernEra"]

@@ -249,6 +249,3 @@ def _ended_node() -> Response:
 def _refusal(error: ErrorData, status: int) -> Response:
     body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
     return JSONResponse(body.model_dump(mode="json", by_alias=True), status_code=status)
-
-
-__all__ = ["ForeignSessions", "session_prefix"]

@@ -164,6 +164,3 @@ def _is_address(name: str) -> bool:
 
 def _is_listed(host: str, name: str, hosts: set[str]) -> bool:
     return host in hosts or name in hosts or f"{name}:*" in hosts
-
-
-__all__ = ["HostCheck"]

@@ -184,6 +184,3 @@ def _parse_error(error: JSON) -> ErrorData | None:
     if not isinstance(code, int) or isinstance(code, bool) or not isinstance(text, str):
         return None
     return ErrorData(code=code, message=text, data=error.get("data"))
-
-
-__all__ = ["LegacyEra", "LegacySession"]

@@ -208,6 +208,3 @@ class LegacyResponse(CallResponse):
         with anyio.move_on_after(WITHDRAW_SECONDS, shield=True):
             params = {"requestId": question.id, "reason": "caller cancelled"}
             await self.notify("notifications/cancelled", params)
-
-
-__all__ = ["LegacyResponse", "StreamQuestions"]

@@ -109,6 +109,3 @@ def url_of(listener: socket.socket, scheme: str) -> str:
     """Return the URL of a listening socket, without a path."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-__all__ = ["BACKLOG", "listen", "listen_together", "url_of"]

@@ -128,6 +128,3 @@ def _token_of(scope: Scope) -> str | None:
 
 def _is_stream(scope: Scope) -> bool:
     return scope["method"] == "GET" or (_METHOD, _LISTEN) in scope["headers"]
-
-
-__all__ = ["OpenStreams"]

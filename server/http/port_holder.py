@@ -26,6 +26,3 @@ def holder_of(host: str, port: int) -> str | None:
         return None
     pid: Any = liveness.get("pid")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return f"another Statehold (pid {pid}) listens there" if isinstance(pid, int) else None
-
-
-__all__ = ["holder_of"]

@@ -82,6 +82,3 @@ def _parse(address: str) -> IPv4Address | IPv6Address | None:
     # A socket that listens on :: shows the addresses of IPv4 so.
     mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
     return mapped or parsed
-
-
-__all__ = ["TrustedProxies"]

@@ -163,21 +163,3 @@ def _refusal(body: bytes) -> JSONRPCError | None:
         return invalid_request(json.loads(body))
     except (ValueError, RecursionError):
         return None
-
-
-__all__ = [
-    "BODY_LIMIT",
-    "Head",
-    "METHOD",
-    "NAME",
-    "PARAM",
-    "PlainRequest",
-    "SESSION",
-    "ToolCall",
-    "VERSION",
-    "WholeBody",
-    "parse_call",
-    "parse_message",
-    "read_body",
-    "read_head",
-]

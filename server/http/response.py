@@ -239,6 +239,3 @@ class CallResponse:
 def encode_event(message: JSON) -> bytes:
     """Return a message as an event of a stream."""
     return b"event: message\r\ndata: " + encode(message) + b"\r\n\r\n"
-
-
-__all__ = ["PING_SECONDS", "AcceptedResponse", "CallResponse", "Headers", "encode_event"]

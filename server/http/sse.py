@@ -73,6 +73,3 @@ class WaitingMessages:
 
 
 def _ignore(size: int) -> None: ...
-
-
-__all__ = ["Sse", "WaitingMessages"]

@@ -142,6 +142,3 @@ def tls_protocol(clients: Clients, proxies: TrustedProxies | None) -> type[TlsHt
         server_proxies = proxies
 
     return Https
-
-
-__all__ = ["TlsListener", "tls_protocol"]

@@ -153,6 +153,3 @@ class ActivityVerb:
                 )
             else:
                 await send_content(connection, content)
-
-
-__all__ = ["Activities", "ActivityVerb"]

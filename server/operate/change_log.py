@@ -92,6 +92,3 @@ def _fingerprint(session: LiveSession) -> Fingerprint:
         tuple(record.services),
         (lease.driver, lease.epoch, lease.since),
     )
-
-
-__all__ = ["SessionChange", "SessionChangeLog"]

@@ -156,6 +156,3 @@ class OperateVerb:
 
 def _refusal(code: str, message: str, recovery: str) -> JSON:
     return {"error": {"code": code, "message": message, "recovery": recovery}}
-
-
-__all__ = ["OperatorHandler", "OperateVerb"]

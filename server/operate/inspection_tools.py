@@ -202,6 +202,3 @@ def _read_file(folder: Path | None, name: str) -> JSON:
 
 def _mime_of(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "application/octet-stream"
-
-
-__all__ = ["FILE_BYTES", "InspectionTools"]

@@ -37,6 +37,3 @@ def describe_seen(node: SeenNode) -> JSON:
         "address": record.address,
         "version": record.version or None,
     }
-
-
-__all__ = ["ANSWER_SECONDS", "describe_seen", "read_nodes"]

@@ -168,6 +168,3 @@ class OperatorTools:
             full_page=args.full_page,
         )
         return Outcome(picture)
-
-
-__all__ = ["OperatorTools"]

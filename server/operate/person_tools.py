@@ -208,6 +208,3 @@ class PersonTools:
         content: JSON = {"copied": outcome.copied, "refusals": list(outcome.refusals)}
         field = None if outcome.field is None else outcome.field.model_dump()
         return Outcome({**content, "editing": outcome.editing, "field": field})
-
-
-__all__ = ["PersonTools"]

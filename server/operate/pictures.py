@@ -208,13 +208,3 @@ def _browser_of(session: LiveSession) -> BrowserConnection:
         if live is not None and live.usable and isinstance(live.connection, BrowserConnection):
             return live.connection
     raise ServiceUnavailable("The browser of the session is not open.", session_id=session.id)
-
-
-__all__ = [
-    "PictureQuery",
-    "SessionPictures",
-    "ViewerQuery",
-    "browser_bindings",
-    "open_blank_page",
-    "open_browser",
-]

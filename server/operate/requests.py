@@ -72,6 +72,3 @@ async def ask(folder: Path, node: str, request: OperatorRequest, *, seconds: flo
         raise ProcessUnavailable(error.message) from None
     exchange.connection.close()
     return dict(exchange.content)
-
-
-__all__ = ["VERB", "OperatorRequest", "ProcessUnavailable", "ask"]

@@ -97,6 +97,3 @@ def picture_to_json(picture: PagePicture) -> JSON:
     """Return a picture as the content of a tool's result."""
     data = base64.b64encode(picture.data).decode()
     return {"picture": data, "url": picture.url, "title": picture.title}
-
-
-__all__ = ["picture_to_json", "take_screenshot"]

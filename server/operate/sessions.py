@@ -256,16 +256,3 @@ async def find_record(store: Store, ref: str) -> SessionRecord:
     records, _ = await read_pages(store, SessionFilter(), NAMES)
     hint = did_you_mean(ref, [record.name for record in records if record.name])
     raise SessionNotFound(f"There is no session {ref:.128}.{hint}")
-
-
-__all__ = [
-    "SessionDocuments",
-    "SessionsVerb",
-    "describe_for_user",
-    "filter_fields",
-    "find_record",
-    "parse_metadata",
-    "parse_owner",
-    "read_pages",
-    "show_owner",
-]

@@ -58,6 +58,3 @@ async def watch_streams(streams: OpenStreams, verifier: Verifier) -> None:
     while True:
         await anyio.sleep(LOOK_SECONDS)
         await streams.end_refused(verifier)
-
-
-__all__ = ["AccessFiles", "watch_streams"]

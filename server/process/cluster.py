@@ -130,6 +130,3 @@ async def _is_dead(node: Node, other: str) -> bool:
         return await node.find(other) is None
     except StoreUnavailable:
         return False
-
-
-__all__ = ["join_nodes", "peer_port"]

@@ -53,5 +53,3 @@ class ProcessConsole(Protocol):
 
 
 CreateConsole: TypeAlias = Callable[[Gateway, Verifier | None], ProcessConsole]
-
-__all__ = ["VERB", "ConsoleAddressPort", "CreateConsole", "ProcessConsole"]

@@ -31,6 +31,3 @@ class _LoginNotes:
             self._audit.note_refusal("authorize", outcome, transport="http", address=address)
             return
         self._audit.note_login("authorize", outcome, None, principal_of(person), address, "http")
-
-
-__all__ = ["create_facade"]

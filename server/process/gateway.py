@@ -212,11 +212,3 @@ def has_uvloop() -> bool:
     except ImportError:
         return False
     return True
-
-
-__all__ = [
-    "create_gateway",
-    "has_uvloop",
-    "hold_open",
-    "open_gateway",
-]

@@ -273,6 +273,3 @@ async def _end_http(
 async def _force_exit(server: uvicorn.Server, shutdown: Shutdown) -> None:
     await shutdown.force_event.wait()
     server.force_exit = server.should_exit = True
-
-
-__all__ = ["run_http"]

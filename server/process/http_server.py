@@ -102,6 +102,3 @@ def http_protocol(
     from ..http.tls_listener import tls_protocol
 
     return tls_protocol(clients, proxies)
-
-
-__all__ = ["ACCEPTS", "HttpServer", "clients_of", "http_protocol", "proxies_of"]

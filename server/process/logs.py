@@ -131,6 +131,3 @@ def configure(settings: LogSettings, secrets: Iterable[str]) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     # Its errors are network errors of upstreams, with a traceback. Our connections report each loss in one line.
     logging.getLogger("mcp.client.streamable_http").setLevel(logging.CRITICAL)
-
-
-__all__ = ["ClientMistakes", "configure"]

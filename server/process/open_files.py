@@ -44,6 +44,3 @@ def allowed_connections(requested: int, *, reserved_files: int) -> int:
     if files is None:
         return requested
     return max(1, min(requested, files - min(reserved_files, files // 2)))
-
-
-__all__ = ["allowed_connections", "file_limit", "raise_limit"]

@@ -121,6 +121,3 @@ def _report_listening() -> None:
     sys.stdout.write("Statehold serves\n")
     sys.stdout.flush()
     os.dup2(2, 1)
-
-
-__all__ = ["run_shared"]

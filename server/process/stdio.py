@@ -127,6 +127,3 @@ async def _end(
         await gateway.drain()
     mcp_server.stop_listening()
     await streams.end()
-
-
-__all__ = ["run_stdio"]

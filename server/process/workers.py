@@ -232,6 +232,3 @@ class Workers:
             for place in self._places:
                 if place.pid is not None:
                     os.kill(place.pid, signal.SIGTERM)
-
-
-__all__ = ["Worker", "Workers"]

@@ -61,6 +61,3 @@ class AutoSessions:
             await self._gateway.registry.close(principal, session_id, reason="connection_closed")
         except SessionError as error:
             logger.debug("session of a closed connection: %s", error)
-
-
-__all__ = ["AutoSessions"]

@@ -93,6 +93,3 @@ def _arguments(raw_params: JSON) -> JSON:
 def _service_params(raw_params: JSON, ref: JSON, arguments: JSON) -> JSON:
     params: JSON = {"ref": ref, "argument": raw_params["argument"]}
     return {**params, "context": {"arguments": arguments}} if arguments else params
-
-
-__all__ = ["Completion"]

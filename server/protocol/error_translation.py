@@ -60,6 +60,3 @@ async def hide_internal_error(call_next: CallNext, ctx: RequestContext) -> Handl
     except Exception:
         logger.exception("%.100s failed", ctx.method)
         raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
-
-
-__all__ = ["as_mcp_error", "hide_internal_error", "translate_errors"]

@@ -203,6 +203,3 @@ def _context(
         meta=meta,
         request=channel.message_metadata.request_context,
     )
-
-
-__all__ = ["ForwardedRequests"]

@@ -119,6 +119,3 @@ def _request(topic: Topic) -> ForwardedRequest:
         {"notifications": {"resourceSubscriptions": [topic.name]}, "_meta": _ENVELOPE},
         version=LATEST_MODERN_VERSION,
     )
-
-
-__all__ = ["ForwardedSubscriptions"]

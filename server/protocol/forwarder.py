@@ -352,6 +352,3 @@ def _instance(ctx: RequestContext) -> object:
     """Return the process to which the client addressed a call; see gateway/own_tools.py."""
     meta: object = (ctx.params or {}).get("_meta")
     return cast("JSON", meta).get(INSTANCE_KEY) if isinstance(meta, dict) else None
-
-
-__all__ = ["ForwardedNotice", "Forwarder", "next_message"]

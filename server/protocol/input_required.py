@@ -205,6 +205,3 @@ async def session_id_of(
     except SessionError:
         # A missing session has no parked calls: the caller gets the error about the call.
         return session
-
-
-__all__ = ["STATE", "InputRequiredCalls", "SessionWork", "Work", "session_id_of"]

@@ -117,6 +117,3 @@ def _instructions_of(gateway: Gateway) -> dict[str, str]:
         if profile is not None and profile.peer.instructions:
             found[name] = attribute_text(profile.peer.instructions, name)
     return found
-
-
-__all__ = ["instructions", "add_introduction"]

@@ -56,6 +56,3 @@ async def notify(
             await connection.outbound.notify(method, params)
         except Exception:
             logger.debug("a client disconnected before it was notified", exc_info=True)
-
-
-__all__ = ["LegacyConnections", "notify"]

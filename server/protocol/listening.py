@@ -167,6 +167,3 @@ class SubscriptionHandlers:
     ) -> Topic:
         _, service, upstream_uri = await self._resources.resolve_address(ctx, uri)
         return Topic(cast("str", owner.session_id), service, upstream_uri)
-
-
-__all__ = ["SubscriptionHandlers"]

@@ -132,6 +132,3 @@ class Prompts:
         log_renames(lines, gateway.prompt_renames)
         gateway.prompt_renames = lines
         return named
-
-
-__all__ = ["Prompts"]

@@ -52,6 +52,3 @@ def refusal(line: bytes, error: ValidationError) -> types.JSONRPCError | None:
         data = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
     # Not validated, so that the id is returned unchanged.
     return types.JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=data)
-
-
-__all__ = ["invalid_request", "refusal"]

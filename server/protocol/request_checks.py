@@ -295,15 +295,3 @@ class CallParser:
         if session is not None and session != "":
             raise InvalidArgument(f"{entry.session_argument}: should be a string.")
         raise missing_session(entry.session_argument)
-
-
-__all__ = [
-    "DEPTH",
-    "CallParser",
-    "OwnCall",
-    "Requester",
-    "ServiceCall",
-    "named_session",
-    "parked_call_state",
-    "refuse_unencodable",
-]

@@ -475,6 +475,3 @@ def result_of(ctx: RequestContext, result: JSON) -> JSON:
     if asks:
         return {**mark_request_state(result), "resultType": "input_required"}
     return {**result, "resultType": "complete"} if is_modern(ctx) else result
-
-
-__all__ = ["Resources", "refuse_cursor", "result_of", "unchanged"]

@@ -201,15 +201,3 @@ def mark_request_state(result: JSON) -> JSON:
     """Return a result that asks for input, with its `requestState` (if any) marked as that of an upstream."""
     state: object = result.get("requestState")
     return {**result, "requestState": OUR_STATE + state} if isinstance(state, str) else result
-
-
-__all__ = [
-    "ERROR_META",
-    "ResultForm",
-    "mark_request_state",
-    "error_result",
-    "service_result",
-    "own_tool_result",
-    "store_down",
-    "text_block",
-]

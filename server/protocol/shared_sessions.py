@@ -114,6 +114,3 @@ def _rights_of(call: OwnCall) -> ShareRights | None:
     if call.tool.name == "session_summary" and not call.arguments.keys() - {"session_id"}:
         return ShareRights.VIEW
     return TOOL_RIGHTS.get(call.tool.name)
-
-
-__all__ = ["TOOL_RIGHTS", "SharedSessions"]

@@ -154,6 +154,3 @@ class StateSubscriptions:
             return
         for session_id, version in versions.items():
             self._on_changed(session_id, version)
-
-
-__all__ = ["StateSubscriptions"]

@@ -178,6 +178,3 @@ class RenamingSession:
             )
             return types.SubscriptionsAcknowledgedNotification(params=updated_params)
         return notification
-
-
-__all__ = ["RenamingSession", "Subscriptions", "Topic"]

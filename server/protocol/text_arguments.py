@@ -348,6 +348,3 @@ def typed_params(params: JSON, schema: Mapping[str, Any] | None) -> JSON:
 def _answer(question: str, answer: JSON) -> tuple[str, JSON]:
     content = parse_texts("the question", answer.get("schema") or {}, answer.get("texts"), {})
     return question, {"action": "accept", "content": content}
-
-
-__all__ = ["TextArguments", "parse_texts", "signature", "typed_params"]

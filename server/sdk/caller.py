@@ -320,31 +320,3 @@ def is_modern(ctx: RequestContext) -> bool:
 def is_forwarded(ctx: RequestContext) -> bool:
     """Whether another node has forwarded a request."""
     return ctx.request is not None and PRINCIPAL_SCOPE in ctx.request.scope
-
-
-__all__ = [
-    "AUTO_SCOPE",
-    "COMMAND_SCOPE",
-    "NOTE_SCOPE",
-    "OWNER_SCOPE",
-    "SHAREE_SCOPE",
-    "PIN_SCOPE",
-    "PRINCIPAL_SCOPE",
-    "SESSION_SCOPE",
-    "is_forwarded",
-    "is_handed_back",
-    "ANSWER_SECONDS",
-    "CLIENT_INFO",
-    "INSTANCE_KEY",
-    "INSTANCE_META",
-    "LEVELS",
-    "LOG_LEVEL",
-    "OUR_STATE",
-    "SESSION_META",
-    "Caller",
-    "asks_for",
-    "can_elicit",
-    "connection_of",
-    "is_modern",
-    "may_ask",
-]

@@ -20,6 +20,3 @@ def defer_models() -> Generator[None]:
         yield
     finally:
         del BaseModel.model_config["defer_build"]
-
-
-__all__ = ["defer_models"]

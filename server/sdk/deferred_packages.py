@@ -57,6 +57,3 @@ def _execute(package: ModuleType, name: str) -> Any:
             if members.get("__getattr__") is deferring:
                 del members["__getattr__"]
     return getattr(package, name)
-
-
-__all__ = ["PACKAGES", "defer_packages"]

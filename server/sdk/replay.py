@@ -125,6 +125,3 @@ class Replay:
     def _drop(self, owner: Hashable) -> bool:
         candidates = [events for events in self._open if events.owner == owner and events.bytes]
         return bool(candidates) and max(candidates, key=lambda events: events.bytes).drop()
-
-
-__all__ = ["RETRY_MS", "Replay", "SessionEvents"]

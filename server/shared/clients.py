@@ -280,6 +280,3 @@ class LocalClients:
         # The pipe of the client subscribes at the next server.
         streams.abandon_subscriptions()
         await streams.end()
-
-
-__all__ = ["LocalClients"]

@@ -115,6 +115,3 @@ async def names(gateway: Gateway) -> list[str]:
     )
     sessions, _ = await gateway.registry.page(LOCAL, session_filter)
     return [session["name"] for session in sessions if session["name"]]
-
-
-__all__ = ["CommandRequest", "is_new", "names"]

@@ -68,6 +68,3 @@ def _start_unless_running(folder: SharedFolder, command: Sequence[str], within: 
             # A server that another client started may have been faster, if that client was killed meanwhile.
             if reason is not None and not folder.has_server():
                 raise ServerUnavailable(f"the server of {folder.data} did not start: {reason}")
-
-
-__all__ = ["ServerUnavailable", "connect"]

@@ -374,6 +374,3 @@ def _meta(params: Message) -> Message:
 
 def _members(value: object) -> Message:
     return cast(Message, value) if isinstance(value, dict) else {}
-
-
-__all__ = ["Conversation", "NotResumed"]

@@ -158,6 +158,3 @@ def _try_lock(handle: int, within: float, kind: int = fcntl.LOCK_EX) -> bool:
             time.sleep(LOCK_RETRY_SECONDS)
         else:
             return True
-
-
-__all__ = ["SERVER_LOCK", "START_LOCK", "SharedFolder"]

@@ -220,6 +220,3 @@ def _take_lines(unread: bytearray, data: bytes) -> list[bytes]:
 def _close_side(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
-
-
-__all__ = ["Pipe"]

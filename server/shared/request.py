@@ -76,6 +76,3 @@ def read_build_id() -> str:
                     with open(os.path.join(folder, name), "rb", buffering=0) as file:
                         digest.update(file.read())
     return digest.hexdigest()[:32]
-
-
-__all__ = ["STOP", "VERB", "ClientRequest", "build_id", "read_build_id"]

@@ -69,6 +69,3 @@ def label(names: Iterable[str]) -> str:
     return ", ".join(
         f"{name} ({_VARIABLES[name]})" if name in _VARIABLES else name for name in names
     )
-
-
-__all__ = ["SESSION_VARIABLE", "differences", "label", "requested_settings"]

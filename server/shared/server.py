@@ -72,6 +72,3 @@ class SharedServer:
                 self._shutdown.begin()
                 return
             await anyio.sleep(min(CHECK_SECONDS, max(LEAST_CHECK_SECONDS, linger / 10)))
-
-
-__all__ = ["SharedServer"]

@@ -65,6 +65,3 @@ def _read_ready(ready: int, within: float) -> bool | None:
         if select.select([ready], [], [], remaining)[0]:
             return bool(os.read(ready, 4096))
     return None
-
-
-__all__ = ["start_server"]

@@ -44,6 +44,3 @@ async def serve_socket(connection: socket.socket, serve: ServeSocket) -> None:
     except Exception:
         # One client must not end the others.
         logger.exception("a connection failed")
-
-
-__all__ = ["accept_sockets", "serve_socket"]

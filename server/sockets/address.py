@@ -94,12 +94,3 @@ def is_listening(folder: Path, name: str) -> bool:
         except OSError:
             return True
     return True
-
-
-__all__ = [
-    "claim_socket",
-    "create_private_folder",
-    "is_listening",
-    "remove_socket",
-    "remove_stale_sockets",
-]

@@ -227,14 +227,3 @@ def listen(path: Path, remove: Callable[[], None]) -> Generator[socket.socket]:
             yield listener
         finally:
             remove()
-
-
-__all__ = [
-    "LINE_BYTES",
-    "Handler",
-    "LocalSocket",
-    "listen",
-    "local_socket",
-    "send_content",
-    "send_error",
-]

@@ -109,14 +109,3 @@ def ask_server(
 def _content(exchange: Exchange) -> Mapping[str, Any]:
     exchange.connection.close()
     return exchange.content
-
-
-__all__ = [
-    "ENDING",
-    "NODES",
-    "PROCESS",
-    "ask_each",
-    "ask_server",
-    "list_nodes",
-    "read_processes",
-]

@@ -168,17 +168,3 @@ def as_object(value: object) -> dict[str, Any]:
 def as_list(value: object) -> list[Any]:
     """Return a JSON list, an empty one for another value."""
     return cast("list[Any]", value) if isinstance(value, list) else []
-
-
-__all__ = [
-    "UNKNOWN_VERB",
-    "Exchange",
-    "Refused",
-    "Unanswered",
-    "Unreachable",
-    "as_list",
-    "as_object",
-    "find_socket",
-    "is_same_user",
-    "send_request",
-]

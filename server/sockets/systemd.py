@@ -67,6 +67,3 @@ def notify(
             sender.send(state.encode())
     except OSError as error:
         logger.warning("systemd was not told %s: %s", state, error.strerror)
-
-
-__all__ = ["WrongSocket", "inherited_listener", "notify"]

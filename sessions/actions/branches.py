@@ -319,6 +319,3 @@ def _merge_into(
         return state
     validate_state(value, state.session_id, limit)
     return state.model_copy(update={"version": state.version + 1, "value": value})
-
-
-__all__ = ["ServiceCopy", "ForkOutcome", "Branches", "MergeOutcome"]

@@ -256,6 +256,3 @@ def _document_error(problem: str) -> InvalidArgument:
         f"{problem[:500]}.",
         recovery="Give a whole document, as session_export of this or an earlier version writes it.",
     )
-
-
-__all__ = ["Document", "read_document", "json_text", "write_document"]

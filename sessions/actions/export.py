@@ -200,6 +200,3 @@ def _redact(document: Document, redactor: Redactor) -> None:
     document.session.metadata = clean(document.session.metadata)
     if document.fork is not None and document.fork.state is not None:
         document.fork.state = clean(document.fork.state)
-
-
-__all__ = ["export_document"]

@@ -346,6 +346,3 @@ def position(cursor: str) -> int:
     except (ValueError, binascii.Error):
         pass
     raise InvalidArgument("This is not the cursor of a page of a history.")
-
-
-__all__ = ["Histories", "cursor_before", "position", "show", "show_in_session", "summarize"]

@@ -404,12 +404,3 @@ async def _delete_partial(target: ImportTarget, session: LiveSession) -> None:
         await target.core.store.purge(session.id)
     except (SessionError, StoreUnavailable):
         return
-
-
-__all__ = [
-    "IMPORTED_FROM",
-    "ImportOutcome",
-    "ImportTarget",
-    "cause_of_import",
-    "import_document",
-]

@@ -99,6 +99,3 @@ class Porting:
         )
         self._core.deadlines.schedule(STORED, result.record.due_at)
         return result
-
-
-__all__ = ["DOCUMENT_LIMIT", "Porting"]

@@ -108,6 +108,3 @@ def _patch_metadata(metadata: Mapping[str, Any], patch: Mapping[str, Any]) -> di
     """Return metadata with a merge patch applied (RFC 7396)."""
     patched = cast("dict[str, Any]", merge_patch(metadata, copy_json(dict(patch))))
     return validate_metadata(patched)
-
-
-__all__ = ["SAME", "RenameDelete"]

@@ -89,6 +89,3 @@ class Runs:
         newest = HistoryFilter(kinds=[JournalKind.RUN], runs=[run], limit=1)
         entries = await self._core.store.history(session.id, newest)
         return entries[0] if entries and entries[0].status == RUNNING else None
-
-
-__all__ = ["RunStatus", "Runs"]

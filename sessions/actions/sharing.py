@@ -139,6 +139,3 @@ async def put_share(
             recovery="End one of them with session_unshare.",
         )
     return share
-
-
-__all__ = ["LONGEST_SECONDS", "Sharing", "put_share"]

@@ -257,6 +257,3 @@ async def _propose(
 def _can_change(session: LiveSession, live: bool) -> bool:
     """Whether the state of a session can be changed now: it is open, and with `live` idle or active."""
     return not session.ownership_ended.is_set() and session.status in (LIVE if live else OPEN)
-
-
-__all__ = ["RunChange", "PathValue", "States", "change_state"]

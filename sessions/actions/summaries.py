@@ -177,6 +177,3 @@ class Summaries:
             except InvalidArgument:
                 return
             return
-
-
-__all__ = ["Summaries", "Summarize"]

@@ -147,14 +147,3 @@ class ChainCheck:
 def chain_hash(seq: int, document: str, previous: str) -> str:
     """Return the hash of an entry after one with the hash `previous`."""
     return hashlib.sha256(f"{previous}\n{seq}\n{document}".encode()).hexdigest()
-
-
-__all__ = [
-    "FIRST_HASH",
-    "AuditEntry",
-    "AuditEvent",
-    "AuditHead",
-    "AuditRow",
-    "ChainCheck",
-    "chain_hash",
-]

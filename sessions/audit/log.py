@@ -50,6 +50,3 @@ class AuditLog:
     def note(self, entry: AuditEntry) -> None:
         """Record what has happened. Never blocks."""
         self._store.append_audit(entry.document(self._node))
-
-
-__all__ = ["AuditLog", "AuditStore"]

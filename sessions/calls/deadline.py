@@ -310,13 +310,3 @@ def end_error(session: LiveSession) -> SessionError:
         # Either the process ends, or the lease of this node is over.
         return OutcomeUnknown("The server was stopped during the call.", session_id=session.id)
     return SessionClosed("The session was closed during the call.", session_id=session.id)
-
-
-__all__ = [
-    "DeadlineContext",
-    "EndedWithSession",
-    "WaitProgress",
-    "end_error",
-    "end_with_session",
-    "enforce_deadline",
-]

@@ -441,13 +441,3 @@ def require_room(
             session_id=session_id,
             recovery="Make a new session, or send the call without an operation id.",
         )
-
-
-__all__ = [
-    "REMEMBERED",
-    "CallReceipts",
-    "IdempotencyGuard",
-    "ReceiptMemory",
-    "Receipts",
-    "ToolReceipts",
-]

@@ -158,15 +158,3 @@ def take_notices(session: LiveSession, *bindings: Binding) -> Delivery | None:
 
 def _join(separator: str, *texts: str | None) -> str | None:
     return separator.join(dict.fromkeys(text for text in texts if text)) or None
-
-
-__all__ = [
-    "Delivery",
-    "NOTICE_MEMBER",
-    "NOTICE_META",
-    "accepts_notice",
-    "shows_content",
-    "take_notices",
-    "with_notice",
-    "without_notice",
-]

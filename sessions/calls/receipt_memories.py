@@ -41,6 +41,3 @@ class ReceiptMemories:
                 break
             self._bytes -= memory.bytes
             memory.drop_results(0)
-
-
-__all__ = ["TOTAL_BYTES", "ReceiptMemories"]

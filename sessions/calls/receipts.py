@@ -181,16 +181,3 @@ def _error_from_json(fields: JSON) -> SessionError:
         # It was sent, so this id is used up.
         error.retryable, error.recovery = False, ANOTHER
     return error
-
-
-__all__ = [
-    "ANOTHER",
-    "Operation",
-    "RunningOperations",
-    "close_receipt",
-    "creation_id",
-    "digest_of",
-    "is_creation_id",
-    "replay",
-    "validate_operation_id",
-]

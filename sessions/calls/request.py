@@ -159,6 +159,3 @@ class CallAnswer:
     def is_news(self) -> bool:
         """Whether it tells its caller of a new session or a replaced connection."""
         return self.is_first or self.notice is not None
-
-
-__all__ = ["CallAnswer", "Call", "Request"]

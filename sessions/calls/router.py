@@ -352,6 +352,3 @@ def _timed_out(session: LiveSession, binding: Binding, method: str) -> CallTimed
         f"{method} took longer than {binding.service.call_seconds:g} seconds and was cancelled{cause}.",
         session_id=session.id,
     )
-
-
-__all__ = ["Router"]

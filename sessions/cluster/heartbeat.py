@@ -202,6 +202,3 @@ class Heartbeat:
             await self.leases.set_draining(self.node, within=self.lease.interval)
         except StoreUnavailable as error:
             logger.warning("the other nodes do not know that this one drains: %s", error)
-
-
-__all__ = ["Heartbeat", "LeasedSessions"]

@@ -43,6 +43,3 @@ class Lease:
 
     def fence(self) -> None:
         self.is_fenced = True
-
-
-__all__ = ["Lease"]

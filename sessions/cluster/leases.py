@@ -62,6 +62,3 @@ class Leases(Protocol):
     async def set_draining(self, node: str, *, within: float) -> None:
         """Report that a node takes on no more sessions. Cannot be undone."""
         ...
-
-
-__all__ = ["Leases", "Renewal", "SeenNode"]

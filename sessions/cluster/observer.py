@@ -36,6 +36,3 @@ class Observer:
         """Whether a node has kept its last noted beat for as long as its lease."""
         _, first_seen_at = self._beats.get(node, (0, now))
         return now - first_seen_at >= lease_seconds
-
-
-__all__ = ["Observer"]

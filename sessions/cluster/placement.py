@@ -57,6 +57,3 @@ def choose_node(
 
 def _room(record: NodeRecord) -> int:
     return record.capacity - record.sessions
-
-
-__all__ = ["choose_node", "excess", "is_placed_here", "place_here"]

@@ -207,6 +207,3 @@ def _outcomes(call: JSON) -> str:
 def _step(call: JSON) -> str:
     status = call.get("status")
     return str(call.get("tool")) if status == "ok" else f"{call.get('tool')} ({status})"
-
-
-__all__ = ["LAST_CALLS", "LAST_ERRORS", "LAST_NOTES", "Material", "digest", "pages_of", "topics_of"]

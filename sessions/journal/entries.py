@@ -475,24 +475,3 @@ class Redactions:
         if turn is None:
             turn = self._turns[owner] = anyio.Lock()
         return turn
-
-
-__all__ = [
-    "CallEntry",
-    "Excerpt",
-    "INPUT_REQUIRED",
-    "LinkEvent",
-    "OVERHEAD",
-    "RUNNING",
-    "Redactions",
-    "SMALL",
-    "STARTED",
-    "cap_json",
-    "control_entry",
-    "excerpt",
-    "link_entry",
-    "message_entry",
-    "run_entry",
-    "status_of",
-    "transition_entry",
-]

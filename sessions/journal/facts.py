@@ -150,6 +150,3 @@ def _leaves(value: object, pointer: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(member, f"{pointer}/{number}")
     else:
         yield pointer, value
-
-
-__all__ = ["LINE", "LONGEST_LINE", "LONGEST_TEXT", "redact_again", "write_facts"]

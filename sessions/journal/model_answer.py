@@ -52,6 +52,3 @@ def _name_of(text: str) -> str | None:
 def _encodable(text: str) -> str:
     """Return a text without halves of surrogate pairs, which models write in JSON."""
     return text.encode(errors="replace").decode()
-
-
-__all__ = ["ModelAnswer"]

@@ -329,6 +329,3 @@ def _may_be_mixed(text: str, lower: str) -> bool:
 def _redact_if_mixed(match: re.Match[str]) -> str:
     """Replace a long word that has capitals, small letters and digits; no word, number or name looks like that."""
     return REDACTED if all(kind.search(match[0]) for kind in _MIXED) else match[0]
-
-
-__all__ = ["KEYS", "REDACTED", "Redactor"]

@@ -174,20 +174,3 @@ def pairs(names: Sequence[str]) -> re.Pattern[str]:
 def _alternatives(names: Iterable[str]) -> str:
     longest_first = sorted(names, key=len, reverse=True)
     return "|".join("[-_]?".join(map(re.escape, _parts(name))) for name in longest_first)
-
-
-__all__ = [
-    "KEYS",
-    "NAME_FIELDS",
-    "REDACTED",
-    "SHORT_NAMES",
-    "assignments",
-    "flags",
-    "name_marks",
-    "name_words",
-    "names_secret",
-    "pairs",
-    "plain_name",
-    "short_assignments",
-    "signed_backwards",
-]

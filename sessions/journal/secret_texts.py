@@ -197,15 +197,3 @@ def _matching_end_length(text: str, form: str) -> int:
     """Return how many characters at the end of a text are the beginning of `form`."""
     longest = min(len(form) - 1, len(text))
     return next((n for n in range(longest, 0, -1) if text.endswith(form[:n])), 0)
-
-
-__all__ = [
-    "LEAST",
-    "LEVELS",
-    "MEMBERS",
-    "SLACK",
-    "SecretTexts",
-    "code_forms",
-    "hide_forms",
-    "texts_under",
-]

@@ -87,16 +87,3 @@ def split_at_wildcards(text: str) -> Iterator[str | Wildcard]:
         end = match.end()
     if end < len(text):
         yield text[end:]
-
-
-__all__ = [
-    "AGO",
-    "DATE",
-    "DURATION",
-    "ID",
-    "NUMBER",
-    "TIME",
-    "WILDCARDS",
-    "Wildcard",
-    "split_at_wildcards",
-]

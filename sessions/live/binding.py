@@ -84,6 +84,3 @@ class Binding:
     def update(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)
         return self.record
-
-
-__all__ = ["Binding"]

@@ -42,6 +42,3 @@ def is_resumable(binding: Binding) -> bool:
 def has_orphans(session: LiveSession) -> bool:
     """Whether an earlier process left connections of a session that this one has not resumed."""
     return any(map(is_orphan, session.bindings.values()))
-
-
-__all__ = ["has_orphans", "is_orphan", "is_resumable", "lost_reason", "missing_bindings"]

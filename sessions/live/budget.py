@@ -337,6 +337,3 @@ class Budget:
             f"{subject} {reason} (limits.live_sessions).",
             retry_after=max(1.0, min(self._queue_seconds, 30.0)),
         )
-
-
-__all__ = ["Budget", "BudgetStatistics", "Evictor", "Share"]

@@ -345,13 +345,3 @@ class CallActivity:
         if self.running.pop(call, None) is not None:
             self.ended += 1
             self.last = EndedCall(call.service, call.tool, status, ended_at)
-
-
-__all__ = [
-    "CallActivity",
-    "EndedCall",
-    "RunningCall",
-    "AskingCall",
-    "LiveConnection",
-    "OpenQuestions",
-]

@@ -487,6 +487,3 @@ def _refuse_ended(session: LiveSession) -> None:
         raise SessionBusy("Another process took the session over.", session_id=session.id)
     if session.ends or session.ownership_ended.is_set():
         raise SessionClosed("The session is being closed.", session_id=session.id)
-
-
-__all__ = ["Connector"]

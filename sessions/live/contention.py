@@ -77,6 +77,3 @@ class Contention:
 
 def _is_alive(live: LiveConnection) -> bool:
     return live.phase in ("opening", "open")
-
-
-__all__ = ["CONTENDED", "CONTENTION_SECONDS", "TURNS", "Contention"]

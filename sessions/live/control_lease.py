@@ -89,15 +89,3 @@ def is_abandoned(lease: ControlLease, node: str, now: float) -> bool:
     if lease.driver is not SessionDriver.HUMAN:
         return False
     return (lease.expires_at or 0.0) <= now or lease.node not in (None, node)
-
-
-__all__ = [
-    "LEASE_SECONDS",
-    "WORDS",
-    "ended_lease",
-    "human_lease",
-    "is_abandoned",
-    "moved_lease",
-    "renewed_lease",
-    "user_of",
-]

@@ -83,6 +83,3 @@ class Deadlines:
     async def _wait(self, when: float, scope: anyio.CancelScope) -> None:
         await self._clock.sleep_until(when)
         scope.cancel()
-
-
-__all__ = ["SPARE", "Deadlines"]

@@ -471,6 +471,3 @@ def _mark_lost(session: LiveSession) -> None:
     for binding in session.bindings.values():
         if binding.record.status in (BindingStatus.OPEN, BindingStatus.KEPT):
             binding.update(status=BindingStatus.LOST, last_error=RESTARTED)
-
-
-__all__ = ["STORED", "Directory", "closed_error"]

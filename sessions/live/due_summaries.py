@@ -65,6 +65,3 @@ class DueSummaries:
             await self._added.wait()
         session_id = next(iter(self._due))
         return Principal.of_key(self._due.pop(session_id)), session_id
-
-
-__all__ = ["DueSummaries"]

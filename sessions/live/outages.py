@@ -175,6 +175,3 @@ def _refusal(name: str, service: _Service, own: _Failure | None, owner: str) -> 
         error = service.error
     cause = error.message if name in error.message else f"{name}: {error.message}"
     return ServiceUnavailable(cause, recovery=error.recovery)
-
-
-__all__ = ["RETRY_SECONDS", "Outages"]

@@ -197,6 +197,3 @@ class Quota:
                 retry_after=MEASURE_SECONDS,
                 recovery="Free some space on the disk of the server; calls of open sessions go on.",
             )
-
-
-__all__ = ["MEASURE_SECONDS", "Quota", "Usage"]

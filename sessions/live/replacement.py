@@ -61,13 +61,3 @@ def _describe_restored(service: str, report: RestoreReport) -> str:
     restored, lost = attribute([report.restored, report.lost], service)
     restored = f" Restored: {restored}." if restored else ""
     return f"{restored} Lost: {lost or 'nothing that is known'}."
-
-
-__all__ = [
-    "OPENED_IN_WINDOW",
-    "PAUSE_REASONS",
-    "STOPPED",
-    "copy_notice",
-    "replacement_notice",
-    "unreported_notice",
-]

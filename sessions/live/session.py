@@ -471,6 +471,3 @@ class LiveSession:
             for b in self.bindings.values()
         ]
         return fields
-
-
-__all__ = ["LiveSession"]

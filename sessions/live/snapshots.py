@@ -348,6 +348,3 @@ def _parts(data: bytes) -> tuple[Snapshot, str]:
         name: base64.b64decode(text, validate=True) for name, text in document["blobs"].items()
     }
     return Snapshot(document["data"], blobs), document.get("untold", "")
-
-
-__all__ = ["UNSTORED", "Snapshots", "encode_snapshot", "save_quietly", "decode_snapshot"]

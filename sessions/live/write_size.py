@@ -33,6 +33,3 @@ def written_bytes(write: Write) -> int:
 
 def _text_bytes(value: object) -> int:
     return 0 if value is None else size_of(value)
-
-
-__all__ = ["entries_bytes", "written_bytes"]

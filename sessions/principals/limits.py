@@ -217,6 +217,3 @@ def _size(value: object) -> tuple[float, float]:
     if isinstance(value, Rate):
         return value.calls_per_minute or math.inf, value.capacity
     return (value or math.inf, 0) if isinstance(value, int | float) else (0, 0)
-
-
-__all__ = ["DEFAULTS", "FIELDS", "EffectiveLimits", "PrincipalLimits"]

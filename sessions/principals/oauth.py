@@ -16,6 +16,3 @@ class OAuthRecord(Record):
     """The key of the person; of an assertion, empty."""
     document: str
     expires_at: float
-
-
-__all__ = ["OAuthRecord"]

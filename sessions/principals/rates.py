@@ -116,6 +116,3 @@ def service_refused(limits: EffectiveLimits, service: str) -> NotAllowed:
     return NotAllowed(
         f"The caller may not use the service {service!r:.130} ({limits.name('services')})."
     )
-
-
-__all__ = ["CallLimits", "service_refused"]

@@ -22,6 +22,3 @@ class RevocationRecord:
 
     def is_in_force(self, now: float) -> bool:
         return self.until is None or now < self.until
-
-
-__all__ = ["RevocationRecord"]

@@ -183,18 +183,3 @@ class PrincipalSummary:
     sessions: int
     """Open and closed ones."""
     used_at: float
-
-
-__all__ = [
-    "DEFAULT_ROLE",
-    "EVERYBODY",
-    "NO_MEMBERSHIP",
-    "Membership",
-    "PolicyLimits",
-    "PolicyRule",
-    "PolicySubject",
-    "PolicyTarget",
-    "PrincipalRecord",
-    "PrincipalSummary",
-    "Rate",
-]

@@ -89,6 +89,3 @@ class PolicyWatch:
             except StoreUnavailable:
                 written = None
         self._unwritten.discard(key)
-
-
-__all__ = ["LOOK_SECONDS", "PolicyWatch"]

@@ -120,6 +120,3 @@ def same_json(left_value: object, right_value: object) -> bool:
         items, others = cast("list[object]", left_value), cast("list[object]", right_value)
         return len(items) == len(others) and all(map(same_json, items, others))
     return left_value == right_value
-
-
-__all__ = ["Branch", "MergeConflict", "Conflicts", "ConflictPolicy", "merge_branches", "same_json"]

@@ -288,20 +288,3 @@ def size_of(value: object) -> int:
         return len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
-
-
-__all__ = [
-    "DEPTH",
-    "LIMIT",
-    "MISSING",
-    "Mode",
-    "value_at",
-    "validate_state",
-    "copy_json",
-    "merge_patch",
-    "change_at",
-    "pointer",
-    "size_of",
-    "tokens_of",
-    "update_state",
-]

@@ -161,6 +161,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _end_all() -> None:
     for process in _idle.pop(os.getpid(), ()):
         _end(process)
-
-
-__all__ = ["check_schema", "check_value"]

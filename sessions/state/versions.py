@@ -191,6 +191,3 @@ def _has_secrets(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_has_secrets, cast("dict[str, object]", value).values()))
     return isinstance(value, list) and any(map(_has_secrets, cast("list[object]", value)))
-
-
-__all__ = ["EarlierState", "StateChange", "StateVersions", "read_changes"]

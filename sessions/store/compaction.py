@@ -225,6 +225,3 @@ def _add(
 def _counted_name(name: str | None, counts: Mapping[str, object]) -> str:
     label = name or "?"
     return label if label in counts or len(counts) < NAMES else OTHERS
-
-
-__all__ = ["OTHERS", "Compactor"]

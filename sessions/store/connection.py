@@ -203,6 +203,3 @@ class KeptConnection:
                 await self._serve_ended.wait()
             if self._scope is not None:
                 self._scope.cancel()
-
-
-__all__ = ["KeptConnection"]

@@ -139,6 +139,3 @@ class ServerDriver:
         if self._connection is not None and (connection := self._connection.sync_connection):
             with suppress(SQLAlchemyError, OSError, AttributeError):
                 interrupt(connection.connection.driver_connection)
-
-
-__all__ = ["DatabaseDriver", "FileDriver", "ServerDriver"]

@@ -127,6 +127,3 @@ class PostgresLeases:
 
 def _seen(rows: Iterable[Mapping[str, Any]]) -> list[SeenNode]:
     return [SeenNode(node_record(row), row["beat"], row["is_expired"]) for row in rows]
-
-
-__all__ = ["PostgresLeases"]

@@ -224,6 +224,3 @@ def position(cursor: str, order: SessionOrder = SessionOrder.USED) -> Position:
         return float(value), str(session_id)
     except (ValueError, TypeError, binascii.Error) as error:
         raise InvalidArgument("This is not the cursor of a page of sessions.") from error
-
-
-__all__ = ["cursor_after", "page", "position"]

@@ -49,6 +49,3 @@ class Transactions:
     def _check_open(self) -> None:
         if not self.is_open:
             raise StoreUnavailable("The store is closed.")
-
-
-__all__ = ["Transactions"]

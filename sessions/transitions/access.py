@@ -111,6 +111,3 @@ class Access:
         # Only if paused: the release waits for `changing`, so a pause that holds it would delay the caller's notice.
         if session.status is Status.PAUSED:
             await self._pausing.give_back(session)
-
-
-__all__ = ["Access"]

@@ -126,6 +126,3 @@ def busy(session: LiveSession) -> SessionError:
         )
     condition = f"has {calls}" if session.status in LIVE else f"is {session.status}"
     return SessionBusy(f"The session {condition}.", session_id=session.id)
-
-
-__all__ = ["Admission", "busy", "calls_of"]

@@ -234,6 +234,3 @@ def _end_of_work(session: LiveSession) -> anyio.Event | None:
 def cancel_calls(session: LiveSession) -> None:
     for scope in list(session.calls):
         scope.cancel()
-
-
-__all__ = ["Closing", "cancel_calls"]

@@ -382,6 +382,3 @@ def _require_login(session: LiveSession, epoch: int, login: str | None) -> Contr
 def _foreign(session: LiveSession) -> ControlRefused:
     holder = session.record.control.holder or "a person"
     return ControlRefused(f"Another login has control: {holder}.", session_id=session.id)
-
-
-__all__ = ["ControlGrant", "Controls"]

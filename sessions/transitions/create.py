@@ -409,14 +409,3 @@ def validate_labels(labels: Mapping[str, str]) -> dict[str, str]:
             raise InvalidArgument(f"{name:.50} is none of {', '.join(LABELS)}.")
         label(name, value)
     return dict(labels)
-
-
-__all__ = [
-    "Creation",
-    "ForkSource",
-    "CreationOptions",
-    "validate_labels",
-    "validate_metadata",
-    "validate_name",
-    "new_record",
-]

@@ -90,6 +90,3 @@ class Eviction:
                 if may_ask_again and not self.may_evict(session_id, foreign):
                     # It became busy, or could not be saved: ask another one now, and this one again when it can leave.
                     self._core.budget.mark_idle(session_id)
-
-
-__all__ = ["Eviction"]

@@ -119,6 +119,3 @@ class Expiry:
         if due_at is not None and due_at <= now:
             await self._expire(session)
         await self._pausing.give_back(session)
-
-
-__all__ = ["Expiry"]

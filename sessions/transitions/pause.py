@@ -322,6 +322,3 @@ def _not_saved(binding: Binding) -> str:
     )
     reason = (binding.save_error or "no reason given").splitlines()[0].rstrip(".")
     return f"saving it failed when the session was paused, and {earlier_snapshot}: {reason}"
-
-
-__all__ = ["SHUTDOWN", "Pausing", "end_questions", "mark_bindings", "open_bindings"]

@@ -47,6 +47,3 @@ class Rebalancing:
         await self._pausing.pause(
             session, Event.PAUSE_REQUESTED, cause="rebalancing", release=True, saved_only=True
         )
-
-
-__all__ = ["Rebalancing"]

@@ -126,6 +126,3 @@ class Recovery:
                     self._due_summaries.note_paused(session)
             except StoreUnavailable as error:
                 logger.error("session %s was not paused: %s", session.id, error)
-
-
-__all__ = ["Recovery"]

@@ -157,6 +157,3 @@ class Revocations:
 def _driver_of(session: LiveSession) -> str | None:
     lease = session.record.control
     return lease.user if lease.driver is SessionDriver.HUMAN else None
-
-
-__all__ = ["REVOKED", "Revocations"]

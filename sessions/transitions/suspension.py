@@ -93,6 +93,3 @@ class Suspension:
             await self._closing.drop(session)
         except Exception:
             logger.exception("session %s was not dropped", session.id)
-
-
-__all__ = ["Suspension"]

@@ -134,6 +134,3 @@ def _arguments(words: Words, tool: str, last: str) -> list[str]:
         values = ["yes", "no"] if schema.get("type") == "boolean" else schema.get("enum") or []
         return [f"{key}={value}" for value in values]
     return []
-
-
-__all__ = ["complete"]

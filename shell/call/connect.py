@@ -25,6 +25,3 @@ def connect(
     from .remote import RemoteConnection
 
     return RemoteConnection(words, session)
-
-
-__all__ = ["connect"]

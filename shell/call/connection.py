@@ -251,15 +251,3 @@ def request_message(
 
 def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False).encode(errors="replace") + b"\n"
-
-
-__all__ = [
-    "META",
-    "LocalConnection",
-    "Failure",
-    "OutOfTime",
-    "RequestFailed",
-    "ServerLost",
-    "data_folder",
-    "request_message",
-]

@@ -337,6 +337,3 @@ def _shared_folder(words: Words) -> str:
 def _out_of_time(words: Words, tool: str) -> int:
     seconds = words.options.get("--timeout")
     return complain(f"{tool} took longer than {seconds} seconds and was cancelled", UNKNOWN)
-
-
-__all__ = ["run"]

@@ -201,6 +201,3 @@ def _plain(name: str) -> str:
     """Return a name that is no path and is not hidden, of plain characters; a server may send any."""
     letters = [letter if letter.isalnum() or letter in "._-" else "_" for letter in name]
     return "".join(letters).lstrip("._")[:100]
-
-
-__all__ = ["complain_of", "exit_code", "show"]

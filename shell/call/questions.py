@@ -283,6 +283,3 @@ def forget(token: str, folder: str) -> None:
 def _path(token: str, folder: str) -> str:
     name = "".join(letter if letter.isalnum() or letter in "-_" else "." for letter in token)
     return os.path.join(folder, f"{name[:120]}.json")
-
-
-__all__ = ["GONE", "CallQuestion", "ask", "find", "forget", "can_ask", "keep", "tokens", "waiting"]

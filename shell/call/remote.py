@@ -197,6 +197,3 @@ def _read_token(path: str | None) -> str | None:
         raise WrongUsage(
             f"--token-file: {path}: {getattr(error, 'strerror', 'is no text')}"
         ) from None
-
-
-__all__ = ["RemoteConnection"]

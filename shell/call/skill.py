@@ -43,6 +43,3 @@ def skill_text(prefixes: list[str]) -> str:
     commands = [*READING, *(f"statehold call * {prefix}*" for prefix in prefixes)]
     line = f"allowed-tools: {', '.join(f'Bash({command})' for command in commands)}"
     return _ALLOWED.sub(line, text, count=1)
-
-
-__all__ = ["show_skill", "skill_text"]

@@ -100,6 +100,3 @@ def tool_commands() -> list[Command]:
             click.Argument(["shell"], type=Word(list(SCRIPTS)), help="the shell"),
         ),
     ]
-
-
-__all__ = ["remote_options", "tool_commands"]

@@ -160,6 +160,3 @@ def _merged(options: list[dict[str, Any]]) -> dict[str, Any]:
     kinds = [option.get("type") for option in options]
     texts = [kind for kind in kinds if isinstance(kind, str)]
     return {"type": list(dict.fromkeys(texts))} if texts else options[0]
-
-
-__all__ = ["describe", "list_tools", "show_tools"]

@@ -192,6 +192,3 @@ def _json_object(word: str) -> dict[str, Any]:
     if arguments != value:
         raise WrongUsage(f"{word[:60]!r} should hold a JSON object with the arguments")
     return arguments
-
-
-__all__ = ["OPTIONS", "SETTINGS", "Words", "WrongUsage", "read_arguments"]

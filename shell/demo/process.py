@@ -168,6 +168,3 @@ async def wait_until_gone(pids: Iterable[int], *, within: float = 5.0) -> float:
             raise DemoFailed(f"still running: {', '.join(map(str, remaining))}")
         await anyio.sleep(0.005)
     return anyio.current_time() - started_at
-
-
-__all__ = ["CONFIG", "DemoFailed", "DemoServer", "wait_until_gone"]

@@ -49,6 +49,3 @@ async def _until_signal(
             write_error("\ninterrupted; cleaning up\n")
             scope.cancel()
             return
-
-
-__all__ = ["demo"]

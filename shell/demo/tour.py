@@ -325,6 +325,3 @@ def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"it took more than {STEP_SECONDS:g} seconds; the machine may be too busy"
     return str(error) if isinstance(error, DemoFailed) else f"{type(error).__name__}: {error}"
-
-
-__all__ = ["Tour"]

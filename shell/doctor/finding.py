@@ -14,6 +14,3 @@ class Finding:
     status: Literal["ok", "warn", "fail"]
     detail: str
     remedy: str = ""
-
-
-__all__ = ["Finding"]

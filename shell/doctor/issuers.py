@@ -83,6 +83,3 @@ def _name(issuer: IssuerSettings) -> str:
 
 def _failure(issuer: IssuerSettings, detail: str, remedy: str) -> Finding:
     return Finding(_name(issuer), "fail", detail, remedy)
-
-
-__all__ = ["check_issuers"]

@@ -155,6 +155,3 @@ def _cells(members: JSON) -> tuple[Any, ...]:
         "" if milliseconds is None else f"{milliseconds:,.0f} ms",
         members.get("address") or members.get("transport", ""),
     )
-
-
-__all__ = ["run"]

@@ -124,6 +124,3 @@ def _limits() -> list[click.Option]:
             help='these hosts alone in the built-in browser; "" for none',
         ),
     ]
-
-
-__all__ = ["principals_group"]

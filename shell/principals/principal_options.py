@@ -119,6 +119,3 @@ def size_words(size: int) -> str:
         if size >= 1 << power:
             return f"{size / (1 << power):.1f} {unit}"
     return f"{size} B"
-
-
-__all__ = ["limit_words", "parse_changes", "size_words"]

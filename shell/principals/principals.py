@@ -287,6 +287,3 @@ async def recorded(
 
 def _policy(limits: PolicyLimits | None) -> JSON:
     return {} if limits is None else limits.model_dump(exclude_none=True, mode="json")
-
-
-__all__ = ["KnownPrincipals", "describe_revocation", "recorded", "run"]

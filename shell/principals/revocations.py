@@ -177,6 +177,3 @@ def _only(principals: Iterable[Principal], arguments: CommandLine) -> Principal 
 def _static_tokens(config: Config) -> list[StaticToken]:
     path = config.server.tokens
     return [] if path is None else list(read_tokens(path).values())
-
-
-__all__ = ["run"]

@@ -122,6 +122,3 @@ def _describe(token: StaticToken) -> dict[str, str | bool | None]:
         "expires": None if expires_at is None else format_time(expires_at),
         "expired": token.is_expired(time.time()),
     }
-
-
-__all__ = ["run"]

@@ -164,6 +164,3 @@ def _report(arguments: CommandLine, outcomes: list[JSON], errors: list[CommandEr
     # Return the code of "not found" or "busy" only if all errors have it.
     codes = {error.exit_code for error in errors}
     return OK if not codes else codes.pop() if len(codes) == 1 else FAILURE
-
-
-__all__ = ["change_sessions"]

@@ -32,6 +32,3 @@ def parse_metadata(text: str) -> JSON:
         return sessions.parse_metadata(text)
     except InvalidArgument as error:
         raise CommandError.usage(error.message) from None
-
-
-__all__ = ["parse_duration", "parse_metadata"]

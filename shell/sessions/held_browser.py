@@ -257,6 +257,3 @@ def _control_of(session: LiveSession, lease: ControlLease) -> dict[str, Any]:
     """Return the arguments of LiveSession.save() for a new lease, with its journal entry."""
     entry = control_entry(session.id, session.record.epoch, session.next_seq(), lease)
     return {"control": lease, "journal": [entry]}
-
-
-__all__ = ["HeldBrowser", "hold_browser"]

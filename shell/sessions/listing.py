@@ -188,6 +188,3 @@ def _describe(entry: Mapping[str, Any]) -> str:
     if entry["kind"] == "control":
         return f"control: {entry['status']}"
     return str(entry["kind"])
-
-
-__all__ = ["STATUS_COLOURS", "print_list", "print_session"]

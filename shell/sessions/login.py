@@ -75,6 +75,3 @@ async def _create(config: Config, store: SQLStore, name: str) -> SessionRecord:
     record = await store.get(session.id)
     assert record is not None
     return record
-
-
-__all__ = ["log_in"]

@@ -24,6 +24,3 @@ async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
         raise CommandError.session_unknown(ref, data, error.message) from None
     except InvalidArgument as error:
         raise CommandError("ambiguous", error.message, USAGE) from None
-
-
-__all__ = ["find_session"]

@@ -66,6 +66,3 @@ def _complain(error: Refused, arguments: CommandLine, data: str) -> int:
     if arguments.json:
         say_json({"error": {"code": code, "message": message}})
     return complain(message, _EXIT_CODES[error.code])
-
-
-__all__ = ["run_quickly"]

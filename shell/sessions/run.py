@@ -142,6 +142,3 @@ async def _open_store(config: Config, *, create: bool) -> AsyncGenerator[SQLStor
         return
     async with store_of(config) as store:
         yield store
-
-
-__all__ = ["run"]

@@ -104,6 +104,3 @@ async def _write(file: Path, data: bytes) -> None:
         await anyio.to_thread.run_sync(file.write_bytes, data)
     except OSError as error:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
-
-
-__all__ = ["refuse_without_browser", "save_screenshot"]

@@ -54,6 +54,3 @@ def _grantee(record: SessionRecord, arguments: CommandLine) -> JSON:
         "issuer": Principal.of_key(record.owner).issuer if issuer is None else issuer,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-__all__ = ["change_shares"]

@@ -90,6 +90,3 @@ def _read_change(arguments: CommandLine) -> JSON:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
-
-
-__all__ = ["read_state", "update_state"]

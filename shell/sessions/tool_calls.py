@@ -235,6 +235,3 @@ def _address(node: NodeRecord | None) -> str:
     if node is None:
         return "another process"
     return node.address or f"pid {node.pid}"
-
-
-__all__ = ["ToolCaller", "lazy_services"]

@@ -279,5 +279,3 @@ ACTIONS: Final[dict[str, Action]] = {
     "export": export,
 }
 """The actions on one session, by their names on the command line."""
-
-__all__ = ["ACTIONS", "import_session"]

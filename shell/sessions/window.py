@@ -237,6 +237,3 @@ async def _report(store: SQLStore, record: SessionRecord, arguments: CommandLine
         name = f" ({record.name})" if record.name else ""
         say(f"{record.id}{name} is {current.status.value}")
     return OK
-
-
-__all__ = ["open_window", "with_window"]

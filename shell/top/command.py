@@ -61,6 +61,3 @@ def _open_command(arguments: CommandLine) -> list[str] | None:
 
 def _is_terminal() -> bool:
     return is_terminal(sys.stdin) and is_terminal(sys.stdout) and os.environ.get("TERM") != "dumb"
-
-
-__all__ = ["run"]

@@ -78,6 +78,3 @@ class LocalSource:
             exchange.connection.close()
             return f"{row.title} is {exchange.content['status']}"
         return refusal
-
-
-__all__ = ["TOOLS", "LocalSource"]

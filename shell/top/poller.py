@@ -74,6 +74,3 @@ class Poller:
     def _notify(self) -> None:
         if not self._is_closed:
             self._on_news()
-
-
-__all__ = ["Look", "Poller"]

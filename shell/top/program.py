@@ -121,6 +121,3 @@ class Program:
         if code != OK:
             say("press Enter to go back to the sessions")
             sys.stdin.readline()
-
-
-__all__ = ["Program"]

@@ -101,6 +101,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ServerLost):
         return "the server hung up"
     return str(error)
-
-
-__all__ = ["RemoteSource"]

@@ -268,17 +268,3 @@ class Rates:
 def sort_rows(rows: Iterable[SessionRow]) -> list[SessionRow]:
     """Return rows in an order that no call changes: paused sessions last, and the newest first."""
     return sorted(rows, key=lambda row: (row.status == "paused", -row.created_at, row.id))
-
-
-__all__ = [
-    "CallRow",
-    "Rates",
-    "Sample",
-    "ServiceRow",
-    "SessionRow",
-    "Source",
-    "listed_row",
-    "rows_of",
-    "service_row",
-    "sort_rows",
-]

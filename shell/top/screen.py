@@ -278,6 +278,3 @@ def _keys() -> Text:
         text.append(key, "bold cyan")
         text.append(f" {meaning}  ")
     return _line(text)
-
-
-__all__ = ["draw"]

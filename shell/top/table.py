@@ -60,6 +60,3 @@ def _last(row: SessionRow, now: float) -> str:
     if row.last is None:
         return "" if row.used_at is None else f"used {ago(row.used_at, now)}"
     return f"{row.last.state} {ago(row.last.at, now)}: {row.last.tool}"
-
-
-__all__ = ["print_table"]

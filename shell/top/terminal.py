@@ -144,6 +144,3 @@ def _end(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(_SIGNAL_BASE + number)
-
-
-__all__ = ["Terminal"]

@@ -139,6 +139,3 @@ class View:
 def _text(row: SessionRow) -> str:
     services = " ".join(service.name for service in row.services)
     return f"{row.name} {row.id} {row.owner} {row.status} {services}".lower()
-
-
-__all__ = ["ScreenRequest", "View"]

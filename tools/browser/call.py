@@ -473,6 +473,3 @@ class BrowserCall:
         if is_whole:
             tab.last_snapshot = snapshot
         return snapshot
-
-
-__all__ = ["BrowserCall"]

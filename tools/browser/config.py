@@ -466,6 +466,3 @@ def _is_address(text: str, schemes: tuple[str, ...]) -> bool:
         return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-
-
-__all__ = ["CAPABILITIES", "BrowserConfig", "Capability"]

@@ -495,6 +495,3 @@ class BrowserConnection:
                     stack.callback(self.resumption.end)
                 for release in self.on_closed:
                     stack.callback(release)
-
-
-__all__ = ["BrowserConnection"]

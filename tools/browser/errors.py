@@ -105,14 +105,3 @@ def was_action_done(error: BaseException) -> bool:
     if len(steps) < 2 or not steps[-1].startswith("waiting for scheduled navigations"):
         return False
     return steps[-2].endswith("action done") and not steps[-2].startswith("move and down")
-
-
-__all__ = [
-    "InvalidSetting",
-    "BrowserToolFailed",
-    "describe_error",
-    "describe_exception",
-    "output_lines",
-    "was_action_done",
-    "explain_failed_start",
-]

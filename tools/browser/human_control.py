@@ -184,6 +184,3 @@ def _describe_files(new_names: Sequence[str]) -> list[str]:
         return []
     more = f" and {len(new_names) - LISTED} more" if len(new_names) > LISTED else ""
     return [f"New files: {', '.join(new_names[:LISTED])}{more}."]
-
-
-__all__ = ["HumanControl", "Shown"]

@@ -41,6 +41,3 @@ def find_missing_path(
         if not Path(folder).is_dir():
             return "uploads", f"there is no folder {spell(folder)}; make it, or correct the path"
     return None
-
-
-__all__ = ["find_missing_path"]

@@ -493,6 +493,3 @@ async def _save(
     cookie_guard.accept(context_snapshot.cookies)
     typed, activities = session.secrets.named.typed.to_json(), session.activities()
     return replace(context_snapshot, typed=typed, activities=activities).to_snapshot(encryption)
-
-
-__all__ = ["BrowserOpening"]

@@ -73,6 +73,3 @@ def new_file(folder: Path, name: str) -> Path:
             path.touch(0o600, exist_ok=False)
             return path
     raise AssertionError("unreachable: there is always one more number")
-
-
-__all__ = ["OutputFolder", "new_file"]

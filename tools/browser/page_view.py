@@ -50,6 +50,3 @@ async def _small_picture(session: BrowserSession, most_bytes: int) -> bytes | No
         if len(picture.data) <= most_bytes:
             return picture.data
     return None
-
-
-__all__ = ["view_pages"]

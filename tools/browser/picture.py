@@ -99,6 +99,3 @@ async def _take(tab: Tab, kind: PictureKind, full_page: bool, quality: int) -> b
 
 def _unavailable(message: str, recovery: str) -> ServiceUnavailable:
     return ServiceUnavailable(message, recovery=recovery)
-
-
-__all__ = ["PICTURE_BYTES", "PagePicture", "PictureKind", "take_picture"]

@@ -47,6 +47,3 @@ class ContextResumption:
         """Remove the record with the context, unless that was left."""
         if not self.is_left:
             self._file.remove()
-
-
-__all__ = ["ContextResumption"]

@@ -444,6 +444,3 @@ async def _run_logging_failure(work: Callable[..., Any], *args: object) -> None:
         await work(*args)
     except Exception:
         logger.debug("background work of a browser failed", exc_info=True)
-
-
-__all__ = ["BrowserService"]

@@ -230,6 +230,3 @@ async def _is_single(locator: Locator) -> bool:
         return await locator.count() == 1
     except Error:
         return False
-
-
-__all__ = ["Element", "ElementNotFound", "Targets", "limit_answer"]

@@ -155,6 +155,3 @@ def _show_again(tab: Tab, refs: Iterable[str]) -> None:
     """Show the values of fields which got a text that is not hidden there."""
     for ref in refs:
         tab.secret_fields.pop(ref, None)
-
-
-__all__ = ["hidden_text", "put_text"]

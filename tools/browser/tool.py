@@ -196,15 +196,3 @@ def tool(
         )
 
     return make
-
-
-__all__ = [
-    "BrowserArguments",
-    "BrowserTool",
-    "Element",
-    "Filename",
-    "Target",
-    "TimeLimit",
-    "Whole",
-    "tool",
-]

@@ -191,6 +191,3 @@ def _without_browser_pages(context_snapshot: ContextSnapshot) -> ContextSnapshot
     current = sum(n < context_snapshot.current for n in indexes)
     tabs = [context_snapshot.tabs[n] for n in indexes]
     return replace(context_snapshot, tabs=tabs, current=min(current, max(len(tabs) - 1, 0)))
-
-
-__all__ = ["Window"]

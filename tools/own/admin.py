@@ -209,6 +209,3 @@ class AdminTools:
             "stored": usage if measured_at is None else {**usage, "measured_at": measured_at},
         }
         return Outcome({**content, "limits": limits.describe()})
-
-
-__all__ = ["AdminTools"]

@@ -112,6 +112,3 @@ class BranchTools:
             "conflict_count": merge.conflicts.total,
         }
         return Outcome(content, summary(info))
-
-
-__all__ = ["BranchTools"]

@@ -29,6 +29,3 @@ class ConsoleAddress:
         """Return the address of a session in the console, None if the console has no address yet."""
         url = self._public_url or self._local_url
         return None if url is None else f"{url}/console#/s/{quote(session_id, safe='')}"
-
-
-__all__ = ["CONSOLE_COMMAND", "ConsoleAddress"]

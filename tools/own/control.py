@@ -194,6 +194,3 @@ def _next_step(lease: ControlLease, answer: str | None) -> str:
     if lease.driver is SessionDriver.HUMAN:
         return "A person has control. Call this again to wait for the end."
     return "Go on. Look at the page again before you act."
-
-
-__all__ = ["ControlTools"]

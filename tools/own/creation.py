@@ -30,6 +30,3 @@ def describe_creation(policy: Policy, services: Iterable[str]) -> str:
 
 def _after(seconds: float) -> str:
     return f"after {format_duration(seconds)}" if seconds else "never"
-
-
-__all__ = ["describe_creation"]

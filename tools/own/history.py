@@ -278,6 +278,3 @@ class HistoryTools:
         info = await self._registry.info(context.principal, record.id)
         result: JSON = {"session_id": record.id, **content}
         return Outcome(result, summary(info))
-
-
-__all__ = ["HistoryTools"]

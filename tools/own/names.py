@@ -32,6 +32,3 @@ def own_names(toolsets: Iterable[str], *, shares: bool) -> list[str]:
     """Return the names of the tools of some toolsets. `shares`: callers are told apart, and may share sessions."""
     names = [name for toolset in toolsets for name in OWN_NAMES[toolset]]
     return names if shares else [name for name in names if name not in SHARING_NAMES]
-
-
-__all__ = ["OWN_NAMES", "own_names"]

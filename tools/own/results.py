@@ -268,21 +268,3 @@ def _member_types(kind: type[Any]) -> dict[str, list[Any]]:
 def _types_of(annotation: Any) -> tuple[Any, ...]:
     is_union = get_origin(annotation) in (Union, UnionType)
     return get_args(annotation) if is_union else (annotation,)
-
-
-__all__ = [
-    "ForkedSession",
-    "Conflict",
-    "CopiedService",
-    "ForkResult",
-    "History",
-    "HistoryEntry",
-    "MergeResult",
-    "ServiceInfo",
-    "ServiceStatus",
-    "SessionInfo",
-    "StateValue",
-    "Stats",
-    "parse_result",
-    "without_nulls",
-]

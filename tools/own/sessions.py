@@ -487,6 +487,3 @@ def summary(info: JSON) -> JSON:
         "generation": info["generation"],
         "expires_at": info["expires_at"],
     }
-
-
-__all__ = ["SessionTools", "summary"]

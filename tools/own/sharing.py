@@ -118,6 +118,3 @@ def _grantee(principal: Principal, arguments: UnshareArguments) -> Grantee:
         raise InvalidArgument("Either subject or group should be given.")
     kind, name = found[0]
     return Grantee(kind=kind, issuer=issuer, name=name)
-
-
-__all__ = ["SharingTools"]

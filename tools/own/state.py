@@ -121,6 +121,3 @@ class StateTools:
         )
         info = await self._registry.info(context.principal, state.session_id)
         return Outcome({"version": state.version}, summary(info))
-
-
-__all__ = ["StateTools"]

@@ -47,6 +47,3 @@ def build_own_tools(
         ViewTools(registry, console),
     )
     return {tool.name: tool for tools in groups for tool in tools.tools(chosen)}
-
-
-__all__ = ["build_own_tools"]

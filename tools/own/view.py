@@ -125,6 +125,3 @@ def read_page() -> JSON:
         # Without `csp` the host allows no other origin.
         "_meta": {"ui": {"prefersBorder": True}},
     }
-
-
-__all__ = ["PAGE_URI", "ViewTools", "read_page"]

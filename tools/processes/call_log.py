@@ -238,6 +238,3 @@ class LoggedPipe(asyncio.ReadTransport):
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
         self._loop.call_soon(self._protocol.connection_lost, None)
-
-
-__all__ = ["CallLog", "LoggedPipe", "SentNotes"]

@@ -89,6 +89,3 @@ async def _exchange(process: Process, data: bytes, output_bytes: int) -> bytes:
     if len(output) > output_bytes:
         raise CommandFailed(f"its output has more than {output_bytes} bytes")
     return bytes(output)
-
-
-__all__ = ["CommandFailed", "run_command"]

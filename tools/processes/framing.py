@@ -490,6 +490,3 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         """Accept no more messages. ChildProcess closes the pipe itself."""
         self.has_ended = True
         self._can_write.set()
-
-
-__all__ = ["ClosingStream", "MessageStream", "StdinWriter", "StdoutReader", "decode", "encode"]

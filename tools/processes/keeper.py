@@ -391,6 +391,3 @@ class KeeperClient:
         processes, self._processes = self._processes, {}
         for process in processes.values():
             process.note_exit(-signal.SIGKILL)
-
-
-__all__ = ["KeeperClient", "KeptIdentity", "KeptProcess"]

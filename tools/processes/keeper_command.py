@@ -160,15 +160,3 @@ class KeeperCommand:
         if "error" in answer:
             raise KeeperRefusal(answer)
         return answer
-
-
-__all__ = [
-    "ANSWER_SECONDS",
-    "KeeperCommand",
-    "KeeperRefusal",
-    "KeeperStatus",
-    "KeeperUnreachable",
-    "KeptChild",
-    "NoKeeper",
-    "connect_to_keeper",
-]

@@ -132,13 +132,3 @@ def require_program(program: str, path: str, cwd: str | None) -> None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
     if os.path.isdir(file) or not os.access(file, os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), program)
-
-
-__all__ = [
-    "INHERITED",
-    "death_signal_prefix",
-    "find_setpriv",
-    "inherited_environment",
-    "launch",
-    "require_program",
-]

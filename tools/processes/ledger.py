@@ -293,6 +293,3 @@ def _kill_remaining(child: ChildRecord) -> tuple[int, ...]:
             time.sleep(0.01)
     pids.update(procfs.kill_marked([child.mark]))
     return tuple(sorted(pids))
-
-
-__all__ = ["ChildRecord", "RemainingProcesses", "Ledger", "KilledChild"]

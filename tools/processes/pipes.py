@@ -32,6 +32,3 @@ class PipeEnd:
         if not self._is_closed:
             self._is_closed = True
             os.close(self._fd)
-
-
-__all__ = ["PipeEnd"]

@@ -87,6 +87,3 @@ class OwnProcess:
     async def release(self) -> bool:
         """Do nothing: no other process has its pipes."""
         return True
-
-
-__all__ = ["OwnProcess", "Process"]

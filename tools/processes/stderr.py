@@ -123,6 +123,3 @@ class OutputTail(asyncio.Protocol):
     @property
     def text(self) -> str:
         return bytes(self._tail[-self._size :]).decode("utf-8", "replace")
-
-
-__all__ = ["OutputTail", "CAUSE_LENGTH", "last_cause", "without_sequences"]

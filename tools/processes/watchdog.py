@@ -128,6 +128,3 @@ class Watchdog:
             if shell.poll() is None:
                 shell.kill()
                 shell.wait()
-
-
-__all__ = ["Watchdog"]

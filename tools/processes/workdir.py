@@ -107,6 +107,3 @@ class WorkFolders:
                 self._temporary = None
         except OSError:
             pass  # Other services or sessions still have theirs there.
-
-
-__all__ = ["Placeholders", "WorkFolders", "safe_name", "private_folder"]

@@ -287,6 +287,3 @@ class ActiveCalls:
             asking = [call for call in candidates if call.tool in self._asking_tools]
             return self._holder if asking == [self._holder] else None
         return candidates[0] if len(candidates) == 1 else None
-
-
-__all__ = ["LEVELS", "UpstreamCall", "ActiveCalls", "reaches"]

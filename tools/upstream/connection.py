@@ -495,6 +495,3 @@ class UpstreamConnection:
         if isinstance(number, int) and number < self._first_number:
             end = partial(self.rpc.notify, "notifications/cancelled", {"requestId": number})
             self.rpc.spawn(contextvars.Context(), end)
-
-
-__all__ = ["UpstreamConnection"]

@@ -114,14 +114,3 @@ def refusal_of(
     if http_refusal.concerns_server:
         return HttpRefused(service, http_refusal, secrets.describe_failure(error.message))
     return UpstreamRefused(error.code, error.message, error.data, http_refusal)
-
-
-__all__ = [
-    "UpstreamMisbehaved",
-    "UpstreamRefused",
-    "asks_by_older_era",
-    "era_remedy",
-    "older_era_note",
-    "refusal_of",
-    "with_era_remedy",
-]

@@ -63,13 +63,3 @@ def is_filled(config: UpstreamConfig) -> bool:
     """Whether the URL or a header of a remote upstream differs between sessions."""
     texts = (config.url or "", *config.headers.values())
     return any(name in text for text in texts for name in PLACEHOLDERS)
-
-
-__all__ = [
-    "checkpoint_of",
-    "config_hash",
-    "is_filled",
-    "needs_folder",
-    "transport_of",
-    "transports_of",
-]

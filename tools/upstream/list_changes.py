@@ -156,15 +156,3 @@ class Listener:
             )
             await self._reopening.pause()
         logger.debug("the subscription to list changes of %s ended: %s", self._service, reason)
-
-
-__all__ = [
-    "ACKNOWLEDGED",
-    "LISTEN",
-    "Listener",
-    "QuietLists",
-    "Reopening",
-    "changing_lists",
-    "list_change_filter",
-    "quiet_lists",
-]

@@ -37,6 +37,3 @@ class LiveItems(Generic[ItemT]):
     def beyond(self, names: Collection[str]) -> tuple[ItemT, ...]:
         """Return the items whose names are not in `names`."""
         return tuple(item for name, item in self._items.items() if name not in names)
-
-
-__all__ = ["LiveItems"]

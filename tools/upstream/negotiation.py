@@ -397,19 +397,3 @@ def _peer(answer: JSON, version: str, info: object, *, modern: bool) -> Peer:
 
 def _dict(value: object) -> JSON:
     return cast(JSON, value) if isinstance(value, dict) else {}
-
-
-__all__ = [
-    "CLIENT_INFO",
-    "Era",
-    "EraChoice",
-    "EraPlan",
-    "EraUndecided",
-    "OFFERED_CAPABILITIES",
-    "Peer",
-    "SendRequest",
-    "UNRELAYED_EXTENSIONS",
-    "name_lacking_side",
-    "negotiate",
-    "relayable_capabilities",
-]

@@ -101,6 +101,3 @@ class Paging:
             len(self._seen_items),
             reason,
         )
-
-
-__all__ = ["Paging"]

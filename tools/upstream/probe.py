@@ -163,15 +163,3 @@ def header_map(spec: ToolSpec) -> HeaderMap:
     if not isinstance(schema, dict) or find_invalid_x_mcp_header(schema) is not None:
         return {}
     return x_mcp_header_map(schema)
-
-
-__all__ = [
-    "Check",
-    "HeaderMap",
-    "Profile",
-    "header_map",
-    "list_items",
-    "list_prompts",
-    "list_tools",
-    "probe_upstream",
-]

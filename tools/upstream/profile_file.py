@@ -108,6 +108,3 @@ def replace_file(path: Path, text: str) -> None:
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
-
-
-__all__ = ["FOLDER", "ProfileFile", "replace_file"]

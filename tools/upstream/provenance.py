@@ -122,12 +122,3 @@ def attribute_report(service: str, params: JSON) -> None:
     for name in ("message", "data"):
         if name in params:
             params[name] = attribute_value(params[name], service)
-
-
-__all__ = [
-    "attribute_notes",
-    "attribute_question",
-    "attribute_refusal",
-    "attribute_report",
-    "strip_our_meta",
-]

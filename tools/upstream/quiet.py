@@ -38,6 +38,3 @@ class InternalContext:
 
     async def ask(self, method: str, params: JSON) -> JSON:
         raise NotAllowed("Statehold made this call itself and answers no questions.")
-
-
-__all__ = ["InternalContext"]

@@ -231,13 +231,3 @@ def _resolve_pointer(step: RecipeStep, name: str, pointer: str, value: Any) -> A
 def _text(result: JSON) -> str:
     blocks = cast(list[JSON], result["content"])
     return "\n".join(block["text"] for block in blocks if block["type"] == "text")
-
-
-__all__ = [
-    "InternalContext",
-    "check_snapshot",
-    "fill_placeholders",
-    "report_total_loss",
-    "restore",
-    "save",
-]

@@ -157,6 +157,3 @@ def _of_url(url: str) -> Generator[str]:
             # Messages of libraries contain it quoted or unquoted.
             yield piece
             yield unquote(piece)
-
-
-__all__ = ["Secrets", "is_setting", "named_secrets"]

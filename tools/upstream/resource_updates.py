@@ -96,6 +96,3 @@ class ResourceUpdates:
             if stream is not None and stream[0] is scope:
                 del self._streams[uri]
                 stream[1].set()
-
-
-__all__ = ["ResourceUpdates"]

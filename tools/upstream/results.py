@@ -214,6 +214,3 @@ def _ends(texts: Sequence[str]) -> JSON:
 
 def _get(value: object, name: str) -> Any:
     return cast(JSON, value).get(name) if isinstance(value, dict) else None
-
-
-__all__ = ["facts_of", "next_round", "validate_result"]

@@ -50,6 +50,3 @@ class UpstreamResumption:
         if is_large(answer):
             return ToolResult(await anyio.to_thread.run_sync(self._validate, answer))
         return ToolResult(self._validate(answer))
-
-
-__all__ = ["UpstreamResumption"]

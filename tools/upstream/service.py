@@ -494,6 +494,3 @@ class UpstreamService:
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
         headers = self._header_maps.get(tool)
         return mcp_param_headers(headers, arguments) if headers else {}
-
-
-__all__ = ["UpstreamService", "transport_of"]

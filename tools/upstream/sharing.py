@@ -106,6 +106,3 @@ def _is_lock(file: str) -> bool:
         return file.endswith(".lock") and Path(file).stat().st_size == 0
     except OSError:
         return False
-
-
-__all__ = ["Footprint", "describe_sharing"]

@@ -77,6 +77,3 @@ def lengthen(file: Path) -> None:
             os.ftruncate(handle, PAGE)
     finally:
         os.close(handle)
-
-
-__all__ = ["is_orphaned", "lengthen", "size_of"]

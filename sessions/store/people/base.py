@@ -150,6 +150,3 @@ class AccessRecords(Protocol):
     async def revocations(self) -> list[RevocationRecord]:
         """Return all revocations, also those that have ended by themselves, the oldest first."""
         ...
-
-
-__all__ = ["AccessRecords"]

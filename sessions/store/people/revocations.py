@@ -65,6 +65,3 @@ def _record(row: Any) -> RevocationRecord:
 def _digest(owner: str) -> str:
     # The length of a key has no bound.
     return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()
-
-
-__all__ = ["all_records", "put", "restore"]

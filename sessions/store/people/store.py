@@ -150,6 +150,3 @@ class AccessStore:
 
     async def revocations(self) -> list[RevocationRecord]:
         return await self._transactions.read(revocations.all_records)
-
-
-__all__ = ["AccessStore"]

@@ -138,6 +138,3 @@ def _session(
         state={MODULES: states},
         labels={"user_id": name_of_id(user) or None},
     )
-
-
-__all__ = ["read_agentscope"]

@@ -210,6 +210,3 @@ def _decode(value: object, read: Callable[[str | bytes], object] = read_json) ->
         if isinstance(value, str | bytes):
             value = read(value)
     return {} if value is None else value
-
-
-__all__ = ["read_agno"]

@@ -193,6 +193,3 @@ def _text_of(content: object) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     return json.dumps(content, ensure_ascii=False)
-
-
-__all__ = ["MEDIA", "JournalOfRuns"]

@@ -233,6 +233,3 @@ def _print(report: _Report, count: int, arguments: CommandLine) -> int:
     for each in report.skipped:
         say(f"  {plain(each['source'])} was skipped: {plain(each['reason'])}")
     return code
-
-
-__all__ = ["import_foreign"]

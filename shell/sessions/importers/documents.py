@@ -68,6 +68,3 @@ def _sessions(files: list[Path]) -> Iterator[StoredDocument | Unreadable]:
             yield Unreadable(file.name, error.strerror or str(error))
         except (InvalidArgument, RecursionError) as error:
             yield Unreadable(file.name, str(error))
-
-
-__all__ = ["LARGEST", "StoredDocument", "read_documents"]

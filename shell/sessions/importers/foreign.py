@@ -216,16 +216,3 @@ class ImportableSession(Protocol):
 
 
 Sessions = Iterator[ForeignSession | Unreadable] | Iterator[ImportableSession | Unreadable]
-
-__all__ = [
-    "DIGEST",
-    "FIRST_VERSION",
-    "LARGEST",
-    "ForeignSession",
-    "ImportableSession",
-    "Sessions",
-    "Unreadable",
-    "open_database",
-    "read_json",
-    "tables_of",
-]

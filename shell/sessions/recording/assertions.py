@@ -134,6 +134,3 @@ def _is_replaced(line: str, appeared: Collection[str]) -> bool:
         return True
     head = line.partition(":")[0]
     return not _OF_MANY.match(line) and any(new.partition(":")[0] == head for new in appeared)
-
-
-__all__ = ["RESULT", "StepAssertions", "is_about_result"]

@@ -138,6 +138,3 @@ def _document(record: SessionRecord, recorded: RecordedTest, file: str | None) -
         "required": list(recorded.required),
         **({"source": recorded.source} if file is None else {}),
     }
-
-
-__all__ = ["write_recorded_test"]

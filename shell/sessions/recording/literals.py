@@ -211,20 +211,3 @@ def _words(text: Text) -> Iterator[Part]:
             yield part
         else:
             yield from re.findall(r"(?:\\.|[^\\\s]){1,40}\s?|\s+|\\", part, re.DOTALL)
-
-
-__all__ = [
-    "INDENT",
-    "WIDTH",
-    "Brackets",
-    "Name",
-    "Part",
-    "Source",
-    "Text",
-    "TextSource",
-    "call",
-    "escape",
-    "lay_out",
-    "literal",
-    "value_source",
-]

@@ -159,6 +159,3 @@ def escape_pattern(text: str) -> str:
 def is_free(name: str) -> bool:
     """Return whether a name may be that of a parameter."""
     return name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
-
-
-__all__ = ["MASK", "PREFIX", "Parameters", "RequiredValue", "escape_pattern", "is_free"]

@@ -218,6 +218,3 @@ def _plain(text: str) -> str:
 def slug_of(name: str) -> str:
     """Return the name of a session as a part of the name of a function."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower())[:NAME].strip("_") or "session"
-
-
-__all__ = ["RecordedTest", "slug_of", "write_test"]

@@ -250,6 +250,3 @@ class _Names(ast.NodeTransformer):
         quoted = [p.replace("'", r"\x27") if isinstance(p, str) else p for p in parts]
         self.texts[placeholder] = ["re.compile(r'^", *quoted, "$')"]
         return ast.Name(placeholder)
-
-
-__all__ = ["LeftOut", "RecordedStep", "StepReader", "without_passing_lines"]

@@ -221,6 +221,3 @@ def _to_json(value: object, around: tuple[int, ...]) -> object:
             return {key: _to_json(item, within) for key, item in cast("JSON", value).items()}
         case _:
             return str(value)
-
-
-__all__ = ["ADDRESS", "TITLE", "PageAnswer", "Codegen", "as_json", "to_line"]

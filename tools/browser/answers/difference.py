@@ -105,6 +105,3 @@ def _small_changes(old: list[str], new: list[str], before: range, after: range) 
     for kind, i, end, j, other_end in matcher.get_opcodes():
         if kind != "equal":
             yield before[i:end], after[j:other_end]
-
-
-__all__ = ["difference"]

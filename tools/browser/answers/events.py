@@ -72,6 +72,3 @@ def _groups(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def _counted(line: str, count: int, more: str = "") -> str:
     return f"{line} ({count} times{more})" if count > 1 else line
-
-
-__all__ = ["News", "summarize", "summarize_news"]

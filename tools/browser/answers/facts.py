@@ -250,6 +250,3 @@ def _without(lines: Sequence[str], others: Sequence[str]) -> list[str]:
         else:
             remaining.append(line)
     return remaining[:LINES]
-
-
-__all__ = ["StepFacts", "StepTarget", "role_target", "target_of"]

@@ -46,6 +46,3 @@ def _unquote(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == "'":
         return text[1:-1].replace("''", "'")
     return text
-
-
-__all__ = ["line_text"]

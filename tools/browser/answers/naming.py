@@ -219,6 +219,3 @@ def _unquote(quoted_name: str) -> str:
 
 def _depth(line: str) -> int:
     return next((index for index, letter in enumerate(line) if letter != " "), 0)
-
-
-__all__ = ["NAME_REF", "RoleAndName", "add_name_refs", "code_of", "find_by_role", "role_of"]

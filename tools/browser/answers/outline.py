@@ -321,6 +321,3 @@ def _cut(text: str) -> str:
         return text
     # Without half of an escape at the end.
     return text[:NAME].rstrip("\\'") + "..."
-
-
-__all__ = ["outline"]

@@ -142,16 +142,3 @@ def finish_snapshot(session: BrowserSession, tab: Tab, text: str) -> str:
     if tab.secret_fields:
         text = mask_fields(text, tab.secret_fields)
     return session.secrets.mask_snapshot(text)
-
-
-__all__ = [
-    "ERROR_TOKENS",
-    "OUTLINE_TOKENS",
-    "TOKEN",
-    "UNCHANGED",
-    "Mode",
-    "finish_snapshot",
-    "fit",
-    "read_snapshot",
-    "shows_difference",
-]

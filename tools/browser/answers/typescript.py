@@ -132,6 +132,3 @@ def _name(name: str) -> str:
     return _NAMES.get(name) or re.sub(
         r"(?<=[a-z0-9])_([a-z0-9])", lambda match: match[1].upper(), name
     )
-
-
-__all__ = ["to_typescript"]

@@ -116,6 +116,3 @@ async def _close(page: Page) -> None:
         await page.close()
     if scope.cancelled_caught:
         logger.warning("a blank page did not close within %g seconds", CLOSE_SECONDS)
-
-
-__all__ = ["BlankPages", "load_blank", "without_network"]

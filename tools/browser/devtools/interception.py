@@ -155,6 +155,3 @@ class RequestInterceptor:
 
 def _literal(text: str) -> str:
     return "".join("\\" + letter if letter in "*?\\" else letter for letter in text)
-
-
-__all__ = ["DormantContext", "RequestInterceptor"]

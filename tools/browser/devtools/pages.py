@@ -96,13 +96,3 @@ def cancel_when_stopped(page: Page, scope: anyio.CancelScope) -> Generator[list[
 
 def _has_failed(task: asyncio.Future[Any]) -> bool:
     return task.cancelled() or task.exception() is not None
-
-
-__all__ = [
-    "cancel_when_stopped",
-    "close_context",
-    "close_if_cancelled",
-    "context_answers",
-    "new_context",
-    "new_page",
-]

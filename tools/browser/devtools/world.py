@@ -242,6 +242,3 @@ def without_login(url: str) -> str:
         if "@" in parts.netloc:
             return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     return url
-
-
-__all__ = ["World", "WorldError", "is_origin", "origin_of", "send_command", "without_login"]

@@ -153,6 +153,3 @@ class EgressAccess:
             callback(refusal.host, refusal.reason)
         except Exception:
             logger.exception("the callback for a refused connection failed")
-
-
-__all__ = ["AccessStatistics", "EgressAccess", "HostsCallback", "RefusalCallback"]

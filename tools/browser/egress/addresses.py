@@ -140,18 +140,3 @@ def parse_host(host: str) -> IPAddress | None:
         return IPv4Address(socket.inet_aton(host.rstrip(".")))
     except OSError as error:
         raise ValueError("no address") from error
-
-
-__all__ = [
-    "LOOPBACK",
-    "IPAddress",
-    "IPNetwork",
-    "embedded_address",
-    "is_here",
-    "is_loopback_host",
-    "unmap",
-    "unmap_network",
-    "meanings",
-    "parse_host",
-    "special",
-]

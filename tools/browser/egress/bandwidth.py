@@ -55,6 +55,3 @@ class Bandwidth:
             if not self._pauses:
                 release, self._release = self._release, anyio.Event()
                 release.set()
-
-
-__all__ = ["BURST_SECONDS", "Bandwidth"]

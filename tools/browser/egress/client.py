@@ -110,6 +110,3 @@ class ProxyClient:
         """
         is_secure = early[0] == TLS_HANDSHAKE
         self.dialer.require_allowed(replace(target, is_secure=is_secure), site, self.access)
-
-
-__all__ = ["ProxyClient"]

@@ -243,6 +243,3 @@ def _describe_failure(error: OSError) -> str:
     if was_refused or error.errno == errno.ECONNREFUSED:
         return "refuses connections"
     return "cannot be reached"
-
-
-__all__ = ["EgressDialer", "SiteConnection"]

@@ -70,6 +70,3 @@ class RequestRewriter:
         # A body without a length has no end that is visible here. Browsers send none over HTTP/1.1.
         self._body_bytes = float("inf") if _CHUNKED.search(headers) else int(*lengths or (0,))
         return b"%s %s%s\r\n%s%s" % (method, self._site, rest, self._headers, headers)
-
-
-__all__ = ["HEAD_BYTES", "HEAD_END", "RequestRewriter", "asks_to_upgrade"]

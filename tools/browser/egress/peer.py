@@ -114,6 +114,3 @@ def _netlink() -> socket.socket | None:
     # The kernel answers before send() returns, so reads never wait.
     connection.setblocking(False)
     return connection
-
-
-__all__ = ["SocketOwners"]

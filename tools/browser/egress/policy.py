@@ -358,14 +358,3 @@ def scheme_allowed(url: str) -> bool:
     if scheme == "blob":
         return rest.startswith(("http://", "https://", "null/"))
     return bool(colon) and (scheme in _DEFAULT_PORTS or scheme == "data")
-
-
-__all__ = [
-    "BROWSER_ARGS",
-    "HostEntry",
-    "LOCAL_SCHEMES",
-    "NetworkPolicy",
-    "OTHER_SCHEMES",
-    "Target",
-    "scheme_allowed",
-]

@@ -47,6 +47,3 @@ class TrafficQuota:
         self._by_owner[owner] -= 1
         if not self._by_owner[owner]:
             del self._by_owner[owner]
-
-
-__all__ = ["TrafficQuota", "affordable"]

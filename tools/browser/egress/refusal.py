@@ -32,6 +32,3 @@ def unreachable(host: object, reason: str) -> EgressRefused:
 def too_many(reason: str) -> EgressRefused:
     """Return the refusal of a connection because of too many; a later one may succeed."""
     return EgressRefused(SocksReply.FAILED, reason)
-
-
-__all__ = ["EgressRefused", "not_allowed", "too_many", "unreachable"]

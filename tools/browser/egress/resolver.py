@@ -140,6 +140,3 @@ class Resolver:
 def _system(name: str) -> Sequence[str]:
     infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in infos))
-
-
-__all__ = ["Lookup", "NotFound", "Resolver", "is_loopback"]

@@ -113,6 +113,3 @@ async def refuse_schemes(context: BrowserContext) -> None:
 
 async def _refuse(route: Route) -> None:
     await route.abort()
-
-
-__all__ = ["Egress", "OwnerHosts", "refuse_schemes"]

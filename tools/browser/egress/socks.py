@@ -84,6 +84,3 @@ async def _read_host(reader: BufferedByteReceiveStream, kind: int) -> str:
 async def send_reply(stream: SocketStream, reply: SocksReply) -> None:
     """Answer a request. The address in the reply is 0.0.0.0:0: clients of CONNECT have no use for it."""
     await stream.send(bytes((_VERSION, reply, 0, _IPV4)) + bytes(6))
-
-
-__all__ = ["Malformed", "SocksReply", "read_request", "send_reply"]

@@ -64,6 +64,3 @@ def _set_option(stream: SocketStream, option: int, value: int | bytes) -> None:
     """Set an option of a socket, unless its connection has ended."""
     with suppress(*GONE):
         stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, option, value)
-
-
-__all__ = ["BROKEN", "GONE", "close", "drain", "keep_alive", "reset", "send_end"]

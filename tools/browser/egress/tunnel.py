@@ -111,6 +111,3 @@ class Tunnel:
         self._response_bytes += count
         if self._response_bytes > limit:
             raise Overfull
-
-
-__all__ = ["Overfull", "Rewrite", "Tunnel"]

@@ -51,6 +51,3 @@ class UpstreamProxy:
 
 def _wrong(problem: str) -> PydanticCustomError:
     return PydanticCustomError("statehold", "{message}", {"message": problem})
-
-
-__all__ = ["UpstreamProxy"]

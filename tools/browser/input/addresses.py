@@ -118,6 +118,3 @@ async def change_tabs(session: BrowserSession, event: TabInput) -> None:
         # Its window paints only the tab in front.
         with anyio.move_on_after(HISTORY_SECONDS):
             await tab.page.bring_to_front()
-
-
-__all__ = ["change_tabs", "move_in_history", "open_address"]

@@ -64,6 +64,3 @@ async def answer_chooser(session: BrowserSession, tab: Tab, answer: FilesInput) 
     except Error as error:
         tab.reopen_chooser(chooser)
         raise BrowserToolFailed(f"The files were not taken: {describe_error(error)}") from None
-
-
-__all__ = ["answer_chooser", "answer_dialog"]

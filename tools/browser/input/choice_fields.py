@@ -143,6 +143,3 @@ class ChoiceFields:
         with anyio.move_on_after(SECONDS):
             if await self._session.run_until_modal(tab, choose) is False:
                 raise BrowserToolFailed("The field is gone.")
-
-
-__all__ = ["ChoiceFields"]

@@ -88,6 +88,3 @@ async def _texts_of(tab: Tab) -> list[tuple[str, bool]]:
 
 def _answers(tab: Tab) -> bool:
     return not tab.closed and not tab.crashed and tab.modal_text is None
-
-
-__all__ = ["EditedFields"]

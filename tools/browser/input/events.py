@@ -263,30 +263,3 @@ class InputOutcome:
     """Whether the page takes text after a tap, which is when a phone shows a keyboard. None without a tap."""
     field: ChoiceField | None = None
     """The field that the events opened last, for which the viewer draws the choices."""
-
-
-__all__ = [
-    "AddressInput",
-    "AnyInput",
-    "ChoiceField",
-    "CompositionInput",
-    "CopyInput",
-    "DialogInput",
-    "DropInput",
-    "FieldInput",
-    "FilesInput",
-    "HistoryInput",
-    "InputBatch",
-    "InputGrant",
-    "InputOutcome",
-    "KeyInput",
-    "MouseInput",
-    "PageInput",
-    "PasteInput",
-    "SizeInput",
-    "TabInput",
-    "TextInput",
-    "TouchInput",
-    "TouchPoint",
-    "UploadedFile",
-]

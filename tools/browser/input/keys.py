@@ -83,6 +83,3 @@ def shortcut_of(event: KeyInput) -> str:
     names = {ALT: "Alt", CONTROL: "Control", META: "Meta", SHIFT: "Shift"}
     held = [name for bit, name in names.items() if event.modifiers & bit]
     return "+".join([*held, event.key])
-
-
-__all__ = ["key_code_of", "modifiers_of", "shortcut_of", "text_of_key"]

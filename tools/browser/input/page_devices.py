@@ -230,6 +230,3 @@ class PageDevices:
         with anyio.move_on_after(EVENT_SECONDS):
             return await self._session.run_until_modal(self.tab, send)
         return None
-
-
-__all__ = ["PageDevices"]

@@ -274,6 +274,3 @@ def _frames_to_click(event: AnyInput) -> int | None:
     if isinstance(event, MouseInput):
         return 0 if event.action == "up" and event.button == "left" else None
     return 0 if isinstance(event, KeyInput) and event.key in ("Enter", " ") else None
-
-
-__all__ = ["PersonInput"]

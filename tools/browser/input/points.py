@@ -105,6 +105,3 @@ def file_members(files: Sequence[UploadedFile]) -> list[dict[str, Any]]:
         }
         for file in files
     ]
-
-
-__all__ = ["FILES", "Point", "drop_files", "element_at", "file_members"]

@@ -99,6 +99,3 @@ async def _focused_frame(page: Page) -> Frame:
         if inner is None:
             return frame
         frame = inner
-
-
-__all__ = ["edited_text", "selected_text", "send_paste_event", "takes_text"]

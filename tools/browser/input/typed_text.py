@@ -108,6 +108,3 @@ def may_leave(event: AnyInput) -> bool:
 def _is_move(event: AnyInput) -> bool:
     """Whether a pointer only moves, or lets go."""
     return isinstance(event, MouseInput | TouchInput) and event.action not in ("down", "start")
-
-
-__all__ = ["TypedText", "is_edit", "may_leave"]

@@ -247,6 +247,3 @@ class BrowserProcess:
         if not is_closed:
             logger.warning("a browser did not close within %g seconds", CLOSE_SECONDS)
             self.driver.kill()
-
-
-__all__ = ["CLOSE_SECONDS", "BrowserProcess", "Domain", "HelperProcesses"]

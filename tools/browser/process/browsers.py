@@ -109,6 +109,3 @@ class Browsers:
         finally:
             self._installing = None
             over.set()
-
-
-__all__ = ["BrowserComing", "Browsers"]

@@ -211,17 +211,3 @@ def read_version(choice: BrowserChoice) -> str | None:
         return None
     version = _VERSION.search(result.stdout.decode(errors="replace"))
     return version[0] if version else None
-
-
-__all__ = [
-    "OWN_CHANNELS",
-    "BrowserChoice",
-    "Kind",
-    "NoBrowser",
-    "advice",
-    "debian_package",
-    "find_browser",
-    "is_debian",
-    "launch_options",
-    "read_version",
-]

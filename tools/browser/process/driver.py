@@ -253,6 +253,3 @@ def _without_opener(folder: Path, path: str | None) -> str:
     programs.mkdir()
     (programs / OPENER).symlink_to(NOTHING)
     return f"{programs}{os.pathsep}{path or os.defpath}"
-
-
-__all__ = ["HOOKS", "LEAN", "Driver", "program_environment"]

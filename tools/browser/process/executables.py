@@ -185,16 +185,3 @@ def _playwright_builds() -> dict[str, dict[str, Any]]:
 
 def is_program(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
-
-
-__all__ = [
-    "Machine",
-    "browsers",
-    "ffmpeg_path",
-    "is_program",
-    "playwright_build",
-    "playwright_folder",
-    "playwright_package",
-    "playwright_version",
-    "shells",
-]

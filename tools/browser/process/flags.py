@@ -100,6 +100,3 @@ def playwright_features(name: str) -> Sequence[str]:
         return ()
     lines = source[start:end].decode("utf-8", "replace").splitlines()[1:]
     return tuple(_STRING.findall("\n".join(line for line in lines if "//" not in line)))
-
-
-__all__ = ["SLIM", "join_flags", "playwright_features", "slim", "with_settings"]

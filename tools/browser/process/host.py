@@ -216,6 +216,3 @@ def _in_javascript(options: Mapping[str, Any]) -> dict[str, Any]:
 def _camel_case(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
-
-
-__all__ = ["BrowserHost", "HostAddress"]

@@ -211,15 +211,3 @@ async def _install_lock(machine: Machine) -> AsyncGenerator[None]:
         yield
     finally:
         os.close(handle)
-
-
-__all__ = [
-    "Say",
-    "InstallMethod",
-    "can_install",
-    "command_by_hand",
-    "install_browser",
-    "may_install",
-    "say_on_stderr",
-    "install_methods",
-]

@@ -168,6 +168,3 @@ class Launcher:
 def _cause(error: Error) -> str:
     match = _CAUSE.search(str(error))
     return match[0].strip() if match else "it did not answer as a browser does"
-
-
-__all__ = ["HostPlace", "Launched", "Launcher"]

@@ -51,6 +51,3 @@ async def while_alive(
         raise ProcessGone from None
     finally:
         over.set()
-
-
-__all__ = ["ProcessGone", "while_alive"]

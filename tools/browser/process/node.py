@@ -142,6 +142,3 @@ async def _node(script: str, payload: object, seconds: float) -> Any:
 def _package() -> str:
     _, program = driver_command()
     return os.path.dirname(program)
-
-
-__all__ = ["match_lines", "register_endpoint", "run_code"]

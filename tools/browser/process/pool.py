@@ -275,6 +275,3 @@ async def _run_logging_failure(work: Callable[..., Awaitable[object]], *args: ob
         await work(*args)
     except Exception:
         logger.exception("background work on browsers failed")
-
-
-__all__ = ["BrowserDied", "Launch", "Pool"]

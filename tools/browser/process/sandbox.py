@@ -76,6 +76,3 @@ def _has_helper(machine: Machine, program: Path) -> bool:
             except OSError:
                 continue
     return False
-
-
-__all__ = ["Sandbox", "sandbox", "is_turned_off"]

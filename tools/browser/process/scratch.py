@@ -103,6 +103,3 @@ def _lock(path: Path) -> int | None:
         os.close(handle)
         return None
     return handle
-
-
-__all__ = ["LONGEST", "ScratchFolder"]

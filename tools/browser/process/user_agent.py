@@ -145,15 +145,3 @@ def _machine_hints() -> dict[str, Any]:
         is_11 = sys.getwindowsversion().build >= _WINDOWS_11
         return {**hints, "platformVersion": "15.0.0" if is_11 else "10.0.0"}
     return {**hints, "platformVersion": ""}
-
-
-__all__ = [
-    "HOOK",
-    "NOT_AUTOMATED",
-    "Brand",
-    "flags",
-    "register",
-    "user_agent",
-    "user_agent_of",
-    "with_version",
-]

@@ -257,6 +257,3 @@ class PageCapture:
         scale = answer["result"].get("value")
         self._device_scale = float(scale) if isinstance(scale, (int, float)) else 1.0
         return True
-
-
-__all__ = ["PageCapture", "Spawn"]

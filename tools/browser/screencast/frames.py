@@ -81,6 +81,3 @@ class ScreenUpdate:
     def age(self, now: float) -> float | None:
         """Return the seconds for which it is unknown whether the newest frame is the picture of the page."""
         return None if self.current_at is None else max(0.0, now - self.current_at)
-
-
-__all__ = ["PageCondition", "PageQuestion", "ScreenFrame", "ScreenUpdate"]

@@ -188,6 +188,3 @@ class ScreenViewer:
         number = 0 if frame is None else frame.number
         seen = condition, capture.tab.number, number, question, capture.beats, self.others
         return update, seen
-
-
-__all__ = ["ScreenViewer", "Screencast"]

@@ -21,6 +21,3 @@ def mask_logins(text: str) -> str:
     if "@" not in text or "://" not in text:
         return text
     return _LOGIN.sub(lambda match: f"{match['user'] or ''}{MASK}", text)
-
-
-__all__ = ["MASK", "mask_logins"]

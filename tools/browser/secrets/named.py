@@ -225,6 +225,3 @@ def _bits_of(value: str) -> float:
 def _in_brackets(origins: Iterable[str]) -> str:
     text = ", ".join(origins)
     return f" ({text})" if text else ""
-
-
-__all__ = ["SHORTEST", "NamedSecret", "NamedSecrets"]

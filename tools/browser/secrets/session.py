@@ -92,6 +92,3 @@ def _mask_line(line: str, forms: Sequence[str]) -> str:
     ):
         return f"{parts.key}: {MASK}"
     return line
-
-
-__all__ = ["IS_SECRET", "MASK", "SessionSecrets"]

@@ -74,6 +74,3 @@ def mask_fields(snapshot: str, fields: Mapping[str, str]) -> str:
         is_shown = bool(parts and parts.value)
         lines.append(f"{parts.key}: {text}" if parts and text and parts.value else line)
     return "\n".join(lines)
-
-
-__all__ = ["SnapshotLine", "mask_fields", "parse_line", "refs_of_field"]

@@ -106,6 +106,3 @@ async def _read_configured(config: BrowserConfig) -> NamedSecrets:
         seconds = config.connect_seconds - min(MARGIN_SECONDS, config.connect_seconds / 5)
         return parse_secrets(await run_command(config.secrets_command, seconds=seconds))
     return NamedSecrets()
-
-
-__all__ = ["load_secrets", "parse_secrets", "read_secrets"]

@@ -115,6 +115,3 @@ def _spelling_of(sign: str) -> str:
 def _hex(digits: str) -> str:
     """Return an expression for hexadecimal digits in either case."""
     return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
-
-
-__all__ = ["Spellings"]

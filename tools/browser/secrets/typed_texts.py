@@ -181,6 +181,3 @@ def _pattern_of(classes: str) -> re.Pattern[str]:
 def _is_short_word(text: str) -> bool:
     """Whether a text is so short a word that it is a part of many others."""
     return len(text) == SHORTEST and text.isalpha()
-
-
-__all__ = ["SHORTEST", "TypedTexts"]

@@ -201,6 +201,3 @@ def _method(call: str) -> str:
 
 def _is_stale(error: Error) -> bool:
     return any(part in error.message for part in _STALE)
-
-
-__all__ = ["SOURCE", "Activity", "FrameActivity", "Rest"]

@@ -147,6 +147,3 @@ async def _ignore_failure(navigate: Callable[[], Awaitable[object]]) -> None:
     """Navigate. The person sees whether the page arrives."""
     with suppress(Exception):
         await navigate()
-
-
-__all__ = ["AgentScripts", "ScriptState"]

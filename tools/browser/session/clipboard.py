@@ -176,6 +176,3 @@ class ClipboardTurns:
 
 async def _answer(route: Route) -> None:
     await route.fulfill(body="", content_type="text/html")
-
-
-__all__ = ["Clipboard", "owns_browser", "uses_clipboard"]

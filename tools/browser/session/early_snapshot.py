@@ -82,6 +82,3 @@ async def prepare(tab: Tab) -> None:
 
     with suppress(Error):
         await tab.page.locator(":root").count()
-
-
-__all__ = ["SettledAddresses", "EarlySnapshot", "prepare"]

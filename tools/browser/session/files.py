@@ -451,6 +451,3 @@ def file_name(name: str | None, default: str) -> str:
     if not name:
         return default
     return name if Path(name).suffix else f"{name}{Path(default).suffix}"
-
-
-__all__ = ["READ_BYTES", "Files", "reason", "file_name"]

@@ -35,6 +35,3 @@ async def find_element(
             if frame is page.main_frame or page.is_closed():
                 raise
     return None
-
-
-__all__ = ["find_element"]

@@ -100,6 +100,3 @@ def _skip_wildcards(positions: set[int], parts: Sequence[Part]) -> set[int]:
             position += 1
             reached.add(position)
     return reached
-
-
-__all__ = ["Glob"]

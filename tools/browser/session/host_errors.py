@@ -61,6 +61,3 @@ class HostErrors:
             return self._latest.get(str(Target.of_url(url)), failure)
         except ValueError:
             return failure
-
-
-__all__ = ["HostErrors"]

@@ -89,6 +89,3 @@ def _load(
     module.__dict__[LISTENER_REPORT] = report
     spec.loader.exec_module(module)
     return module.default
-
-
-__all__ = ["ListenerErrors", "run_init_pages"]

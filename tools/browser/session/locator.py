@@ -224,6 +224,3 @@ def _pattern(node: ast.Call) -> re.Pattern[str]:
     if pattern.flags & ~_KNOWN_FLAGS:
         raise _NotALocator(f"{source!r:.100} has flags that pages do not know")
     return pattern
-
-
-__all__ = ["is_locator", "parse_locator"]

@@ -242,6 +242,3 @@ class Offline:
 
     async def _expire(self) -> None:
         self.pause_hold.end()
-
-
-__all__ = ["MOCKED_ROUTE", "LARGEST", "OFFLINE", "Mock", "Mocks", "Offline", "is_ours"]

@@ -57,6 +57,3 @@ class PauseHold:
             await self._sleep(self.seconds)
         if self._waiting is waiting:
             await self._expire()
-
-
-__all__ = ["LONGEST", "PauseHold"]

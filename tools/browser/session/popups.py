@@ -79,6 +79,3 @@ class Popups:
     def _on_destroyed(self, event: dict[str, Any]) -> None:
         for tabs in self._tabs.values():
             tabs.note_closed(event["targetId"])
-
-
-__all__ = ["Popups"]

@@ -495,6 +495,3 @@ class BrowserSession:
 
 def _is_crashed(entry: Entry) -> bool:
     return isinstance(entry, Tab) and entry.crashed
-
-
-__all__ = ["STEPPING", "BrowserSession"]

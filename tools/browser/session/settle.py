@@ -294,6 +294,3 @@ async def _wait_unless_modal(tab: Tab, wait: Callable[[], Awaitable[object]]) ->
 
 def _is_main_navigation(tab: Tab, request: Request) -> bool:
     return request.is_navigation_request() and request.frame == tab.page.main_frame
-
-
-__all__ = ["settle", "unwatch_activity", "watch_activity"]

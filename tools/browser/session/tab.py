@@ -495,6 +495,3 @@ def _without_fragment(url: str) -> str:
 
 def _is_navigation(request: Request, frame: Frame) -> bool:
     return request.is_navigation_request() and request.frame == frame
-
-
-__all__ = ["LEVELS", "ConsoleLine", "Level", "TabEvents", "Tab"]

@@ -401,6 +401,3 @@ async def _nothing(page: Page) -> None:
 
 def _do_nothing() -> None:
     """Do nothing: the default of `on_current`."""
-
-
-__all__ = ["Entry", "dismiss_dialog", "Tabs"]

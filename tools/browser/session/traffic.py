@@ -195,6 +195,3 @@ class Traffic:
 
 def _endpoint(request: Request) -> Endpoint:
     return request.method, request.url.partition("?")[0]
-
-
-__all__ = ["DATA_TYPES", "Traffic"]

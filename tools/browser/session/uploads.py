@@ -180,6 +180,3 @@ def _allowed_path(text: str, files: Files, folders: list[Path]) -> Path:
     raise BrowserToolFailed(
         f"{text[:500]!r} is no file of this session and none in a folder for uploads{where}."
     )
-
-
-__all__ = ["allowed_folder", "allowed_paths", "read_allowed", "upload_folders"]

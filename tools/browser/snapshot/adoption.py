@@ -181,6 +181,3 @@ async def _close_blank_pages(context: BrowserContext, record: ContextRecord) -> 
 
 def _digest(tab: SavedTab) -> str:
     return sha256(json.dumps(asdict(tab), sort_keys=True).encode()).hexdigest()
-
-
-__all__ = ["ContextFile", "ContextPlace", "ContextRecord", "adopt_context"]

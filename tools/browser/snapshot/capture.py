@@ -301,6 +301,3 @@ def _describe_losses(state: JSON) -> list[str]:
     if state["files"]:
         losses.append(plural(state["files"], "chosen file"))
     return losses + state["untold"] + [f"{part} (too much)" for part in state["cut"]]
-
-
-__all__ = ["ContextSnapshot", "SavedTab", "capture"]

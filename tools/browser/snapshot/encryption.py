@@ -94,6 +94,3 @@ def _cipher(key: bytes) -> AESGCM:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)
-
-
-__all__ = ["Encryption", "DecryptionFailed", "decrypt"]

@@ -123,6 +123,3 @@ class ContextSnapshot:
             return ContextSnapshot(**rest)
         except (KeyError, TypeError):
             return ContextSnapshot(lost=["everything (what was saved is damaged)"])
-
-
-__all__ = ["VERSION", "ContextSnapshot", "SavedTab", "StoredOrigin"]

@@ -155,6 +155,3 @@ def _keep_until_navigation(
 
     tabs[page] = saved_tab
     page.on("framenavigated", drop)
-
-
-__all__ = ["StorageRecords", "TabRecords", "describe_origins"]

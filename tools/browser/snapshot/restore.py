@@ -148,6 +148,3 @@ def _describe_lost(state: ContextSnapshot, report: TabReport, refused_cookies: i
     if any(len(tab.history) > 1 for tab in state.tabs):
         losses.append("back and forward (going back loads the pages again)")
     return [*losses, ALWAYS_LOST] if state.tabs else losses
-
-
-__all__ = ["RestoredContext", "add_cookies", "attach_context", "restore_context"]

@@ -102,6 +102,3 @@ def without_sessions(tab: SavedTab, origins: Collection[str]) -> SavedTab:
     """Return a saved tab without its session storage for some origins."""
     sessions = {origin: text for origin, text in tab.sessions.items() if origin not in origins}
     return replace(tab, sessions=sessions)
-
-
-__all__ = ["SessionStorage", "without_sessions"]

@@ -215,6 +215,3 @@ class OriginStorage:
             return state is None
         self.records.note(state)
         return True
-
-
-__all__ = ["DATABASE_SECONDS", "READ_SECONDS", "OriginStorage"]

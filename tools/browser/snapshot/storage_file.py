@@ -67,6 +67,3 @@ async def load_storage_state(path: str | None) -> ContextSnapshot | None:
     except ValueError as error:
         problem = str(error)
     raise InvalidSetting(f"`storage_state` {problem}.")
-
-
-__all__ = ["load_storage_state", "parse_storage_state"]

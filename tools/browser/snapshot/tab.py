@@ -366,6 +366,3 @@ def _without_query(url: str) -> str:
 def _first_line(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     return first.partition(": ")[2][:200].partition("?")[0] or first[:200]
-
-
-__all__ = ["DormantTab", "TabReport", "load_tab"]

@@ -227,6 +227,3 @@ def _same_site(url: str, top: str) -> bool:
     """Return whether a frame may share the storage of its origin with pages of that origin; True in doubt."""
     host, top_host = (urlsplit(u).hostname or "" for u in (url, top))
     return host.split(".")[-2:] == top_host.split(".")[-2:]
-
-
-__all__ = ["ContextWatch"]

@@ -68,6 +68,3 @@ async def set_checked(locator: Locator, is_checked: bool, timeout: float) -> Non
     await label.element.click(position=label.position, **options)
     if await locator.is_checked(**options) != is_checked:
         raise BrowserToolFailed("A click on its label did not change it.")
-
-
-__all__ = ["ROLES", "label_of", "set_checked"]

@@ -125,6 +125,3 @@ class Handler(Protocol):
     def on_lost(self, reason: str) -> None:
         """Handle the loss of the connection; `reason` says why. Not called when we closed it."""
         ...
-
-
-__all__ = ["EarlierTraffic", "Handler", "OpenTransport", "UpstreamTransport", "TransportResumption"]

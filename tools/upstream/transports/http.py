@@ -445,13 +445,3 @@ async def _replay_handshake(transport: UpstreamTransport, version: str) -> None:
     initialized = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
     metadata = ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: version})
     await transport.write_stream.send(SessionMessage(initialized, metadata))
-
-
-__all__ = [
-    "RESULT_BYTES",
-    "HttpClient",
-    "StreamableHttpTransport",
-    "open_http",
-    "refusal_in",
-    "resume_http",
-]

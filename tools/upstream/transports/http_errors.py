@@ -252,19 +252,3 @@ def _parse_date(value: str) -> datetime | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-
-
-__all__ = [
-    "NO_ANSWER",
-    "REFUSED",
-    "STAND_INS",
-    "TOO_LONG",
-    "TOO_MUCH",
-    "HttpRefusal",
-    "HttpRefused",
-    "NoConnection",
-    "BrokenExchange",
-    "challenge_in",
-    "retry_after",
-    "words_in",
-]

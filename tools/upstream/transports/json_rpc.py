@@ -495,6 +495,3 @@ def _describe(error: Exception | None) -> str:
     if isinstance(error, SessionError):
         return text
     return f"{type(error).__name__}: {text}"
-
-
-__all__ = ["HandshakeFailed", "JsonRpcConnection"]

@@ -114,6 +114,3 @@ class TransportOpener:
             return None
         folder = Path(placeholders.fill(self._config.cwd))
         return str(folder if self._base is None else self._base / folder)
-
-
-__all__ = ["TransportOpener"]

@@ -248,13 +248,3 @@ def with_trace_context(params: JSON) -> JSON:
         return params
     meta: Mapping[str, Any] = params.get("_meta") or {}
     return {**params, "_meta": {**meta, **carrier}}
-
-
-__all__ = [
-    "CAUSE",
-    "SOLE_ANSWER",
-    "EndWatchingStream",
-    "PipeRequests",
-    "is_tracing",
-    "with_trace_context",
-]

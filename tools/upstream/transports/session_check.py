@@ -177,6 +177,3 @@ def _answer(error: Refusal) -> tuple[int, str]:
     status = 200 if error.refusal is None else error.refusal.status
     # The words of an HTTP error may number it.
     return status, "" if isinstance(error, HttpRefused) else error.words
-
-
-__all__ = ["FORGOTTEN", "OpenAnother", "SessionCheck", "find_refusal"]

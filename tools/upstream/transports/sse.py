@@ -142,6 +142,3 @@ async def _relay(
         pass  # send() failed, or the reader closed its stream.
     finally:
         sending.close()
-
-
-__all__ = ["SseTransport", "open_sse"]

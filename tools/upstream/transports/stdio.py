@@ -153,6 +153,3 @@ def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     if error.errno == errno.ENOENT:
         return f"there is no program {name!r} on this machine; install it or correct `command`"
     return f"the program {name!r} cannot be run ({error.strerror})"
-
-
-__all__ = ["ChildProcessTransport", "resume_stdio", "open_stdio"]

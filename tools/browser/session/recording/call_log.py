@@ -99,6 +99,3 @@ def _sections_of(result: ToolResult) -> dict[str, object]:
         name: content.strip() for name, content in zip(parts[::2], parts[1::2], strict=True)
     }
     return {"isError": True, **sections} if result.is_error else sections
-
-
-__all__ = ["NAME", "CallRecording"]

@@ -254,6 +254,3 @@ class Recorder:
                 f"The recording ended by itself after {self.pause_hold.seconds:g} seconds:\n"
                 + "\n".join(lines)
             )
-
-
-__all__ = ["Recorder"]

@@ -111,6 +111,3 @@ def line_of(page: str, step: Step, locator: str) -> str:
 
 def _one(values: tuple[str, ...]) -> str:
     return repr(values[0] if len(values) == 1 else list(values))
-
-
-__all__ = ["Kind", "Step", "line_of", "parse_step"]

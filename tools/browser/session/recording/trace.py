@@ -160,6 +160,3 @@ def _unlink(paths: Iterable[Path]) -> None:
     for path in paths:
         with suppress(OSError):
             path.unlink()
-
-
-__all__ = ["Trace"]

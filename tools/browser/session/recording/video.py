@@ -174,6 +174,3 @@ def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "its page does not answer."
     return f"{reason(error)}." if isinstance(error, OSError) else reason(error)
-
-
-__all__ = ["Videos"]
