@@ -153,7 +153,7 @@ class Catalog:
         """Return a line for each service with renamed tools or prompts; see describe_renames() and describe_aliases()."""
         lines = describe_renames_by_service([*self.renames, *prompt_renames])
         for service, aliases in self.aliases.items():
-            parts = (lines.get(service), describe_aliases(aliases, service))
+            parts = (lines.get(service), describe_aliases(aliases))
             lines[service] = "; ".join(part for part in parts if part is not None)
         return lines
 
@@ -220,7 +220,7 @@ class Catalog:
         if definition is None:
             return None
         if has_alias(spec.name, offer.prefix):
-            definition = with_original_name(definition, spec.name, offer.service)
+            definition = with_original_name(definition, spec.name)
         meta: JSON = definition.get("_meta") or {}
         if self._address is not None:
             meta = with_app_page(meta, partial(self._address, offer.service))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
 
-from ..sessions.attribution import attribute_text
 from ..sessions.json_codec import JSON
 from ..sessions.one_line import one_line
 
@@ -54,29 +53,25 @@ def listed_name(name: str, prefix: str) -> str:
     return f"{prefix}{words[:room].rstrip('_-')}_{digits}"
 
 
-def with_original_name(definition: JSON, name: str, service: str) -> JSON:
-    """Return the definition of a tool with a sentence about its own name after its description.
-
-    A name that looks like a note of Statehold gets the name of the service.
-    """
+def with_original_name(definition: JSON, name: str) -> JSON:
+    """Return the definition of a tool with a sentence about its own name after its description."""
     description: object = definition.get("description")
-    sentence = f"The server calls this tool {_quote(name, service)}."
+    sentence = f"The server calls this tool {_quote(name)}."
     text = f"{description}\n\n{sentence}" if isinstance(description, str) else sentence
     return {**definition, "description": text}
 
 
-def describe_aliases(aliases: Sequence[Alias], service: str) -> str:
-    """Return one line for a log or a report: the aliases of the tools of this service, and the reason."""
+def describe_aliases(aliases: Sequence[Alias]) -> str:
+    """Return one line for a log or a report: the aliases of the tools of a service, and the reason."""
     examples = ", ".join(
-        f"{_quote(alias.original_name, service)} is {alias.name}"
-        for alias in aliases[:LISTED_ALIASES]
+        f"{_quote(alias.original_name)} is {alias.name}" for alias in aliases[:LISTED_ALIASES]
     )
     more = f" and {len(aliases) - LISTED_ALIASES} more" if len(aliases) > LISTED_ALIASES else ""
     return f"clients would reject {'this name' if len(aliases) == 1 else 'these names'}: {examples}{more}"
 
 
-def _quote(name: str, service: str) -> str:
-    return f'"{attribute_text(one_line(name)[:128], service)}"'
+def _quote(name: str) -> str:
+    return f'"{one_line(name)[:128]}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +110,7 @@ def describe_renames_by_service(renames: Sequence[Rename]) -> dict[str, str]:
 
 def _describe_rename(rename: Rename) -> str:
     # A prompt may have any name.
-    original_name, name = (
-        attribute_text(one_line(text)[:128], rename.service)
-        for text in (rename.original_name, rename.name)
-    )
+    original_name, name = (one_line(text)[:128] for text in (rename.original_name, rename.name))
     return f"{'prompt ' if rename.kind == 'prompt' else ''}{original_name} is {name}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..attribution import LAST_WORDS, NOTE, attribute, attribute_text
+from ..attribution import LAST_WORDS, NOTE
 from ..records import BindingRecord, BindingStatus
 from ..services import RestoreReport
 from .contention import CONTENDED
@@ -30,13 +30,13 @@ def replacement_notice(
     elif before.status.missing:
         # The last words of the server must not be read as ours.
         reason = (before.last_error or "").partition(LAST_WORDS)[0].strip() or "it was lost"
-        reason = attribute_text(reason.splitlines()[0][:200].rstrip("."), before.service)
+        reason = reason.splitlines()[0][:200].rstrip(".")
     notice = (
         f"{NOTE}: the connection to {before.service} was replaced "
         f"(generation {max(before.told_generation, 1)} to {generation}; {reason})."
     )
     more = f" Lost before that: {earlier}." if earlier else ""
-    return notice + _describe_restored(before.service, report) + more
+    return notice + _describe_restored(report) + more
 
 
 def unreported_notice(record: BindingRecord, losses: str) -> str:
@@ -53,11 +53,9 @@ def unreported_notice(record: BindingRecord, losses: str) -> str:
 def copy_notice(service: str, report: RestoreReport) -> str:
     """Return the notice for the first result over a connection that began as a copy of another session's."""
     notice = f"{NOTE}: the connection to {service} began as a copy of another session's."
-    return notice + _describe_restored(service, report)
+    return notice + _describe_restored(report)
 
 
-def _describe_restored(service: str, report: RestoreReport) -> str:
-    # A report may name sites and files.
-    restored, lost = attribute([report.restored, report.lost], service)
-    restored = f" Restored: {restored}." if restored else ""
-    return f"{restored} Lost: {lost or 'nothing that is known'}."
+def _describe_restored(report: RestoreReport) -> str:
+    restored = f" Restored: {report.restored}." if report.restored else ""
+    return f"{restored} Lost: {report.lost or 'nothing that is known'}."

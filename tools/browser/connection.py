@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.lowlevel
 
-from ...sessions.attribution import attribute_text
 from ...sessions.concurrency import race
 from ...sessions.errors import (
     ConnectionLost,
@@ -247,7 +246,7 @@ class BrowserConnection:
                 raise self._death_error() from None
             if isinstance(error, Error):
                 text = f"The browser failed during the call: {describe_error(error).rstrip('.')}."
-                text = attribute_text(self.session.secrets.named.mask(text), "page")
+                text = self.session.secrets.named.mask(text)
                 raise OutcomeUnknown(text) from error
             if isinstance(error, SessionError):
                 raise
@@ -465,7 +464,7 @@ class BrowserConnection:
                 raise
             if self.lost.is_set():
                 raise ConnectionLost(f"The browser is gone: {self.reason}.") from error
-            reason = attribute_text(describe_error(error).rstrip("."), "page")
+            reason = describe_error(error).rstrip(".")
             text = f"The browser could not be saved: {reason}."
             raise ServiceUnavailable(text) from error
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
-from ...sessions.attribution import attribute_text
 from ...sessions.errors import ServiceUnavailable
 from .answers.answer import ADDRESS, to_line
 from .errors import BrowserToolFailed, describe_error
@@ -175,8 +174,7 @@ class HumanControl:
         return sentences or ["The tabs are at the same addresses."]
 
     def _show_address(self, url: str) -> str:
-        address = to_line(self._session.secrets.named.mask(url), ADDRESS)
-        return attribute_text(address, "page") or "none"
+        return to_line(self._session.secrets.named.mask(url), ADDRESS) or "none"
 
 
 def _describe_files(new_names: Sequence[str]) -> list[str]:

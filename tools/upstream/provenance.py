@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Set
 from typing import Any, Final, cast
 
-from ...sessions.attribution import attribute, attribute_text, attribute_value
+from ...sessions.attribution import attribute_text, attribute_value
 from ...sessions.errors import RequestRefused
 from ...sessions.json_codec import JSON
 
@@ -48,36 +48,11 @@ def strip_our_meta(result: Any) -> None:
 
 
 def attribute_notes(result: JSON, service: str) -> None:
-    """Put the name of the service before each text of a result or question that looks like a note of Statehold, in place.
-
-    The texts of the content count as one text, since a note may be spread over them.
-    """
-    places = _texts_of(result, _SHOWN, DEPTH)
-    texts = attribute([place[name] for place, name in places], service, _readings(places))
-    for (place, name), text in zip(places, texts, strict=True):
-        place[name] = text
-    structured_content = result.get("structuredContent")
-    if isinstance(structured_content, dict | list | str):
-        result["structuredContent"] = attribute_value(structured_content, service)
-
-
-def _readings(places: Sequence[tuple[JSON, str]]) -> Iterable[tuple[int, ...]]:
-    """Return the orders in which a client may show texts: all of them, or one member of each object.
-
-    Such a member is its text; clients may show or omit the other members.
-    """
-    if len(places) < 2:
-        return ()
-    with_text = {id(place) for place, name in places if name == "text"}
-    members = {name for _, name in places if name != "text"}
-    readings: list[Sequence[int]] = [range(len(places))]
-    for member in ("text", *sorted(members)):
-        reading: list[int] = []
-        for index, (place, name) in enumerate(places):
-            if name == "text" or (name == member and id(place) not in with_text):
-                reading.append(index)
-        readings.append(reading)
-    return dict.fromkeys(map(tuple, readings))
+    """Put the name of the service before each text of a result or question that begins like a note of ours, in place."""
+    for place, name in _texts_of(result, _SHOWN, DEPTH):
+        place[name] = attribute_text(place[name], service)
+    if "structuredContent" in result:
+        result["structuredContent"] = attribute_value(result["structuredContent"], service)
 
 
 def _texts_of(fields: JSON, shown: Set[str], depth: int) -> list[tuple[JSON, str]]:
@@ -99,7 +74,7 @@ def _texts_of(fields: JSON, shown: Set[str], depth: int) -> list[tuple[JSON, str
 def attribute_question(service: str, method: object, params: Any) -> None:
     """Begin the message of an elicitation with the name of the service that asks, in place.
 
-    A text in a question that looks like a note of Statehold gets the name, too.
+    A text in a question that begins like a note of Statehold gets the name, too.
     """
     if not isinstance(params, dict):
         return
@@ -107,18 +82,18 @@ def attribute_question(service: str, method: object, params: Any) -> None:
     attribute_notes(fields, service)
     if method == "elicitation/create":
         message: object = fields.get("message")
-        question = attribute_text(message, service) if isinstance(message, str) else ""
+        question = message if isinstance(message, str) else ""
         fields["message"] = f"{service} asks: {question}".strip()
 
 
 def attribute_refusal(error: RequestRefused, service: str) -> None:
-    """Put the name of the service before each text of its error that looks like a note of Statehold, in place."""
+    """Put the name of the service before the texts of its error that begin like a note of Statehold, in place."""
     error.message = attribute_text(error.message, service)
     error.data = attribute_value(error.data, service)
 
 
 def attribute_report(service: str, params: JSON) -> None:
-    """Put the name of the service before each text of a progress or log message that looks like a note, in place."""
+    """Put the name of the service before a text of a progress or log message that begins like a note, in place."""
     for name in ("message", "data"):
         if name in params:
             params[name] = attribute_value(params[name], service)

@@ -7,14 +7,12 @@ from collections.abc import Generator, Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ...sessions.attribution import LAST_WORDS, attribute_text
+from ...sessions.attribution import LAST_WORDS
 from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import one_line
 from ..processes.stderr import last_cause, without_sequences
 from .config import UpstreamConfig
 
-AUTHOR: Final = "server"
-"""The author of words that a reason quotes."""
 REASON_LENGTH: Final = 2048
 MASK: Final = "***"
 
@@ -76,9 +74,9 @@ class Secrets:
 
         LAST_WORDS is between them, since the line holds words of the server.
         """
-        cause = attribute_text(one_line(self.redact(cause)), AUTHOR)
+        cause = one_line(self.redact(cause))
         # Secrets may span lines, so redact before a line is selected.
-        explanation = attribute_text(last_cause(self.redact(without_sequences(output))), AUTHOR)
+        explanation = last_cause(self.redact(without_sequences(output)))
         return (f"{cause}{LAST_WORDS}{explanation}" if explanation else cause)[:REASON_LENGTH]
 
 

@@ -370,7 +370,7 @@ def test_a_notice_repeats_no_words_of_a_server() -> None:
         last_error=f"the process exited with code 6; it last said: {words}",
         config_hash="",
     )
-    report = RestoreReport("the cart", f"the page {words}")
+    report = RestoreReport("the cart", "the page")
     notice = replacement_notice(before, 2, report)
     assert "the process exited with code 6)" in notice
-    assert notice.count(words) == notice.count(f"[shop] {words}") == 1
+    assert words not in notice

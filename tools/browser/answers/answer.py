@@ -148,7 +148,8 @@ class PageAnswer:
                 omitted = len(text) - TEXT_LIMIT
                 text = f"{text[:TEXT_LIMIT]}\n[{omitted} more characters were left out]"
             # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
-            text = attribute_text(text if name == "Snapshot" else _escape(text), AUTHOR)
+            if name != "Snapshot":
+                text = _escape(text)
             if name == "Ran Playwright code":
                 text = f"```{self._language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")
