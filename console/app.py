@@ -113,10 +113,14 @@ class Console:
             )
         self._handlers: dict[str, Handler] = {
             **LoginHandlers(
-                *(self.logins, verifier, backoff, links, audit),
-                config.server,
-                list(config.browsers()),
-                self._account,
+                logins=self.logins,
+                verifier=verifier,
+                backoff=backoff,
+                links=links,
+                audit=audit,
+                server=config.server,
+                browsers=list(config.browsers()),
+                account=self._account,
             ).handlers(),
             **sessions.handlers(),
             **StateDocuments(sessions, gateway.store).handlers(),
@@ -176,7 +180,11 @@ class Console:
             login, csrfs = await self._find_login(request, session_id)
             call = await self._check(route, request, login, csrfs)
             record = await self._audit.admit(
-                *(route.name, call.user.name, call.user.principal, session_id, address),
+                route=route.name,
+                name=call.user.name,
+                principal=call.user.principal,
+                session_id=session_id,
+                address=address,
                 is_change=route.method != "GET",
             )
             is_admitted = True

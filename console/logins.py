@@ -396,7 +396,13 @@ def _user_of(record: CredentialRecord) -> ConsoleUser:
     rights = cast("Rights", record.rights)
     role = cast("Role", record.role)
     return ConsoleUser(
-        *(record.name, principal, rights, record.session_id, record.link, role, record.groups)
+        name=record.name,
+        principal=principal,
+        rights=rights,
+        session_id=record.session_id,
+        link=record.link,
+        role=role,
+        groups=record.groups,
     )
 
 

@@ -41,13 +41,20 @@ class ConsoleAudit:
         operation, actor = f"console/{route}", principal or LOCAL
         if is_change:
             return await self._people.admit(
-                *(name, operation, session_id),
+                name=name,
+                operation=operation,
+                session_id=session_id,
                 principal=actor,
                 transport=TRANSPORT,
                 address=address,
             )
         await self._people.look(
-            *(name, operation, session_id), principal=actor, transport=TRANSPORT, address=address
+            name=name,
+            operation=operation,
+            session_id=session_id,
+            principal=actor,
+            transport=TRANSPORT,
+            address=address,
         )
         return None
 
@@ -64,7 +71,10 @@ class ConsoleAudit:
         """Record that a look which was admitted found nothing that its user may see."""
         if self._people is not None and route not in UNRECORDED:
             self._people.note_refused_look(
-                *(name, f"console/{route}", session_id, outcome),
+                name=name,
+                operation=f"console/{route}",
+                session_id=session_id,
+                outcome=outcome,
                 principal=principal or LOCAL,
                 transport=TRANSPORT,
                 address=address,

@@ -65,7 +65,11 @@ class PersonAudit:
             StoreUnavailable: the log is required and could not be written; the change must not be made.
         """
         entry = self._entry(
-            *(AuditEvent.REQUEST, operation, principal, transport, address),
+            event=AuditEvent.REQUEST,
+            operation=operation,
+            actor=principal,
+            transport=transport,
+            address=address,
             actor_name=name,
             session_id=session_id,
             call=secrets.token_hex(8),
@@ -92,7 +96,11 @@ class PersonAudit:
         if not self._is_new(key):
             return
         entry = self._entry(
-            *(AuditEvent.REQUEST, operation, principal, transport, address),
+            event=AuditEvent.REQUEST,
+            operation=operation,
+            actor=principal,
+            transport=transport,
+            address=address,
             actor_name=name,
             session_id=session_id,
         )
@@ -115,7 +123,11 @@ class PersonAudit:
         key = (principal.key, name, operation, session_id or "", address or "", outcome)
         if self._is_new(key):
             is_noted = self._note_refusal(
-                *(AuditEvent.REFUSAL, operation, outcome, name, principal),
+                event=AuditEvent.REFUSAL,
+                operation=operation,
+                outcome=outcome,
+                name=name,
+                principal=principal,
                 session_id=session_id,
                 transport=transport,
                 address=address,
@@ -143,13 +155,21 @@ class PersonAudit:
         """Record a login or a logout, with `ok` or the code of its error. Of many failures in one second the first count."""
         if outcome != "ok":
             self._note_refusal(
-                *(AuditEvent.LOGIN, operation, outcome, name, principal),
+                event=AuditEvent.LOGIN,
+                operation=operation,
+                outcome=outcome,
+                name=name,
+                principal=principal,
                 transport=transport,
                 address=address,
             )
             return
         entry = self._entry(
-            *(AuditEvent.LOGIN, operation, principal, transport, address),
+            event=AuditEvent.LOGIN,
+            operation=operation,
+            actor=principal,
+            transport=transport,
+            address=address,
             actor_name=name,
             decision="allow",
             outcome=outcome,
@@ -169,7 +189,11 @@ class PersonAudit:
     ) -> None:
         """Record a request that was refused before it was read. Of many in one second the first have entries."""
         self._note_refusal(
-            *(AuditEvent.REFUSAL, operation, outcome, name, principal),
+            event=AuditEvent.REFUSAL,
+            operation=operation,
+            outcome=outcome,
+            name=name,
+            principal=principal,
             session_id=session_id,
             transport=transport,
             address=address,
@@ -204,7 +228,11 @@ class PersonAudit:
             return False
         omitted, refusals.omitted = refusals.omitted, 0
         entry = self._entry(
-            *(event, operation, principal, transport, address),
+            event=event,
+            operation=operation,
+            actor=principal,
+            transport=transport,
+            address=address,
             actor_name=name,
             session_id=session_id,
             decision="deny",

@@ -59,17 +59,37 @@ class Facade:
         assert settings_of_issuer is not None
         secret = facade.client_secret.get_secret_value()
         checks = ClaimChecks(settings)
-        issuer = AccountIssuer(*(settings_of_issuer, facade, checks, f"{public_url}/callback"))
+        issuer = AccountIssuer(
+            issuer=settings_of_issuer,
+            client=facade,
+            checks=checks,
+            redirect_uri=f"{public_url}/callback",
+        )
         self._logins = FacadeLogins(store, facade, checks, secret)
         documents = ClientDocuments(allow_loopback=_is_on_loopback(public_url))
         assertions = IdentityAssertions(
-            *(settings_of_issuer, issuer.keys, checks, self._logins, public_url)
+            issuer=settings_of_issuer,
+            keys=issuer.keys,
+            checks=checks,
+            logins=self._logins,
+            audience=public_url,
         )
         self._provider = FacadeProvider(
-            *(settings, public_url, secret, documents, self._logins, assertions, note)
+            settings=settings,
+            public_url=public_url,
+            secret=secret,
+            documents=documents,
+            logins=self._logins,
+            assertions=assertions,
+            note=note,
         )
         self._consent = ConsentHandlers(
-            *(self._provider, issuer, self._logins, public_url, secret, note)
+            provider=self._provider,
+            issuer=issuer,
+            logins=self._logins,
+            public_url=public_url,
+            secret=secret,
+            note=note,
         )
         self._metadata = FacadeMetadata(facade, public_url)
         self._public_url = public_url

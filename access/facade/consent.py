@@ -134,7 +134,9 @@ class ConsentHandlers:
         answer = self._answer(login, code=await self._logins.open(person, login, self._clock()))
         logger.info(
             "%s logged in with the client %s from %s",
-            *(principal_of(person).words, login.client_id[:100], address or "?"),
+            principal_of(person).words,
+            login.client_id[:100],
+            address or "?",
         )
         client_id = login.client_id[:255]
         self._note("ok", person.model_copy(update={"client_id": client_id}), address)

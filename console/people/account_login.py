@@ -53,7 +53,10 @@ class AccountLogin:
         issuer = settings.console_issuer
         assert issuer is not None
         self._issuer = AccountIssuer(
-            *(issuer, settings.console, ClaimChecks(settings), f"{page}{CALLBACK}")
+            issuer=issuer,
+            client=settings.console,
+            checks=ClaimChecks(settings),
+            redirect_uri=f"{page}{CALLBACK}",
         )
         self._name = settings.console.name or urlsplit(self._issuer.issuer).netloc
         self._logins = logins

@@ -81,7 +81,14 @@ class HttpApplication:
         self.behind_tokens: ASGIApp = app
         if verifier is not None:
             scopes = OperationScopes(own_names(gateway.config.toolsets, shares=True))
-            app = Authentication(*(app, verifier, challenges, scopes, public), gateway.person_audit)
+            app = Authentication(
+                app=app,
+                verifier=verifier,
+                challenges=challenges,
+                scopes=scopes,
+                public=public,
+                audit=gateway.person_audit,
+            )
         self.asgi = HostCheck(
             app,
             hosts=[settings.host, *settings.allowed_hosts],

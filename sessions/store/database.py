@@ -234,7 +234,9 @@ def _set_aside(folder: DataFolder) -> None:
     logger.error(
         "%s is damaged: it was set aside as %s, and an empty one begins. Its sessions are not lost: stop Statehold and "
         "put a copy in its place, or recover what can be read with `sqlite3 %s .dump`.",
-        *(FILE_NAME, name, name),
+        FILE_NAME,
+        name,
+        name,
     )
 
 

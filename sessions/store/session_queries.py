@@ -28,7 +28,7 @@ PAGE_BYTES: Final = 1 << 20
 
 _s = schema.session.c
 _COLUMNS = select(
-    *(_s.id, _s.used_at, _s.created_at, _s.name, _s.metadata), *(_s[label] for label in LABELS)
+    _s.id, _s.used_at, _s.created_at, _s.name, _s.metadata, *(_s[label] for label in LABELS)
 )
 _name: Final[ColumnElement[Any]] = func.coalesce(_s.name, "")
 _summary = schema.summary.c

@@ -209,7 +209,9 @@ class Controls:
         async with self._access.hold(principal, ref) as session:
             seq, now = session.next_seq(), self._core.clock.now()
             entry = link_entry(
-                *(session.id, session.record.epoch, seq),
+                session_id=session.id,
+                epoch=session.record.epoch,
+                seq=seq,
                 at=now,
                 event=event,
                 link=link,

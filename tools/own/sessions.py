@@ -286,7 +286,12 @@ class SessionTools:
             frees_name: bool = False,
         ) -> OwnTool:
             return OwnTool(
-                *(name, title, text, arguments, SessionInfo, handler),
+                name=name,
+                title=title,
+                description=text,
+                arguments=arguments,
+                output=SessionInfo,
+                handler=handler,
                 toolset="lifecycle",
                 pinned=pinned,
                 destructive=destructive,
