@@ -13,8 +13,8 @@ from .dialect import database_name
 from .file.folder import DatabaseDamaged
 from .schema import HEAD, metadata, version
 
-FIRST: Final = "0100"
-"""The schema of the first release. A database of an earlier one is refused."""
+FIRST: Final = "0110"
+"""The first schema that is read. A database of an earlier one is refused."""
 _TABLES: Final = [table.name for table in metadata.sorted_tables if table is not version]
 
 
@@ -22,7 +22,7 @@ def revision(connection: Connection) -> str | None:
     """Return the revision of a database, None for an empty or incomplete one. Changes nothing.
 
     Raises:
-        StoreUnavailable: when the database belongs to another program, or was written before the first release.
+        StoreUnavailable: when the database belongs to another program, or its schema is older than FIRST.
     """
     return _revision(connection, inspect(connection).get_table_names())
 
@@ -31,7 +31,7 @@ def complete_revision(connection: Connection) -> str | None:
     """Return the revision of a database that is always created with all of its tables in one transaction.
 
     Raises:
-        StoreUnavailable: when the database belongs to another program, or was written before the first release.
+        StoreUnavailable: when the database belongs to another program, or its schema is older than FIRST.
         DatabaseDamaged: when a table of its revision is missing.
     """
     tables = inspect(connection).get_table_names()
@@ -48,7 +48,7 @@ def _revision(connection: Connection, tables: Sequence[str]) -> str | None:
         found = connection.scalar(select(version.c.version_num))
         if found is not None and found < FIRST:
             raise StoreUnavailable(
-                f"{database_name(connection)} was written by a Statehold before 0.1 (schema {found}), which this program "
+                f"{database_name(connection)} was written by an earlier Statehold (schema {found}), which this program "
                 "does not read. To bring its sessions along, write each with the program that wrote it (statehold sessions "
                 "export NAME FOLDER/NAME.json --secrets), then read them here (statehold sessions import FOLDER). "
                 f"{_elsewhere(connection)}"
@@ -93,8 +93,8 @@ def _create(connection: Connection) -> None:
     connection.execute(insert(version).values(version_num=HEAD))
 
 
-def migrate(connection: Connection, old_revision: str | None) -> None:
-    """Run the migrations after a revision, all of them for None.
+def migrate(connection: Connection, old_revision: str) -> None:
+    """Run the migrations after a revision.
 
     Raises:
         StoreUnavailable: when this program does not know the revision.
@@ -110,8 +110,7 @@ def migrate(connection: Connection, old_revision: str | None) -> None:
     config.set_main_option("script_location", str(folder).replace("%", "%%"))
     config.attributes["connection"] = connection
     try:
-        if old_revision is not None:
-            ScriptDirectory.from_config(config).get_revision(old_revision)
+        ScriptDirectory.from_config(config).get_revision(old_revision)
     except CommandError as error:
         raise StoreUnavailable(
             f"{database_name(connection)} was written by a newer Statehold (schema {old_revision}, "

@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
-from store_making import NODE, Sessions, entry, node_record
+from store_making import NODE, Sessions, node_record
 from support.fork_server import ForkServer
 
 from statehold.sessions.errors import StoreUnavailable
-from statehold.sessions.records import HistoryFilter
-from statehold.sessions.store import Write
+from statehold.sessions.records import LOCAL, HistoryFilter, Principal
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.schema import HEAD, metadata
 from statehold.sessions.store.sql import SQLStore, open_store
-from statehold.sessions.store.upgrade import migrate, revision, upgrade
+from statehold.sessions.store.upgrade import FIRST, migrate, revision, upgrade
+
+FIRST_SCHEMA = Path(__file__).with_name("first_schema.sql")
+"""A database as the first version with the schema FIRST left it."""
 
 
 def _schema(connection: Connection) -> set[tuple[str, str]]:
@@ -32,7 +34,10 @@ def _schema(connection: Connection) -> set[tuple[str, str]]:
 def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
     migrated, created = create_engine("sqlite://"), create_engine("sqlite://")
     with migrated.begin() as connection:
-        migrate(connection, None)
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.executescript(FIRST_SCHEMA.read_text())
+        migrate(connection, FIRST)
         assert revision(connection) == HEAD
         columns = {
             name: connection.exec_driver_sql(f"PRAGMA table_info({name})").all()
@@ -49,6 +54,27 @@ def test_the_migrations_lead_to_the_tables_of_the_program() -> None:
         }
     migrated.dispose()
     created.dispose()
+
+
+async def test_a_database_of_the_first_schema_opens_with_all_that_is_in_it(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        connection.executescript(FIRST_SCHEMA.read_text())
+    connection.close()
+    async with SQLStore.sqlite(tmp_path) as store:
+        assert await store.check() == []
+        shop = await store.find(LOCAL.key, "", "shop")
+        assert shop is not None
+        assert (shop.status, shop.services) == ("paused", ["notebook"])
+        state = await store.state(shop.id)
+        assert state is not None
+        assert state.value == {"cart": ["tea"]}
+        entries = await store.history(shop.id, HistoryFilter())
+        assert [each.tool for each in entries if each.kind == "call"] == ["count", "write_note"]
+        [ada] = await store.access.changed_principals(0)
+        assert (ada.target.name, ada.limits.sessions) == ("ada", 2)
+        [ben] = await store.access.revocations()
+        assert Principal.of_key(ben.owner).subject == "ben"
+        assert [each.grantee.name for each in await store.access.shares(shop.id, 0.0)] == ["ada"]
 
 
 def test_the_history_is_one_line_that_ends_at_head() -> None:
@@ -140,29 +166,6 @@ async def _made(folder: Path) -> Path:
     return folder / "statehold.db"
 
 
-@pytest.mark.parametrize("broke_off", [False, True])
-async def test_a_database_of_the_first_release_is_upgraded_with_its_entries(
-    tmp_path: Path, broke_off: bool
-) -> None:
-    async with SQLStore.sqlite(tmp_path) as store:
-        await store.join(node_record(NODE))
-        await Sessions(store).make("sh_a")
-        await store.write(Write("sh_a", NODE, 1, journal=[entry("sh_a", 1)]))
-    with sqlite3.connect(tmp_path / "statehold.db") as connection:
-        if not broke_off:
-            connection.execute("ALTER TABLE journal DROP COLUMN facts")
-            connection.execute("ALTER TABLE session DROP COLUMN control")
-            connection.execute("DROP TABLE credential")
-        connection.execute("UPDATE alembic_version SET version_num = '0100'")
-    connection.close()
-    facts = {"values": {"/count": 1}}
-    async with SQLStore.sqlite(tmp_path) as store:
-        await store.write(Write("sh_a", NODE, 1, journal=[entry("sh_a", 2, facts=facts)]))
-        entries = await store.history("sh_a", HistoryFilter())
-        assert [each.facts for each in entries] == [None, facts]
-        assert await store.access.credential("none") is None
-
-
 async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = await _made(tmp_path)
     with sqlite3.connect(file) as connection:
@@ -176,17 +179,21 @@ async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> Non
     assert file.read_bytes() == before
 
 
-async def test_a_database_from_before_the_first_release_is_refused_and_left_alone(
-    tmp_path: Path,
+@pytest.mark.parametrize("found", ["0007", "0109"])
+async def test_a_database_with_an_earlier_schema_is_refused_and_left_alone(
+    tmp_path: Path, found: str
 ) -> None:
     file = tmp_path / "statehold.db"
     with sqlite3.connect(file) as connection:
         connection.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        connection.execute("INSERT INTO alembic_version VALUES ('0007')")
+        connection.execute("INSERT INTO alembic_version VALUES (?)", (found,))
         connection.execute("CREATE TABLE session (id VARCHAR(128) NOT NULL)")
     connection.close()
     before = file.read_bytes()
-    with pytest.raises(StoreUnavailable, match=r"before 0\.1 .* Move it away, or choose another"):
+    with pytest.raises(
+        StoreUnavailable,
+        match=r"an earlier .* sessions export NAME .* Move it away, or choose another",
+    ):
         async with SQLStore.sqlite(tmp_path):
             pass
     assert file.read_bytes() == before
