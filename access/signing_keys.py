@@ -12,6 +12,7 @@ from jwt.algorithms import get_default_algorithms
 from jwt.exceptions import PyJWTError
 
 from ..sessions.json_codec import JSON
+from ..sessions.owned_map import BoundedMap
 from .config.auth import IssuerSettings
 from .discovery import find_jwks_uri
 from .errors import TokenInvalid, VerifierUnavailable
@@ -53,7 +54,7 @@ class SigningKeys:
         self._fetching = anyio.Lock()
         self._jwks: list[JSON] = []
         self._keys: dict[tuple[str | None, str], Any] = {}
-        self._absent: dict[str | None, float] = {}
+        self._absent = BoundedMap[str | None, float](ABSENT_IDS)
         self._tried_at: float | None = None
         self._fetched_at: float | None = None
         self._problem: str | None = None
@@ -78,7 +79,7 @@ class SigningKeys:
         if self._problem is not None:
             raise VerifierUnavailable(self._problem)
         if self._fetched_at is not None and self._fetched_at >= asked_at:
-            self._note_absent(key_id)
+            self._absent[key_id] = self._clock() + ABSENT_SECONDS
         raise TokenInvalid("its key is unknown")
 
     async def _fetch(self, unless_known: tuple[str | None, str] | None) -> None:
@@ -114,12 +115,6 @@ class SigningKeys:
 
     def _is_stale(self) -> bool:
         return self._fetched_at is None or self._clock() - self._fetched_at >= REFRESH_SECONDS
-
-    def _note_absent(self, key_id: str | None) -> None:
-        self._absent.pop(key_id, None)
-        if len(self._absent) >= ABSENT_IDS:
-            del self._absent[next(iter(self._absent))]
-        self._absent[key_id] = self._clock() + ABSENT_SECONDS
 
     def _known(self, key_id: str | None, algorithm: str) -> Any:
         """Return a key. A token without a key id is verified with the only key that fits."""

@@ -10,6 +10,7 @@ from typing import Final
 
 import anyio
 
+from ..sessions.owned_map import BoundedMap
 from .refusal_log import RefusalLog
 
 FIRST_SECONDS: Final = 0.05
@@ -38,7 +39,7 @@ class Backoff:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._failures: dict[str, tuple[int, float]] = {}
+        self._failures = BoundedMap[str, tuple[int, float]](NETWORKS)
         self._refusals = RefusalLog(clock)
 
     async def hold(self, address: str) -> None:
@@ -55,10 +56,8 @@ class Backoff:
         if not is_guessable:
             return
         network, now = network_of(address), self._clock()
-        count, last = self._failures.pop(network, (0, now))
+        count, last = self._failures.get(network, (0, now))
         count = 0 if now - last >= FORGET_SECONDS else count
-        if len(self._failures) >= NETWORKS:
-            del self._failures[next(iter(self._failures))]
         self._failures[network] = (count + 1, now)
 
 

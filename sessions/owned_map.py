@@ -1,4 +1,4 @@
-"""A bounded map that several owners fill: the entries of one of them displace none of others."""
+"""Bounded maps: of one owner, and of several, where the entries of one of them displace none of others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,20 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+
+class BoundedMap(dict[K, V]):
+    """A dict of at most `most` entries. One that is set with [] is the newest, and one more displaces the oldest."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > self._most:
+            del self[next(iter(self))]
 
 
 class OwnedMap(Generic[K, V]):

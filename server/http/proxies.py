@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
+from ...sessions.owned_map import BoundedMap
+
 CACHED_ADDRESSES: Final = 1024
 STATUS_PATHS: Final = frozenset({"/livez", "/readyz", "/health"})
 """The paths of probes, which come from the machine itself and not through a proxy. They tell no secret."""
@@ -24,14 +26,12 @@ class TrustedProxies:
     def __init__(self, networks: Iterable[str], *, needs_proxy: bool = False) -> None:
         self._networks = [ip_network(network) for network in networks]
         self._needs_proxy = needs_proxy
-        self._trusted: dict[str, bool] = {}
+        self._trusted = BoundedMap[str, bool](CACHED_ADDRESSES)
 
     def trusts(self, address: str) -> bool:
         """Whether an address is that of a proxy."""
         known = self._trusted.get(address)
         if known is None:
-            if len(self._trusted) >= CACHED_ADDRESSES:
-                self._trusted.clear()
             parsed = _parse(address)
             known = parsed is not None and any(parsed in network for network in self._networks)
             self._trusted[address] = known

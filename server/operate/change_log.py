@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from ...sessions.live.session import LiveSession
+from ...sessions.owned_map import BoundedMap
 from ...sessions.registry import Registry
 
 SCAN_SECONDS: Final = 0.4
@@ -34,7 +34,7 @@ class SessionChangeLog:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._seen: dict[str, tuple[Fingerprint, str]] | None = None
-        self._changes: OrderedDict[str, SessionChange] = OrderedDict()
+        self._changes = BoundedMap[str, SessionChange](MOST_KEPT)
         self._number = 0
         self._scanned_at = float("-inf")
 
@@ -74,9 +74,6 @@ class SessionChangeLog:
     def _note(self, session_id: str, owner: str) -> None:
         self._number += 1
         self._changes[session_id] = SessionChange(session_id, owner, self._number)
-        self._changes.move_to_end(session_id)
-        if len(self._changes) > MOST_KEPT:
-            self._changes.popitem(last=False)
 
 
 def _fingerprint(session: LiveSession) -> Fingerprint:

@@ -18,6 +18,7 @@ import anyio
 
 from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import escape_controls
+from ...sessions.owned_map import BoundedMap
 from ..config.sections import LogSettings
 
 QUIET_SECONDS: Final = 1.0
@@ -85,7 +86,7 @@ class ClientMistakes(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._last_lines: dict[str, tuple[float, int]] = {}
+        self._last_lines = BoundedMap[str, tuple[float, int]](REMEMBERED_MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(_CLIENT_LIBRARIES):
@@ -100,8 +101,6 @@ class ClientMistakes(logging.Filter):
         if now - last < QUIET_SECONDS:
             self._last_lines[key] = (last, left_out + 1)
             return False
-        if len(self._last_lines) >= REMEMBERED_MESSAGES:
-            self._last_lines.clear()
         self._last_lines[key] = (now, 0)
         if left_out:
             record.msg = f"{record.getMessage()} ({left_out} more before)"

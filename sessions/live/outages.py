@@ -12,6 +12,7 @@ import anyio
 from ..clock import Clock
 from ..concurrency import RaceLost, race
 from ..errors import ServiceUnavailable, SessionError
+from ..owned_map import BoundedMap
 from .connection import LiveConnection
 
 RETRY_SECONDS: Final = 5.0
@@ -42,7 +43,9 @@ class _Failure:
 class _Service:
     """The failures of one service. A turn ends when a session opens it."""
 
-    failures: dict[str, _Failure] = field(default_factory=dict[str, _Failure])
+    failures: BoundedMap[str, _Failure] = field(
+        default_factory=lambda: BoundedMap[str, _Failure](KNOWN)
+    )
     turn: int = 0
     failing: int = 0
     """Sessions that failed in this turn and are not at fault themselves."""
@@ -65,8 +68,6 @@ class _Service:
         """Return the failure of a session in this turn, with a new error."""
         failure = self.failures.get(key)
         if failure is None:
-            if len(self.failures) >= KNOWN:
-                del self.failures[next(iter(self.failures))]
             failure = self.failures[key] = _Failure(error, owner, self.turn)
             self.failing += 1
         elif failure.turn != self.turn:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from ..owned_map import BoundedMap
 from ..policy import Policy
 from ..records import Principal, Timeouts
 from .rules import (
@@ -95,7 +96,7 @@ class PrincipalLimits:
         self._configured = {rule.target: rule.limits for rule in defaults.principal_policies}
         self._stored: dict[PolicyTarget, PolicyLimits] = {}
         self._memberships: dict[str, Membership] = {}
-        self._effective: dict[str, EffectiveLimits] = {}
+        self._effective = BoundedMap[str, EffectiveLimits](KEPT)
         self.is_active = bool(self._configured)
         """Whether there is any policy. Without one, callers look at the defaults alone."""
         self.nodes = 1
@@ -105,8 +106,6 @@ class PrincipalLimits:
         """Return the limits of a principal, by its key."""
         limits = self._effective.get(owner)
         if limits is None:
-            if len(self._effective) >= KEPT:
-                self._effective.clear()
             limits = self._effective[owner] = self._resolve(owner)
         return limits
 

@@ -8,11 +8,12 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from ..errors import NotAllowed, SessionLimit
+from ..owned_map import BoundedMap
 from .limits import EffectiveLimits, PrincipalLimits
 from .rules import Rate
 
 KEPT: Final = 10_000
-"""Buckets that are kept; beyond that, those are dropped that were used longest ago."""
+"""Buckets that are kept; beyond that, the one used longest ago is dropped."""
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class CallLimits:
     def __init__(self, limits: PrincipalLimits, now: Callable[[], float]) -> None:
         self._limits = limits
         self._now = now
-        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        self._buckets = BoundedMap[tuple[str, str], TokenBucket](KEPT)
 
     def admit(self, owner: str, caller: str, service: str, tool: str, in_flight: int) -> None:
         """Check a call in a session of a principal, and take the tokens of its caller, which has `in_flight` calls.
@@ -75,23 +76,14 @@ class CallLimits:
     def _filled(self, key: tuple[str, str], rate: Rate, now: float) -> TokenBucket:
         """Return a bucket with the tokens that it has got since the last call."""
         capacity = self._limits.share(rate.capacity)
-        bucket = self._buckets.get(key)
-        if bucket is None:
-            if len(self._buckets) >= KEPT:
-                self._drop_old()
-            bucket = self._buckets[key] = TokenBucket(capacity, now)
+        bucket = self._buckets.get(key) or TokenBucket(capacity, now)
+        self._buckets[key] = bucket
         tokens = bucket.tokens + max(0.0, now - bucket.at) * self._per_second(rate)
         bucket.tokens, bucket.at = min(tokens, capacity), now
         return bucket
 
     def _per_second(self, rate: Rate) -> float:
         return rate.calls_per_minute / 60 / self._limits.nodes
-
-    def _drop_old(self) -> None:
-        """Drop the half of the buckets that was used longest ago."""
-        oldest = sorted(self._buckets, key=lambda key: self._buckets[key].at)
-        for key in oldest[: KEPT // 2]:
-            del self._buckets[key]
 
     def _shared(self) -> str:
         nodes = self._limits.nodes

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, String, bindparam, delete, select, update
 
 from ..journal.entries import OVERHEAD, STARTED
 from ..json_codec import dumps, loads
+from ..owned_map import BoundedMap
 from ..records import JournalKind
 from . import schema
 from .base import JournalLimits
@@ -57,7 +58,7 @@ class Compactor:
 
     def __init__(self, limits: JournalLimits | None) -> None:
         self._limits = limits
-        self._growth: dict[str, tuple[int, int]] = {}
+        self._growth = BoundedMap[str, tuple[int, int]](KNOWN)
 
     def grown_journals(self, sums: Iterable[Row]) -> list[str]:
         """Return the journals to check: those that grew by a hundredth of a limit since the last check."""
@@ -74,8 +75,6 @@ class Compactor:
                 grown.append(key)
                 entries = size = 0
             self._growth[key] = (entries, size)
-        while len(self._growth) > KNOWN:
-            del self._growth[next(iter(self._growth))]
         return grown
 
     def forget_growth(self, session_id: str) -> None:

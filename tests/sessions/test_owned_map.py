@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import random
 
-from statehold.sessions.owned_map import OwnedMap
+from statehold.sessions.owned_map import BoundedMap, OwnedMap
+
+
+def test_one_entry_too_many_displaces_the_one_that_was_set_longest_ago() -> None:
+    entries = BoundedMap[str, int](2)
+    entries["a"] = entries["b"] = 1
+    entries["a"] = 2
+    entries["c"] = 3
+    assert list(entries.items()) == [("a", 2), ("c", 3)]
 
 
 def test_a_flood_of_one_owner_displaces_its_own_oldest_entries_only() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ....sessions.owned_map import BoundedMap
 from .addresses import MASK
 from .named import NamedSecrets
 from .snapshot_line import parse_line
@@ -39,7 +40,7 @@ class SessionSecrets:
 
     def __init__(self, named: NamedSecrets | None = None) -> None:
         self.named = (NamedSecrets() if named is None else named).for_session()
-        self._forms: dict[str, set[str]] = {}
+        self._forms = BoundedMap[str, set[str]](MOST)
         """The typed texts, each with the forms in which a snapshot writes it."""
         self.may_be_typed = False
         """Whether a person has control, who may have typed what is in no record if this process ends now."""
@@ -55,13 +56,10 @@ class SessionSecrets:
             self._remember(text)
 
     def _remember(self, text: str) -> None:
-        self._forms.pop(text, None)
         # The forms in which a snapshot writes it: with single blanks, and quoted where YAML needs that.
         plain = " ".join(text.split())
         as_json = json.dumps(plain, ensure_ascii=False)
         self._forms[text] = {plain, as_json, as_json[1:-1]} - {""}
-        if len(self._forms) > MOST:
-            del self._forms[next(iter(self._forms))]
 
     def hide(self, text: str) -> None:
         """Remember a text that a person typed: it is masked wherever it stands, a short one as the value of a field."""

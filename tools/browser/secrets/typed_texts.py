@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 from ....sessions.json_codec import JSON
+from ....sessions.owned_map import BoundedMap
 from .addresses import MASK
 from .spellings import Spellings
 
@@ -49,7 +50,7 @@ class TypedTexts:
     """The texts of one session."""
 
     def __init__(self) -> None:
-        self._spellings: dict[str, Spellings] = {}
+        self._spellings = BoundedMap[str, Spellings](MOST)
         self._longest_first: list[str] = []
         self._key = secrets.token_bytes(16)
         self._digests: dict[str, set[str]] = {}
@@ -75,8 +76,6 @@ class TypedTexts:
                 {piece: MASK}, are_typed=True, is_word=_is_short_word(piece)
             )
             self._note_digests(piece)
-            if len(self._spellings) > MOST:
-                del self._spellings[next(iter(self._spellings))]
         # A text may be a part of another one.
         self._longest_first = sorted(self._spellings, key=len, reverse=True)
 

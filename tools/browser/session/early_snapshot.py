@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ....sessions.owned_map import BoundedMap
 from ..devtools.world import World, WorldError
 
 if TYPE_CHECKING:
@@ -31,18 +32,17 @@ class SettledAddresses:
     """The addresses of pages that did not change while they last settled. Lives as long as a session."""
 
     def __init__(self) -> None:
-        self._urls: dict[str, None] = {}
+        self._urls = BoundedMap[str, None](ADDRESSES)
 
     def __contains__(self, url: str) -> bool:
         return url in self._urls
 
     def note(self, url: str, *, is_unchanged: bool) -> None:
         """Note whether the page at an address stayed the same this time. Only the latest addresses are kept."""
-        self._urls.pop(url, None)
         if is_unchanged:
             self._urls[url] = None
-        if len(self._urls) > ADDRESSES:
-            del self._urls[next(iter(self._urls))]
+        else:
+            self._urls.pop(url, None)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ....sessions.owned_map import BoundedMap
 from ..egress.policy import Target
 from .tab import TabEvents
 
@@ -21,14 +22,12 @@ class HostErrors:
         """The lines for the next result."""
         self._pending: dict[str, str] = {}
         """The message for each host since clear(); take() removes it."""
-        self._latest: dict[str, str] = {}
+        self._latest = BoundedMap[str, str](HOSTS)
         """The last message about each host."""
 
     def note(self, host: str, line: str) -> None:
         """Note that a host was not reached, with the message about it."""
         self._latest[host] = line
-        if len(self._latest) > HOSTS:
-            del self._latest[next(iter(self._latest))]
         if len(self._pending) < HOSTS:
             self._pending[host] = line
         if line not in self.events and len(self.events) < HOSTS:

@@ -19,6 +19,8 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from ....sessions.owned_map import BoundedMap
+
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
@@ -67,7 +69,7 @@ class Traffic:
         """By endpoint, the time at which REPEATS requests had ended since the start of the last action."""
         self._idle: Counter[Endpoint] = Counter()
         self._own: set[Endpoint] = set()
-        self._endless: dict[tuple[Endpoint, str], _Endless] = {}
+        self._endless = BoundedMap[tuple[Endpoint, str], _Endless](KEPT)
         """By endpoint and kind of request."""
         self._reported: set[Endpoint] = set()
         self._is_acting = False
@@ -182,10 +184,7 @@ class Traffic:
             endpoint = _endpoint(request)
             self._reported.add(endpoint)
             key = endpoint, request.resource_type
-            self._endless.pop(key, None)
             self._endless[key] = _Endless(request in self._answered, now)
-        while len(self._endless) > KEPT:
-            del self._endless[next(iter(self._endless))]
         return open_requests
 
     def _is_in_time(self, request: Request, now: float) -> bool:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from ....sessions.owned_map import BoundedMap
 from ....sessions.plural import plural
 from ..devtools.world import without_login
 from .model import SavedTab, StoredOrigin
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
-
-T = TypeVar("T")
 
 STORED_BYTES: Final = 64 * 2**20
 STORED_ORIGINS: Final = 500
@@ -32,9 +31,9 @@ class StorageRecords:
         self.stored = dict(stored)
         self.dormant = set(stored)
         """The origins whose storage is not restored in the browser yet."""
-        self._losses: dict[str, list[str]] = {}
+        self._losses = BoundedMap[str, list[str]](REMEMBERED_ORIGINS)
         """By origin, the parts that `stored` lacks or has in an older state, in words."""
-        self._dropped: dict[str, None] = {}
+        self._dropped = BoundedMap[str, None](REMEMBERED_ORIGINS)
         """Origins dropped from `stored` to make room for origins that were read later."""
 
     def __repr__(self) -> str:
@@ -71,7 +70,7 @@ class StorageRecords:
         losses = [*missing, *state["other"], *(f"the latest of {part}" for part in stale)]
         self._losses.pop(origin, None)
         if losses:
-            _set_latest(self._losses, origin, losses)
+            self._losses[origin] = losses
         self._store(origin, StoredOrigin(items, databases))
 
     def _store(self, origin: str, storage: StoredOrigin) -> None:
@@ -87,7 +86,7 @@ class StorageRecords:
                 break
             size -= self.stored.pop(oldest).size
             self.dormant.discard(oldest)
-            _set_latest(self._dropped, oldest, None)
+            self._dropped[oldest] = None
 
     def describe_losses(self) -> list[str]:
         """Return, in words, the stored data that `stored` lacks or has in an older state."""
@@ -135,13 +134,6 @@ def describe_origins(part: str, origins: Sequence[str], suffix: str = "") -> lis
     lines = [f"{part} of {origin}{suffix}" for origin in origins[:NAMED_ORIGINS]]
     more = len(origins) - len(lines)
     return [*lines, f"{part} of {more} more sites{suffix}"] if more else lines
-
-
-def _set_latest(values: dict[str, T], origin: str, value: T) -> None:
-    """Set the value of an origin; beyond NOTED origins, drop the oldest."""
-    values[origin] = value
-    if len(values) > REMEMBERED_ORIGINS:
-        del values[next(iter(values))]
 
 
 def _keep_until_navigation(

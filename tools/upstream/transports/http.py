@@ -19,6 +19,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from ....sessions.json_codec import JSON
+from ....sessions.owned_map import BoundedMap
 from ...http_client import http_options, server_of
 from ..list_changes import LISTEN, Reopening
 from ..sdk import redirect_location
@@ -78,7 +79,7 @@ class HttpClient(httpx2.AsyncClient):
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
-        self._failures: dict[int | str, HttpRefusal | BrokenExchange] = {}
+        self._failures = BoundedMap[int | str, HttpRefusal | BrokenExchange](FAILURES)
         """The responses that are no answer in MCP, and the requests without a response, by the id of the request."""
         self._redirects: dict[int | str, set[str]] = {}
         """The addresses that redirected a request, by its id, until there is another response."""
@@ -223,7 +224,7 @@ class HttpClient(httpx2.AsyncClient):
         refusal = refusal_in(response, earlier)
         if refusal.location:
             self._redirects[number] = {*earlier, _address(request)}
-        self._note_failure(number, refusal)
+        self._failures[number] = refusal
 
     def _is_answer(self, response: httpx2.Response) -> bool:
         if not response.is_success or self._answers_in_stream:
@@ -237,13 +238,7 @@ class HttpClient(httpx2.AsyncClient):
             return
         is_unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
         cause = f"{type(error).__name__}: {_cause(error, request) or 'no further detail'}"
-        self._note_failure(number, BrokenExchange(cause, is_unsent))
-
-    def _note_failure(self, number: int | str, failure: HttpRefusal | BrokenExchange) -> None:
-        self._failures[number] = failure
-        if len(self._failures) > FAILURES:
-            # Nobody asks for those of cancelled requests.
-            self.take_failure(next(iter(self._failures)))
+        self._failures[number] = BrokenExchange(cause, is_unsent)
 
 
 async def _read_words(response: httpx2.Response) -> None:
