@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-_WIDE_BLANKS = "\u00a0\u202f\u3000"
+_BLANKS = "\n\t\u00a0\u202f\u3000"
 _STYLE = re.compile(r"(\x1b\[(?:[0-2]|3[1236])m)")
 """Matches the styles that the commands use; a text of another in the same style hides nothing."""
 _UNSAFE_IN_JSON = re.compile(
@@ -117,14 +117,11 @@ def one_line(text: str) -> str:
     return without_controls(" ".join(text.split()))
 
 
-def without_controls(text: str) -> str:
-    """Return a text whose control characters are question marks, but for line breaks and tabs."""
+def without_controls(text: str, kept: str = _BLANKS) -> str:
+    """Return a text whose control characters are question marks, but for those in `kept`."""
     if text.isprintable():
         return text
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" or letter in _WIDE_BLANKS else "?"
-        for letter in text
-    )
+    return "".join(char if char.isprintable() or char in kept else "?" for char in text)
 
 
 def _write(stream: TextIO | None, text: str, errors: str) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..server.printing import is_terminal, write, write_json_text
+from ..server.printing import is_terminal, without_controls, write, write_json_text
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim": "2"}
 
@@ -141,9 +141,7 @@ def split_owner(owner: str) -> tuple[str, str]:
 
 def plain(value: Any) -> str:
     """Return a value as text without control characters for the terminal; None is empty."""
-    if value is None:
-        return ""
-    return "".join(char if char.isprintable() else "?" for char in str(value))
+    return "" if value is None else without_controls(str(value), "")
 
 
 def plain_lines(text: str) -> str:

@@ -164,7 +164,7 @@ class _Files:
     def write(self, data: bytes, name: str, mime: str) -> str:
         """Write a file and return its path. A file that exists is replaced only at the path of -o."""
         self._count += 1
-        name = _plain(name) or f"{_plain(self._tool)}{_SUFFIXES.get(mime, '')}"
+        name = _file_name(name) or f"{_file_name(self._tool)}{_SUFFIXES.get(mime, '')}"
         if (
             self._path is not None
             and not os.path.isdir(self._path)
@@ -197,7 +197,7 @@ def _numbered(path: str, number: int) -> str:
     return f"{stem}-{number}{suffix}"
 
 
-def _plain(name: str) -> str:
+def _file_name(name: str) -> str:
     """Return a name that is no path and is not hidden, of plain characters; a server may send any."""
     letters = [letter if letter.isalnum() or letter in "._-" else "_" for letter in name]
     return "".join(letters).lstrip("._")[:100]

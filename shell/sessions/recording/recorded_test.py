@@ -166,7 +166,7 @@ class _Test:
     def _docstring(self, name: str) -> Iterator[str]:
         first, last = self._steps[0].entry, self._steps[-1].entry
         day = datetime.fromtimestamp(first.started_at, UTC).date()
-        yield f'"""The steps of session {_plain(name)}, recorded on {day}.'
+        yield f'"""The steps of session {_docstring_text(name)}, recorded on {day}.'
         yield ""
         source = f"entries {first.seq} to {last.seq} of {first.session_id}"
         yield from _paragraph(f"Written by `statehold sessions test` from {source}.")
@@ -185,7 +185,7 @@ class _Test:
         if self._left_out:
             yield "\nLeft out:"
             for (tool, reason), entries in _grouped(self._left_out).items():
-                yield from _item(f"{_plain(tool)}: {reason}", entries)
+                yield from _item(f"{_docstring_text(tool)}: {reason}", entries)
         yield '"""\n'
 
 
@@ -207,7 +207,7 @@ def _paragraph(text: str) -> Iterator[str]:
     yield from textwrap.wrap(text, LINE, break_long_words=False, break_on_hyphens=False)
 
 
-def _plain(text: str) -> str:
+def _docstring_text(text: str) -> str:
     """Return the beginning of a text as it may stand in a docstring."""
     short = " ".join(text.split())[:NAME]
     while len(escaped := escape(short, r"\\")) > NAME:

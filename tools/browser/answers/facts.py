@@ -157,14 +157,14 @@ class StepFacts:
     def note_change(self, before: str | None, after: str, difference: str | None) -> None:
         """Note the change of the page between two snapshots. `difference` is None if too much changed, or for a new page."""
         if difference is None:
-            self.appeared = [_plain(line) for line in _lines_of_page(before or "", after)]
+            self.appeared = [_without_quotes(line) for line in _lines_of_page(before or "", after)]
             return
         changed: dict[str, list[str]] = {"+": [], "-": []}
         for line in difference.splitlines():
             if (lines := changed.get(line[:1])) is not None:
                 text = _MARKS.sub("", line[1:].lstrip().removeprefix("- "))
                 if _SAYING.match(text):
-                    lines.append(_plain(text))
+                    lines.append(_without_quotes(text))
         appeared, gone = changed["+"], changed["-"]
         self.appeared, self.gone = _without(appeared, gone), _without(gone, appeared)
         # Another element may have the same line.
@@ -195,7 +195,7 @@ def _lines_of_page(before: str, after: str) -> list[str]:
             break
         name = line.partition(": ")[2].strip('"')
         # A label is the name of its field, too.
-        if f'"{name}" [' not in after and not _has_line(before, _plain(line)):
+        if f'"{name}" [' not in after and not _has_line(before, _without_quotes(line)):
             lines[line] = None
     return list(lines)[:LINES]
 
@@ -211,7 +211,7 @@ def _lines(pattern: re.Pattern[str], snapshot: str) -> Iterator[str]:
 
 
 def _has_line(snapshot: str, line: str) -> bool:
-    """Return whether a snapshot has a line, given as _plain() returns it; also if its text has too many places to say so."""
+    """Return whether a snapshot has a line, which is _without_quotes(); also if its text has too many places to say so."""
     # The marks are between the role or the name and the text: look for the longer one, and compare the lines that have it.
     key, _, text = line.partition(": ")
     probe = text if len(text) > len(key) else key
@@ -222,12 +222,12 @@ def _has_line(snapshot: str, line: str) -> bool:
             return False
         start, end = snapshot.rfind("\n", 0, position) + 1, snapshot.find("\n", position)
         found = snapshot[start : end if end >= 0 else None].lstrip(" ").removeprefix("- ")
-        if _plain(_MARKS.sub("", found)) == line:
+        if _without_quotes(_MARKS.sub("", found)) == line:
             return True
     return True
 
 
-def _plain(line: str) -> str:
+def _without_quotes(line: str) -> str:
     """Return a line of a snapshot without the quotes that YAML needs around a key, and without a colon at its end."""
     if line.startswith("'"):
         key, separator, value = line[1:].rpartition("':")
