@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from ..sessions.records import Principal
+from ..sessions.views import seconds_of
 from .config.auth import DEFAULT_ROLE, ROLES, Role
 from .config.private_file import read_private
 from .config.types import ConfigError
@@ -157,15 +158,12 @@ def parse_time(text: str) -> float:
     Raises:
         ValueError: the text is neither.
     """
-    try:
-        if _TIME.fullmatch(text) is None:
-            raise ValueError
-        moment = datetime.fromisoformat(text.upper())
-    except ValueError:
+    seconds = seconds_of(text.upper()) if _TIME.fullmatch(text) else None
+    if seconds is None:
         raise ValueError(
             "should be a date or a time such as 2027-01-31 or 2027-01-31T12:00:00Z; correct it"
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        )
+    return seconds
 
 
 def parse_expiry(text: str, now: float) -> float:

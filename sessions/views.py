@@ -41,10 +41,11 @@ def format_duration(seconds: float) -> str:
 
 
 def seconds_of(text: object) -> float | None:
-    """Return the time that timestamp() wrote, None for anything else."""
+    """Return a time in ISO 8601 as seconds since 1970, None for anything else. Without a time zone it is in UTC."""
     try:
-        return datetime.datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
+        moment = datetime.datetime.fromisoformat(str(text))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Grantee, GranteeKind, Principal
 from ...sessions.services import CallContext
-from ...sessions.views import format_duration
+from ...sessions.views import format_duration, seconds_of
 from ..definition import BuiltinTool, Naming, schema_of
 from .results import without_nulls
 
@@ -162,17 +161,12 @@ def parse_time(text: str | None, argument: str) -> float | None:
     Raises:
         InvalidArgument: The text is not a time; the error names `argument`.
     """
-    if text is None:
-        return None
-    try:
-        time = datetime.datetime.fromisoformat(text)
-        if time.tzinfo is None:
-            time = time.replace(tzinfo=datetime.UTC)
-        return time.timestamp()
-    except (ValueError, OverflowError):
+    seconds = seconds_of(text)
+    if seconds is None and text is not None:
         raise InvalidArgument(
             f"{argument}: should be a time in ISO 8601, such as 2026-07-28T12:00:00Z."
-        ) from None
+        )
+    return seconds
 
 
 __all__ = [
