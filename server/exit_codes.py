@@ -23,3 +23,19 @@ EXIT_CODES = {
     FENCED: "other nodes took over the sessions of this server: start it again (`[cluster]`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
+
+CODES = {
+    "invalid_argument": USAGE,
+    "name_taken": USAGE,
+    "service_not_bound": USAGE,
+    "session_not_found": NOT_FOUND,
+    "call_not_found": NOT_FOUND,
+    "session_closed": NOT_FOUND,
+    "session_expired": NOT_FOUND,
+    "session_busy": BUSY,
+    "session_paused": BUSY,
+    "human_in_control": BUSY,
+    "outcome_unknown": UNKNOWN,
+    "call_timeout": UNKNOWN,
+}
+"""The exit codes of our errors; those of all others are FAILURE."""

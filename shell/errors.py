@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from ..server.exit_codes import BUSY, FAILURE, NOT_FOUND, USAGE
+from ..server.exit_codes import CODES, FAILURE, NOT_FOUND, USAGE
 from ..sessions.errors import SessionError
 from ..sessions.wording import SHELL, next_step
 
 if TYPE_CHECKING:
     from ..sessions.records import SessionRecord
 
-_EXIT_CODES = {"session_not_found": NOT_FOUND, "session_busy": BUSY}
+_EXIT_CODES = {code: CODES[code] for code in ("session_not_found", "session_busy")}
 
 
 class CommandError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from ...server.exit_codes import ASKS, BUSY, FAILURE, NOT_FOUND, OK, TOOL_FAILED, UNKNOWN, USAGE
+from ...server.exit_codes import ASKS, CODES, FAILURE, OK, TOOL_FAILED
 from ...server.printing import complain, one_line, write_json, write_line
 from ...server.sockets.request import as_list, as_object
 from .words import Words
@@ -17,21 +17,6 @@ if TYPE_CHECKING:
 
 
 ERROR_META = "statehold/error"
-CODES = {
-    "invalid_argument": USAGE,
-    "name_taken": USAGE,
-    "service_not_bound": USAGE,
-    "session_not_found": NOT_FOUND,
-    "call_not_found": NOT_FOUND,
-    "session_closed": NOT_FOUND,
-    "session_expired": NOT_FOUND,
-    "session_busy": BUSY,
-    "session_paused": BUSY,
-    "human_in_control": BUSY,
-    "outcome_unknown": UNKNOWN,
-    "call_timeout": UNKNOWN,
-}
-"""The exit codes of our errors; those of all others are FAILURE."""
 _SUFFIXES = {
     "image/png": ".png",
     "image/jpeg": ".jpg",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...server.config.data_folder import find_data_folder
-from ...server.exit_codes import NOT_FOUND, USAGE
+from ...server.exit_codes import CODES
 from ...server.printing import complain
 from ...server.sockets.processes import ask_each
 from ...server.sockets.request import Refused
@@ -23,7 +23,6 @@ _ARGUMENTS: Final = (
     *("all", "status", "owner", "name", "metadata", "since", "query", "limit", "ref", "last"),
     *("user", "agent", "team", "workflow"),
 )
-_EXIT_CODES: Final = {"session_not_found": NOT_FOUND, "invalid_argument": USAGE}
 
 
 def run_quickly(arguments: CommandLine) -> int | None:
@@ -44,7 +43,7 @@ def run_quickly(arguments: CommandLine) -> int | None:
             exchange.connection.close()
             return _print(exchange.content, arguments, data)
     except Refused as error:
-        if error.code in _EXIT_CODES:
+        if error.code in ("session_not_found", "invalid_argument"):
             return _complain(error, arguments, data)
     return None
 
@@ -59,10 +58,8 @@ def _complain(error: Refused, arguments: CommandLine, data: str) -> int:
     code, message = error.code, str(error)
     if code == "session_not_found":
         message = str(CommandError.session_unknown(arguments.ref, data, message))
-    elif arguments.action == "show":
-        code = "ambiguous"
     else:
-        code = "usage"
+        code = "ambiguous" if arguments.action == "show" else "usage"
     if arguments.json:
         say_json({"error": {"code": code, "message": message}})
-    return complain(message, _EXIT_CODES[error.code])
+    return complain(message, CODES[error.code])
