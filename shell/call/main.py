@@ -31,7 +31,7 @@ from .connect import connect
 from .connection import Failure, LocalConnection, OutOfTime, RequestFailed, ServerLost, data_folder
 from .output import complain_of, exit_code, show
 from .questions import CallQuestion
-from .words import Words, WrongUsage, read_arguments
+from .words import FIND, Words, WrongUsage, read_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def run(command: str, words: list[str]) -> int:
 
 
 def _run(command: str, words: list[str]) -> int:
+    line: Words | None = None
     try:
         line = Words(command, words)
-    except WrongUsage as error:
-        return complain(f"{error}; see statehold {command} --help", USAGE)
-    try:
         match command:
             case "call":
                 return _call(line)
@@ -80,14 +78,14 @@ def _run(command: str, words: list[str]) -> int:
     except WrongUsage as error:
         return complain(f"{error}; see statehold {command} --help", USAGE)
     except Failure as error:
-        session = line.rest[0] if command == "call" else None
+        session = line.rest[0] if line and command == "call" else None
         return complain_of(error.code, str(error), error.recovery, session)
     except ServerLost:
         return complain("the server ended", FAILURE if command == "tools" else UNKNOWN)
     except RequestFailed as error:
         text = one_line(str(error))
         if text.startswith("Unknown tool"):
-            text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} See: statehold tools --grep TEXT"
+            text = f"{text.rstrip('.')}{'' if text.endswith('?') else '.'} {FIND}"
         return complain(text, USAGE if error.code == INVALID_PARAMS else FAILURE)
     except BrokenPipeError:
         raise

@@ -10,7 +10,7 @@ from ...server.sockets.command import ANY, EXISTING
 from ...server.sockets.request import as_list, as_object
 from .connect import connect
 from .connection import LocalConnection
-from .words import Words
+from .words import FIND, Words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 LINE = 110
 """Characters of a line of the list."""
-FIND = "See: statehold tools --grep TEXT"
 DEPTH = 3
 """Levels of nested arguments that are shown."""
 

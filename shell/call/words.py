@@ -8,7 +8,6 @@ from ...server.sockets.request import as_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
 SETTINGS = {
@@ -46,6 +45,7 @@ OPTIONS = {
 }
 
 _SHORT = {"-q": "--quiet"}
+FIND = "See: statehold tools --grep TEXT"
 
 
 class WrongUsage(Exception):
@@ -90,7 +90,12 @@ class Words:
                 if name in SETTINGS:
                     self.settings += [f"{name}={value}"] if takes_value else [name]
             else:
-                raise WrongUsage(f"there is no option {name}{_hint(name, known)}")
+                # Imported here: only a mistake needs it.
+                from ...sessions.wording import near_names
+
+                near = near_names(name, [*known, *SETTINGS])
+                hint = f", did you mean {near[0]}?" if near else ""
+                raise WrongUsage(f"there is no option {name}{hint}")
 
     def has(self, option: str) -> bool:
         return option in self.options
@@ -107,14 +112,6 @@ class Words:
         if not 0 < seconds < 1e9:
             raise WrongUsage(f"--timeout should be a number of seconds, found {text!r}")
         return seconds
-
-
-def _hint(option: str, known: Iterable[str]) -> str:
-    # Imported here: only a mistake needs it.
-    from ...sessions.wording import did_you_mean
-
-    hint = did_you_mean(option, [*known, *SETTINGS]).rstrip("?")
-    return hint.replace(" Did", ", did") + "?" * bool(hint)
 
 
 def read_arguments(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
