@@ -79,7 +79,7 @@ def build_commands() -> Group:
             ),
             Command(
                 "top",
-                "Watch the sessions live: calls, memory, questions. Keys pause, resume, close and open them.",
+                "Watch the sessions live: calls, memory, questions. Ctrl-C ends it.",
                 "statehold top",
                 *remote_options(),
             ),

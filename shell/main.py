@@ -81,7 +81,7 @@ def _run(arguments: CommandLine) -> int:
 
             return open_console(arguments)
         case "top":
-            from .top.command import run as run_top
+            from .top import run as run_top
 
             return run_top(arguments)
         case "stop":

@@ -1,4 +1,4 @@
-"""Draw a real screen of `statehold top` as SVG: `uv run python docs/pictures/draw_top.py [FILE]`.
+"""Draw the table of `statehold top` as SVG: `uv run python docs/pictures/draw_top.py [FILE]`.
 
 The script starts a server of its own with a browser and two more services, works in four of its sessions, runs the program
 in a terminal, and ends everything.
@@ -35,7 +35,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = Path(__file__).with_name("top.svg")
-COLUMNS, ROWS = 100, 20
+COLUMNS, ROWS = 112, 8
 STATEHOLD = [sys.executable, "-m", "statehold"]
 PAGE = "<title>Tea shop</title><h1>Tea</h1><button>Buy</button>"
 ASKING = ROOT / "tests" / "upstreams" / "asking.py"
@@ -126,9 +126,6 @@ def read_screen(data: Path) -> pyte.Screen:
         while time.monotonic() < ends_at:
             if select.select([controller], [], [], 0.2)[0]:
                 stream.feed(os.read(controller, 1 << 16))
-            if screen.display[4].startswith("  "):
-                # The second session is not the selected one yet.
-                os.write(controller, b"\x1b[H\x1b[B")
         process.terminate()
     os.close(controller)
     os.close(terminal)
@@ -162,7 +159,6 @@ def style_of(char: Any) -> Style:
     return Style(
         color=None if char.fg == "default" else COLOURS.get(char.fg, char.fg),
         bold=char.bold,
-        reverse=char.reverse,
     )
 
 
@@ -178,7 +174,7 @@ def main(arguments: list[str]) -> None:
                 screen = read_screen(data)
         finally:
             subprocess.run([*STATEHOLD, f"--data={data}", "stop", "--all"], check=False)
-    put(screen, screen.display[0].index(str(data)), FOLDER.ljust(len(str(data))))
+    put(screen, 0, screen.display[0].replace(str(data), FOLDER).ljust(COLUMNS)[:COLUMNS])
     path.write_text(draw(screen), encoding="utf-8")
 
 

@@ -171,7 +171,7 @@ def _reading(gateway: Gateway) -> dict[str, Handler]:
         return {"process": ProcessVerb(gateway.node)}
     closes_idle = config.on_idle == "close"
     documents = SessionDocuments(store, config.data, closes_idle=closes_idle)
-    activities = Activities(gateway.registry, gateway.node, store, closes_idle=closes_idle)
+    activities = Activities(gateway.registry, store, closes_idle=closes_idle)
     return {
         "process": ProcessVerb(gateway.node),
         "sessions": SessionsVerb(documents),

@@ -319,7 +319,6 @@ class RunningCall(Protocol):
 class EndedCall:
     """A call that has ended. `status` is that of its journal entry; `ended_at` is in seconds since 1970."""
 
-    service: str
     tool: str
     status: str
     ended_at: float
@@ -344,4 +343,4 @@ class CallActivity:
         """Count a call as ended. A call that did not begin is ignored."""
         if self.running.pop(call, None) is not None:
             self.ended += 1
-            self.last = EndedCall(call.service, call.tool, status, ended_at)
+            self.last = EndedCall(call.tool, status, ended_at)

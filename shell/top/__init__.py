@@ -1,1 +1,0 @@
-"""`statehold top`: the sessions and services of a data folder, live in the terminal."""
