@@ -81,7 +81,7 @@ class HttpClient(httpx2.AsyncClient):
         )
         self._failures = BoundedMap[int | str, HttpRefusal | BrokenExchange](FAILURES)
         """The responses that are no answer in MCP, and the requests without a response, by the id of the request."""
-        self._redirects: dict[int | str, set[str]] = {}
+        self._redirects = BoundedMap[int | str, set[str]](FAILURES)
         """The addresses that redirected a request, by its id, until there is another response."""
         self._answers_in_stream = answers_in_stream
         self._reopening = Reopening()
