@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import anyio
 from mcp.server.auth.provider import AccessToken
 
 from .claims import ClaimChecks
@@ -20,13 +21,21 @@ class Issuers:
     def __init__(self, settings: AuthSettings, *, clock: Callable[[], float]) -> None:
         self._checks = ClaimChecks(settings)
         self._signed: dict[str, SignedTokens] = {}
+        self._keys: list[SigningKeys] = []
         self._asked: dict[str, Introspection] = {}
         for issuer in settings.issuers:
             if issuer.introspection_endpoint:
                 self._asked[issuer.issuer] = Introspection(issuer, clock=clock)
             else:
                 keys = SigningKeys(issuer, clock=clock)
+                self._keys.append(keys)
                 self._signed[issuer.issuer] = SignedTokens(issuer, keys)
+
+    async def preload_keys(self) -> None:
+        """Fetch the keys of all issuers at once. Log a warning for each that does not answer."""
+        async with anyio.create_task_group() as tasks:
+            for keys in self._keys:
+                tasks.start_soon(keys.preload)
 
     async def caller(self, token: str, now: float, asker: str) -> AccessToken:
         """Return the caller of a token. `now` is in seconds since 1970; `asker` is whose share a question counts to.

@@ -82,6 +82,10 @@ class SigningKeys:
             self._absent[key_id] = self._clock() + ABSENT_SECONDS
         raise TokenInvalid("its key is unknown")
 
+    async def preload(self) -> None:
+        """Fetch the keys before the first token comes. Log a warning if the issuer does not answer."""
+        await self._fetch(unless_known=None)
+
     async def _fetch(self, unless_known: tuple[str | None, str] | None) -> None:
         """Fetch the keys, unless that was done a short time ago, or another caller has just brought the key."""
         if not self._is_due():

@@ -109,6 +109,11 @@ class Verifier:
             self._require_access(user)
         return user
 
+    async def preload_keys(self) -> None:
+        """Fetch the keys of all issuers. Log a warning for each that does not answer."""
+        if self._issuers is not None:
+            await self._issuers.preload_keys()
+
     def note_caller(self, token: AccessToken) -> None:
         """Note the groups and the role of a caller, from which its limits follow."""
         if self._on_verified is not None:

@@ -30,8 +30,14 @@ complete -o default -F _statehold statehold
 #compdef statehold
 _statehold() {
     local -a found
-    found=("${(@f)$(statehold complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
-    if [[ -n $found[1] ]]; then compadd -S '' -- "${found[@]}"; else _files; fi
+    found=("${(@f)$(statehold complete -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)}")
+    if [[ -n $found[1] ]]; then
+        compadd -S '' -- "${(@M)found:#*=}"
+        compadd -- "${(@)found:#*=}"
+    else
+        compset -P '*=@'
+        _files
+    fi
 }
 compdef _statehold statehold
 """,

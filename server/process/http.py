@@ -215,6 +215,7 @@ async def _serve_on(
             tasks.start_soon(files.watch, application.streams)
             if verifier is not None and config.auth.enabled:
                 tasks.start_soon(watch_streams, application.streams, verifier)
+                tasks.start_soon(verifier.preload_keys)
             tasks.start_soon(server.serve, [listener] if certificate is None else [])
             await server.accepts.wait()
             if certificate is not None:

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from ...access.principals import groups_of, principal_of
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
-from ...sessions.errors import InvalidArgument, ServiceUnavailable
+from ...sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.wording import did_you_mean
@@ -267,11 +267,31 @@ class CallParser:
                 raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
             tools = self._gateway.tools.catalog(naming)
             hint = did_you_mean(name, [*tools.own_definitions, *tools.entries])
-            raise MCPError(
-                code=types.INVALID_PARAMS, message=f"Unknown tool: {name[:128]}.{hint}".rstrip(".")
-            )
+            absent = await self._absent_services(principal, pin or arguments.get(SESSION_ARGUMENT))
+            message = f"Unknown tool: {name[:128]}.{hint}{absent}".rstrip(".")
+            raise MCPError(code=types.INVALID_PARAMS, message=message)
         session = await self._take_session(ctx, principal, entry, arguments, pin)
         return ServiceCall(principal, session, entry, arguments, waiting.highest_progress)
+
+    async def _absent_services(self, principal: Principal, session: object) -> str:
+        """Return a sentence about the services of a session that this server lacks; empty without any."""
+        if not isinstance(session, str):
+            return ""
+        try:
+            namespace = self._gateway.config.namespace
+            info = await self._gateway.registry.info(principal, session, namespace)
+            # A live session knows no binding to a service that its process lacks.
+            bindings = await self._gateway.registry.core.store.bindings(info["session_id"])
+        except SessionError:
+            return ""
+        configured = self._gateway.config.enabled_services()
+        absent = [each.service for each in bindings if each.service not in configured]
+        if not absent:
+            return ""
+        return (
+            f" The session uses {', '.join(absent)}, which this server does not have: "
+            "its tools need a server with the settings of the session"
+        )
 
     async def _take_session(
         self,

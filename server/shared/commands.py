@@ -109,9 +109,9 @@ def _letters(name: str) -> str:
 
 
 async def names(gateway: Gateway) -> list[str]:
-    """Return the names of the open sessions of this user, those that were used last first."""
+    """Return the names of the open sessions of this user, ids for those without; those that were used last first."""
     session_filter = SessionFilter(
         namespace=gateway.config.namespace, statuses=list(OPEN), limit=NAMES
     )
     sessions, _ = await gateway.registry.page(LOCAL, session_filter)
-    return [session["name"] for session in sessions if session["name"]]
+    return [session["name"] or session["session_id"] for session in sessions]

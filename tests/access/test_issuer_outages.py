@@ -47,6 +47,24 @@ async def test_a_server_outlives_the_faults_of_its_issuer(tmp_path: Path) -> Non
             _check_log(server, issuer)
 
 
+async def test_a_server_warns_at_its_start_of_an_issuer_that_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "statehold.toml"
+    with hostile_issuer() as issuer:
+        config.write_text(toml(settings_of(issuer)))
+        issuer.answers[METADATA] = DOWN
+        with serving(config, tmp_path / "data") as server:
+            await until(lambda: f"the keys of the issuer {issuer.url}: " in server.log, within=30)
+            async with httpx2.AsyncClient(base_url=server.url, timeout=60) as client:
+                del issuer.answers[METADATA]
+
+                async def is_accepted() -> bool:
+                    return await status_of(client, issuer.token()) == 200
+
+                await until(is_accepted, within=30)
+
+
 async def _start_without_keys(client: httpx2.AsyncClient, issuer: HostileIssuer) -> None:
     assert await status_of(client, issuer.token()) == 503
     del issuer.answers[METADATA]

@@ -42,6 +42,23 @@ def test_a_command_without_a_configuration_takes_the_server_that_runs(commands: 
     assert (ran.returncode, ran.stdout) == (OK, "0\n")
 
 
+def test_the_error_for_an_unknown_tool_names_a_service_that_the_server_lacks(
+    own_commands: Commands,
+) -> None:
+    config = own_commands.shared.config
+    own_commands.output("call", "moved", "get")
+    own_commands.output("stop")
+    config.write_text(
+        config.read_text()
+        .replace("asking", "other", 1)
+        .replace("services.asking", "services.other")
+    )
+    ran = own_commands("call", "moved", "gte")
+    assert ran.returncode == USAGE
+    assert "uses asking, which this server does not have" in ran.stderr
+    assert "this server does not have" not in own_commands("call", "fresh", "gte").stderr
+
+
 def test_json_is_the_whole_result_in_one_line(commands: Commands) -> None:
     text = commands.output("call", "json", "get", "--json")
     assert text.count("\n") == 1

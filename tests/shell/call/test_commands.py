@@ -125,6 +125,58 @@ def test_bash_completes_a_name_without_evaluating_it(
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("call zeb", "call zebra get"),
+        ("call 'zeb", "call 'zebra' get"),
+        ("sessions pause zeb", "sessions pause zebra get"),
+    ],
+)
+def test_zsh_completes_a_word_as_a_whole(
+    commands: Commands, tmp_path: Path, typed: str, shown: str
+) -> None:
+    commands.output("call", "zebra", "get")
+    program = tmp_path / "statehold"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
+    program.chmod(0o755)
+    (tmp_path / ".zshrc").write_text(
+        f"PS1='ready> ' path=({tmp_path} $path)\nautoload -Uz compinit; compinit -u -D\n"
+        f"{commands.output('completion', 'zsh')}"
+    )
+    line = ["env", f"ZDOTDIR={tmp_path}", "zsh", "-o", "noglobalrcs", "-i"]
+    with program_in_terminal(line, columns=150) as terminal:
+        terminal.wait_for_text("ready>")
+        terminal.press(f"statehold {typed}\t")
+        terminal.wait_for_text("zebra")
+        terminal.press("get")
+        terminal.wait_for_text(f"ready> statehold {shown}")
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_completes_sessions_and_arguments(commands: Commands, tmp_path: Path) -> None:
+    commands.output("call", "perch", "get")
+    program = tmp_path / "statehold"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
+    program.chmod(0o755)
+    for typed, word in (
+        ("call per", "perch"),
+        ("sessions pause per", "perch"),
+        ("call perch inc ", "n="),
+    ):
+        script = f"{commands.output('completion', 'fish')}\ncomplete -C 'statehold {typed}'"
+        ran = subprocess.run(
+            ["env", f"HOME={tmp_path}", "fish", "-c", f"set -p PATH {tmp_path}\n{script}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ran.stdout.split() == [word]
+
+
 def test_the_commands_that_are_completed_are_those_of_the_help() -> None:
     commands = build_commands().commands
     assert set(COMMANDS) == set(commands)
