@@ -20,7 +20,12 @@ from mcp.shared.exceptions import MCPError
 from ...access.principals import groups_of, principal_of
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
-from ...sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
+from ...sessions.errors import (
+    InvalidArgument,
+    ServiceUnavailable,
+    SessionError,
+    StoreUnavailable,
+)
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.wording import did_you_mean
@@ -282,7 +287,7 @@ class CallParser:
             info = await self._gateway.registry.info(principal, session, namespace)
             # A live session knows no binding to a service that its process lacks.
             bindings = await self._gateway.registry.core.store.bindings(info["session_id"])
-        except SessionError:
+        except (SessionError, StoreUnavailable):
             return ""
         configured = self._gateway.config.enabled_services()
         absent = [each.service for each in bindings if each.service not in configured]
