@@ -184,7 +184,7 @@ def _unreachable(session_id: str) -> ServiceUnavailable:
     return ServiceUnavailable(
         "The process that holds the session does not answer.",
         session_id=session_id,
-        recovery="If it is a command, such as `statehold sessions open`, wait for its end: it never answers others.",
+        recovery="If it is a command, such as `statehold sessions fork`, wait for its end: it never answers others.",
     )
 
 

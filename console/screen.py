@@ -141,9 +141,9 @@ class WatchedPages:
         return await stack.enter_async_context(self._calls.watch(record, query.model_dump()))
 
     def _is_driven(self, record: SessionRecord) -> bool:
-        """Whether a person drives a session, and not in a window of another process."""
+        """Whether a person drives a session."""
         control, now = record.control, self._registry.core.clock.now()
-        is_human = control.driver is SessionDriver.HUMAN and control.node is None
+        is_human = control.driver is SessionDriver.HUMAN
         return is_human and (control.expires_at or 0.0) > now
 
     async def read(self, session_id: str) -> SessionRecord:

@@ -105,11 +105,11 @@ def statehold(data: str) -> Generator[str]:
             process.stderr.read()
 
 
-def login_address(data: str, session_id: str) -> str:
-    """Return the address by which the person of this machine opens a session in the console: it works once."""
-    command = [sys.executable, "-m", "statehold", "console", "--url-only", "--data", data]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return f"{done.stdout.strip()}&at=s/{session_id}"
+def takeover_address(data: str, session: str) -> str:
+    """Return the address by which the person of this machine takes control of a session in the console: it works once."""
+    words = ["sessions", "open", session, "--url-only", "--data", data]
+    command = [sys.executable, "-m", "statehold", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 async def main(url: str, address: str, data: str) -> None:
@@ -131,8 +131,8 @@ async def main(url: str, address: str, data: str) -> None:
         ask = session | {"reason": "Log in to the bank. It sends a code to your phone."}
         asked = await call("session_request_human", **ask, wait_seconds=0)
         say(f"The agent asks for you at {asked['address']}")
-        say(f"Open, within two minutes: {login_address(data, created['session_id'])}")
-        say(f'Take over, log in as {NAME} with the password "{PASSWORD}", and press Done.')
+        say(f"Take over, within two minutes: {takeover_address(data, 'bank')}")
+        say(f'Log in as {NAME} with the password "{PASSWORD}", and press Done.')
         while asked["control"]["driver"] != "agent":
             asked = await call("session_request_human", **ask, wait_seconds=60)
         say(f"The agent goes on; you said: {asked['control']['end']}")

@@ -111,15 +111,13 @@ class ControlLease(Record):
     holder: str | None = None
     """The person who drives, in words."""
     user: str | None = None
-    """Identifies the person over several logins; None for a person at a window."""
+    """Identifies the person over several logins."""
     login: str | None = None
     """The id of the login that has control. Input of another one is refused."""
     reason: str | None = None
     """Why the agent asks for a person, in its words."""
     since: float = 0.0
     expires_at: float | None = None
-    node: str | None = None
-    """The process whose window the person uses: control ends with it. None: any process may serve the person."""
     end: ControlEnd | None = None
     """How it ended; None while a person is asked for or drives, and before the first time."""
     reply: str | None = None

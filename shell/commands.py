@@ -117,18 +117,6 @@ def build_commands() -> Group:
             principals_group(),
             _audit(),
             Command(
-                "login",
-                "Log in once in a window, for the session that --session names; it is created if there is none.",
-                "statehold login https://example.com/login --session work",
-                click.Argument(["url"], metavar="URL", help="the page to log in on"),
-                click.Option(
-                    ["--force"],
-                    is_flag=True,
-                    help="also when other services lose what they keep",
-                ),
-                JSON_OPTION,
-            ),
-            Command(
                 "backup",
                 "Copy the database into a new file, also while Statehold runs.",
                 "statehold backup ~/statehold-monday.db",

@@ -14,6 +14,7 @@ from ..server.printing import complain
 from ..server.sockets.processes import ask_each
 from ..server.sockets.request import Refused
 from .command_line import CommandLine
+from .errors import CommandError
 from .output import say, say_json
 
 VERB: Final = "console"
@@ -38,7 +39,7 @@ def open_console(arguments: CommandLine) -> int:
     except Refused as error:
         return complain(f"{error} {error.recovery}")
     if address is not None:
-        return _show(address, Path(data), arguments)
+        return show_address(address, Path(data), arguments)
     return complain(
         f"no server runs for {data}; start one with `statehold serve`, or a client with --shared"
     )
@@ -56,7 +57,27 @@ def console_address(data: Path) -> str | None:
     return None
 
 
-def _show(url: str, data: Path, arguments: CommandLine) -> int:
+def start_console(data: Path, arguments: CommandLine) -> str:
+    """Return a one-time address of the console as console_address() does; start a server if there is none. Blocks.
+
+    Raises:
+        CommandError: no server can be reached or started, or it serves no console.
+    """
+    # Imported here: the start of a server needs more than the look for one.
+    from .shared import start_and_send
+
+    try:
+        exchange = start_and_send(data, arguments, VERB, {})
+    except Refused as error:
+        raise CommandError(error.code, f"{error} {error.recovery}".strip()) from None
+    except RuntimeError as error:
+        raise CommandError("service_unavailable", str(error)) from None
+    exchange.connection.close()
+    return str(exchange.content["url"])
+
+
+def show_address(url: str, data: Path, arguments: CommandLine) -> int:
+    """Open an address of the console; print it if the command line asks for that, or there is no browser."""
     if arguments.json:
         say_json({"url": url})
     elif arguments.url_only or not _open(url, data):

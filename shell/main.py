@@ -112,7 +112,7 @@ def _run_configured(arguments: CommandLine) -> int:
     try:
         config = load_for(arguments)
         match arguments.command:
-            case "sessions" | "login":
+            case "sessions":
                 from .sessions.run import run as run_sessions
 
                 return run_sessions(config, arguments)

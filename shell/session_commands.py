@@ -320,10 +320,13 @@ def _browser_commands() -> list[click.Command]:
         ),
         Command(
             "open",
-            "Open the browser of a session in a window, and give it back when the window is closed.",
+            "Take control of a session in the console, until you press Done there, or a minute after you close the page.",
             "statehold sessions open work",
             _SESSION,
-            _flag("--force", "also when other services lose what they keep"),
+            _flag(
+                "--url-only",
+                "print the address, which works once and for two minutes, instead of opening it",
+            ),
             JSON_OPTION,
         ),
     ]

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from ..server.sockets.processes import NODES, read_processes
 from ..server.sockets.request import Exchange, Refused, Unreachable, send_request
 from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
 from .command_line import CommandLine
-from .commands import SETTINGS, parse_command_line
+from .commands import SETTINGS
 from .output import ago, pairs, say, say_json
 
 if TYPE_CHECKING:
@@ -214,16 +214,20 @@ def _stop_holder(folder: SharedFolder) -> list[Mapping[str, Any]]:
 
 
 def start_and_send(
-    data: str, settings: Sequence[str], verb: str, members: Mapping[str, Any], following: bytes
+    data: str | Path,
+    arguments: CommandLine,
+    verb: str,
+    members: Mapping[str, Any],
+    following: bytes = b"",
 ) -> Exchange:
-    """Send a request of a command to the server of a data folder, which is started with `settings` if there is none.
+    """Send a request of a command to the server of a data folder, which is started with its settings if there is none.
 
     Raises:
         Refused: the server refuses it.
         RuntimeError: no server can be reached or started. Its text is one line.
     """
     folder = SharedFolder(Path(data))
-    command = _server_command(parse_command_line(["status", *settings]), folder.data)
+    command = _server_command(arguments, folder.data)
     try:
         return connect(folder, verb, members, command, following=following)
     except ServerUnavailable as error:

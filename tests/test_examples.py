@@ -154,9 +154,8 @@ async def test_a_person_with_a_phone_logs_in_for_the_agent(
             phone = await browser.new_page(
                 viewport=viewport, device_scale_factor=3, has_touch=True, is_mobile=True
             )
-            await phone.goto(await lines.find(r"^Open, within two minutes: (\S+)$"))
+            await phone.goto(await lines.find(r"^Take over, within two minutes: (\S+)$"))
             await phone.get_by_text("Log in to the bank").first.wait_for()
-            await phone.get_by_role("button", name="Take over").tap()
             await phone.get_by_text("You have control.").wait_for()
             await tap(phone, name)
             await phone.keyboard.type("ada")

@@ -7,6 +7,7 @@ import { Sessions } from "./sessions.js";
 import "./jump.js";
 import "./operator.js";
 import "./overview.js";
+import { takeControl } from "./screen.js";
 import "./services.js";
 import "./session.js";
 
@@ -50,11 +51,13 @@ class Console extends LitElement {
       this.problem = { message: FAILURES[words.get("failed")] ?? FAILURES.login_failed };
       history.replaceState(null, "", location.pathname);
     }
+    // The code leaves the address before anything else can read it.
+    if (code) history.replaceState(null, "", location.pathname + (words.get("at") ? `#/${words.get("at")}` : ""));
     this._go();
     if (code) {
-      // The code leaves the address before anything else can read it.
-      history.replaceState(null, "", location.pathname + (words.get("at") ? `#/${words.get("at")}` : ""));
+      this._isTakeover = words.has("take");
       await this._open(code);
+      if (!this.offer) await this._takeOver();
     } else {
       try {
         await this._begin(await whoAmI());
@@ -101,10 +104,20 @@ class Console extends LitElement {
     else this.offer = { code, problem, id, name: found.name };
   }
 
+  // `statehold sessions open` leads here. Any page can lead here too, but has no code of the user of the machine.
+  async _takeOver() {
+    const [page, id] = this.route;
+    if (!this._isTakeover || page !== "s" || !id || this.problem || !this.user?.is_machine_user) return;
+    this._isTakeover = false;
+    // Without control the page has a button, which says why.
+    await takeControl(id, this.user).catch(() => {});
+  }
+
   async _accept({ code, id }) {
     const { user } = this;
-    this.offer = null;
     await this._login({ code });
+    await this._takeOver();
+    this.offer = null;
     if (id && !user.session_id) this.user = user;
   }
 

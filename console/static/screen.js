@@ -22,6 +22,16 @@ const KEYS = [["Tab", 9], ["Escape", 27], ["ArrowLeft", 37, "←"], ["ArrowUp", 
 // Rows above and below the picture that stay in sight, of a page in the size of the window.
 const ROWS_PIXELS = 150;
 
+const keyOf = id => `statehold-control ${id}`;
+
+// Takes control of a session for the next page of it that this window shows; of another window of the same person too.
+export async function takeControl(id, user) {
+  const { control } = await get(`/sessions/${encodeURIComponent(id)}`);
+  const isOwn = control?.driver === "human" && control.holder === user.name;
+  const { epoch } = await (isOwn ? act(id, "renew", { epoch: control.epoch }) : act(id, "take"));
+  sessionStorage.setItem(keyOf(id), epoch);
+}
+
 class Screen extends LitElement {
   static properties = {
     sessionId: {}, session: {}, user: {}, isOpen: {}, field: { state: true }, held: { state: true }, about: { state: true }, problem: { state: true },
@@ -89,7 +99,7 @@ class Screen extends LitElement {
   }
 
   get _key() {
-    return `statehold-control ${this.sessionId}`;
+    return keyOf(this.sessionId);
   }
 
   get control() {

@@ -91,7 +91,7 @@ function callOf(entry) {
 const CAUSES = {
   requested: "on request", call: "by a call", idle_timeout: "after a time without use", paused_timeout: "after a long time without use", lifetime: "at the end of its life",
   live_budget: "to make room for others", rebalancing: "to move to another process", shutdown: "since its server stopped", revoked: "since the access of its owner ended", restart: "to restart services",
-  server_restart: "after a restart of its server", screenshot: "for a screenshot", window: "for a person in a window", cli: "by a command", operator: "by an operator", deleted: "to be deleted",
+  server_restart: "after a restart of its server", screenshot: "for a screenshot", cli: "by a command", operator: "by an operator", deleted: "to be deleted",
   error: "after an error", "its connection outlived its process": "as it was, after the end of its server",
 };
 const EVENTS = {

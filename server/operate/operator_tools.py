@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...sessions.lifecycle import Event
 from ...sessions.registry import Registry
-from ...sessions.transitions.admission import busy
 from ...tools.definition import Arguments
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.results import SessionInfo
@@ -24,11 +22,6 @@ class HeldArguments(Arguments):
     """Only these. None: all that this process holds."""
 
 
-class ReleaseArguments(SessionArguments):
-    keep: bool = False
-    """Leave connections open that the services keep."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeldSessions:
     """The sessions that this process holds."""
@@ -41,14 +34,6 @@ class StderrTails:
     """The last lines of stderr of the connections of a session, by service."""
 
     stderr: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ReleasedSession:
-    """A session that holds no connection in this process any more."""
-
-    session_id: str
-    status: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +82,6 @@ class OperatorTools:
                 toolset="operator",
             ),
             OwnTool(
-                "operator_release",
-                "Pause a session and close its connections",
-                "Pause a session, also one that a person has control of, and close its connections.",
-                ReleaseArguments,
-                ReleasedSession,
-                self._release,
-                toolset="operator",
-            ),
-            OwnTool(
                 "operator_save",
                 "Save a session",
                 "Make durable the journal of a session and the snapshots that its services can take.",
@@ -137,20 +113,6 @@ class OperatorTools:
         sessions = {session.id: session for session in self._registry.owned_sessions()}
         session = sessions.get(args.session_id)
         return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
-
-    async def _release(self, context: ToolContext, args: ReleaseArguments) -> Outcome:
-        registry = self._registry
-        session = await registry.find(context.principal, args.session_id)
-        is_paused = await registry.pausing.pause(
-            session,
-            Event.PAUSE_REQUESTED,
-            cause=context.cause,
-            release=not args.keep,
-            by_person=True,
-        )
-        if not is_paused:
-            raise busy(session)
-        return Outcome({"session_id": session.id, "status": session.status.value})
 
     async def _save(self, context: ToolContext, args: SessionArguments) -> Outcome:
         await self._registry.porting.save_session(context.principal, args.session_id)

@@ -16,7 +16,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser.connection import BrowserConnection
-from ...tools.browser.picture import PagePicture, PictureKind, take_picture
+from ...tools.browser.picture import PictureKind, take_picture
 from ...tools.browser.service import BrowserService
 
 CAUSE = "screenshot"
@@ -47,7 +47,8 @@ async def take_screenshot(
                 raise SessionBusy("The session is changing.", session_id=session.id)
             assert isinstance(live.connection, BrowserConnection)
             picture = await take_picture(live.connection.session, kind=kind, full_page=full_page)
-    return picture_to_json(picture)
+    data = base64.b64encode(picture.data).decode()
+    return {"picture": data, "url": picture.url, "title": picture.title}
 
 
 @asynccontextmanager
@@ -91,9 +92,3 @@ def _find_browser(session: LiveSession) -> Binding:
         session_id=session.id,
         recovery="Go to one first, with browser_navigate.",
     )
-
-
-def picture_to_json(picture: PagePicture) -> JSON:
-    """Return a picture as the content of a tool's result."""
-    data = base64.b64encode(picture.data).decode()
-    return {"picture": data, "url": picture.url, "title": picture.title}

@@ -35,9 +35,8 @@ def human_lease(
     *,
     user: str | None = None,
     login: str | None = None,
-    node: str | None = None,
 ) -> ControlLease:
-    """Return the lease of a person who takes control now, by a login or at a window of the process `node`."""
+    """Return the lease of a person who takes control now."""
     return ControlLease(
         driver=SessionDriver.HUMAN,
         epoch=lease.epoch + 1,
@@ -47,7 +46,6 @@ def human_lease(
         reason=lease.reason if lease.driver is SessionDriver.REQUESTED else None,
         since=now,
         expires_at=now + LEASE_SECONDS,
-        node=node,
         notice=lease.notice,
     )
 
@@ -84,8 +82,6 @@ def ended_lease(
     )
 
 
-def is_abandoned(lease: ControlLease, node: str, now: float) -> bool:
-    """Whether a lease of a person ended before `node` claims the session: by its time, or with another process."""
-    if lease.driver is not SessionDriver.HUMAN:
-        return False
-    return (lease.expires_at or 0.0) <= now or lease.node not in (None, node)
+def is_abandoned(lease: ControlLease, now: float) -> bool:
+    """Whether a lease of a person ended before a process claims the session."""
+    return lease.driver is SessionDriver.HUMAN and (lease.expires_at or 0.0) <= now

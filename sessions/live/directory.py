@@ -258,7 +258,7 @@ class Directory:
             await self._raise_claim_refusal(record)
             return
         control, now = claimed.session.control, self._core.clock.now()
-        if is_abandoned(control, self._core.node.id, now):
+        if is_abandoned(control, now):
             # Stored with the next change of the lease, or with its notice.
             claimed.session.control = ended_lease(control, now, ControlEnd.EXPIRED, None, ())
         session = self.new_session(claimed.session, claimed.state, last_seq=claimed.last_seq)

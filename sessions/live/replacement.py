@@ -9,11 +9,9 @@ from ..records import BindingRecord, BindingStatus
 from ..services import RestoreReport
 from .contention import CONTENDED
 
-OPENED_IN_WINDOW: Final = "the operator opened it in a window"
-"""The `last_error` of a binding whose connection `statehold sessions open` replaced."""
 STOPPED: Final = "Statehold was stopped"
 """The `last_error` of a binding whose connection was closed because the process ended."""
-PAUSE_REASONS: Final = frozenset({OPENED_IN_WINDOW, STOPPED, CONTENDED})
+PAUSE_REASONS: Final = frozenset({STOPPED, CONTENDED})
 """Reasons of pauses that are no errors: they end when the connection is open again."""
 
 

@@ -204,11 +204,8 @@ class LiveSession:
     @property
     def busy(self) -> str | None:
         """Why it is in use although no call is in flight, in words; None when it is not."""
-        return "a person has control" if self.has_human_driver else self.unsaveable_work
-
-    @property
-    def unsaveable_work(self) -> str | None:
-        """The work in its connections that a pause would lose, in words; None when there is none."""
+        if self.has_human_driver:
+            return "a person has control"
         for binding in self.bindings.values():
             work = binding.live.busy if binding.live is not None else None
             if work is not None and binding.service.scope == "session":

@@ -61,11 +61,8 @@ class Pausing:
         release: bool = False,
         anyway: bool = False,
         saved_only: bool = False,
-        by_person: bool = False,
     ) -> bool:
         """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
-
-        `by_person`: for the person who has control of it. The session of a person stays open otherwise.
 
         Returns False when the session is not idle, or when a connection is busy and `anyway` is not set. A connection that
         cannot be saved is closed all the same, and its content is reported as lost. With `saved_only` the session stays as
@@ -83,7 +80,6 @@ class Pausing:
                     release=release,
                     anyway=anyway,
                     saved_only=saved_only,
-                    by_person=by_person,
                 )
         raise AssertionError("unreachable: a shield is never cancelled")
 
@@ -122,7 +118,6 @@ class Pausing:
         release: bool,
         anyway: bool,
         saved_only: bool = False,
-        by_person: bool = False,
     ) -> bool:
         if session.ownership_ended.is_set():
             # It was paused and given up before, or another process took it over: then it may not be paused.
@@ -132,8 +127,7 @@ class Pausing:
         if session.status is Status.PAUSED:
             await self._let_go(session, release, cause)
             return True
-        in_use = session.unsaveable_work if by_person else session.busy
-        if session.status is not Status.IDLE or (in_use and not anyway):
+        if session.status is not Status.IDLE or (session.busy and not anyway):
             return False
         session.apply(event, cause=cause)
         is_paused = await self.pause_applied(session, release, saved_only, cause=cause)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 COMMANDS = (
-    *("answer", "audit", "backup", "call", "completion", "console", "demo", "doctor", "login"),
+    *("answer", "audit", "backup", "call", "completion", "console", "demo", "doctor"),
     *("nodes", "principals", "serve", "services", "sessions", "skill", "status", "stop", "tokens"),
     *("tools", "top"),
 )

@@ -174,12 +174,14 @@ class LocalConnection:
         except Unreachable:
             if not self._starts:
                 raise Failure(f"no server runs for {folder}") from None
+        from ..commands import parse_command_line
         from ..shared import start_and_send
 
         if is_terminal(sys.stderr):
             write_error("statehold: starting the server\n")
         try:
-            return start_and_send(folder, self._words.settings, VERB, members, line)
+            arguments = parse_command_line(["status", *self._words.settings])
+            return start_and_send(folder, arguments, VERB, members, line)
         except RuntimeError as error:
             raise Failure(str(error)) from None
 

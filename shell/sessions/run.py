@@ -1,4 +1,4 @@
-"""`statehold sessions` and `login`: runs one action on the sessions of a data folder, held by a process or not."""
+"""`statehold sessions`: runs one action on the sessions of a data folder, held by a process or not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .lookup import find_session
 
 
 def run(config: Config, arguments: CommandLine) -> int:
-    """Run one action, or `login`, and return its exit code."""
+    """Run one action, and return its exit code."""
     if config.ephemeral:
         raise ConfigError("--ephemeral: nothing is kept, so there are no sessions to see; drop it")
     try:
@@ -38,8 +38,8 @@ def run(config: Config, arguments: CommandLine) -> int:
 
 
 async def _run(config: Config, arguments: CommandLine) -> int:
-    action = arguments.action if arguments.command == "sessions" else arguments.command
-    async with _open_store(config, create=action in ("import", "login")) as store:
+    action = arguments.action
+    async with _open_store(config, create=action == "import") as store:
         match action:
             case "list":
                 from .listing import print_list
@@ -60,11 +60,6 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                 from .transfer import import_session
 
                 return await import_session(config, store, arguments)
-            case "login":
-                from .login import log_in
-
-                assert store is not None
-                return await log_in(config, store, arguments)
             case "export" if arguments.folder is not None:
                 from .transfer import export_all
 
@@ -108,9 +103,9 @@ async def _run_on(
 
             return await save_screenshot(config, store, record, arguments)
         case "open":
-            from .window import open_window
+            from .open import open_session
 
-            return await open_window(config, store, record, arguments)
+            return await open_session(config, record, arguments)
         case "test":
             from .recording.command import write_recorded_test
 
@@ -136,7 +131,7 @@ def _documents(config: Config, store: SQLStore) -> SessionDocuments:
 
 @asynccontextmanager
 async def _open_store(config: Config, *, create: bool) -> AsyncGenerator[SQLStore | None]:
-    """Open the store, or yield None where there is none: only import and login create the folder."""
+    """Open the store, or yield None where there is none: only import creates the folder."""
     if not create and not may_exist(config):
         yield None
         return

@@ -181,13 +181,13 @@ class ToolCaller:
         node, required = await self.join(), self.config.audit == "required"
         return PersonAudit(AuditLog(self.store, node.id, is_required=required), SystemClock())
 
-    async def join(self, description: str = "command line") -> Node:
+    async def join(self) -> Node:
         """Join the data folder as a node until the end of the command. A later call returns the same node."""
         if self._node is None:
             membership = Node(
                 self.store,
                 self.config.data,
-                address=f"{description}, pid {os.getpid()}",
+                address=f"command line, pid {os.getpid()}",
                 clock=SystemClock().now,
             )
             self._node = await self._stack.enter_async_context(membership)

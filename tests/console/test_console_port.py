@@ -33,7 +33,7 @@ async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path)
             session = await opened_session(client)
             ask = {"session_id": session, "reason": "look", "wait_seconds": 0}
             before = structured(await client.call_tool("session_request_human", ask))
-            assert before["address"] == "statehold console"
+            assert before["address"] == f"statehold sessions open {session}"
             first, second = console_address(clients.data), console_address(clients.data)
             url = first.partition("/console")[0]
             assert url.startswith("http://127.0.0.1:")

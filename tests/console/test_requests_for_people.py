@@ -57,7 +57,7 @@ async def test_the_result_names_the_address_in_the_console(agent: Client, server
     session = await opened_session(agent, name="my shop")
     result = await ask(agent, session, wait_seconds=0)
     assert result["address"] == f"{server.url}/console#/s/{session}"
-    assert result["commands"] == ["statehold console", "statehold sessions open 'my shop'"]
+    assert result["commands"] == ["statehold sessions open 'my shop'"]
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -128,7 +128,7 @@ def _packages() -> dict[str, list[Package]]:
                 "playwright install --only-shell chromium), or set STATEHOLD_HEADLESS_SHELL to its path.",
             )
         ],
-        "screen": [program("xvfb", "Xvfb", "Xvfb"), program("xdotool", "xdotool", "xdotool")],
+        "screen": [program("xvfb", "Xvfb", "Xvfb")],
         "postgres": [
             Package(
                 "postgresql",

@@ -88,11 +88,8 @@ class HumanControl:
             raise ServiceUnavailable("The browser of the session has not been handed over.")
         return await self._input.send(batch, grant)
 
-    async def end(self, shown: Shown | None = None) -> list[str]:
-        """Forget what the pages reported meanwhile, and return the changes as sentences. Does nothing when it is off.
-
-        `shown`: the pages of a window that is closed by now.
-        """
+    async def end(self) -> list[str]:
+        """Forget what the pages reported meanwhile, and return the changes as sentences. Does nothing when it is off."""
         if self._before is None:
             return []
         session = self._session
@@ -104,7 +101,7 @@ class HumanControl:
         await self._hide_secret_fields()
         again = await self._put_back()
         changes = [
-            *self._describe_tabs(before, shown or self._shown()),
+            *self._describe_tabs(before, self._shown()),
             *_describe_files(sorted(set(await session.files.names()) - names)),
         ]
         return [*changes, *again, "Refs of earlier snapshots are invalid: look at the page again."]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
 from urllib.parse import quote
-
-CONSOLE_COMMAND: Final = "statehold console"
 
 
 class ConsoleAddress:
@@ -17,12 +14,9 @@ class ConsoleAddress:
     def __init__(self, public_url: str | None = None) -> None:
         self._public_url = public_url
         self._local_url: str | None = None
-        self.is_served = public_url is not None
-        """Whether CONSOLE_COMMAND opens the console of this process; the port may open only then."""
 
     def serve_at(self, url: str | None) -> None:
-        """Note that the console is served; `url` is its address without a path, None while no port is open."""
-        self.is_served = True
+        """Remember the address of the console without a path; None while no port is open."""
         self._local_url = url or self._local_url
 
     def of_session(self, session_id: str) -> str | None:

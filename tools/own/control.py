@@ -21,7 +21,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import ControlLease, SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.views import describe_control
-from .console_address import CONSOLE_COMMAND, ConsoleAddress
+from .console_address import ConsoleAddress
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ControlInfo
 from .sessions import SessionArguments
@@ -118,7 +118,7 @@ class ControlTools:
                 wait_seconds = 0.0
         lease = await self._wait(context, session.id, wait_seconds)
         with suppress(SessionError):
-            # A window gave the session up meanwhile, and the same session was claimed anew.
+            # The session may have been given up meanwhile, and claimed anew.
             session = await self._registry.find(principal, session.id)
         content: JSON = {
             "session_id": session.id,
@@ -132,8 +132,6 @@ class ControlTools:
         """Return the address of a session for a person, and the commands that open it on this machine."""
         ref = shlex.quote(session.record.name or session.id)
         commands = [f"statehold sessions open {ref}"]
-        if self._console.is_served:
-            commands.insert(0, CONSOLE_COMMAND)
         address = self._console.of_session(session.id)
         return {"address": address or commands[0], "commands": commands}
 

@@ -20,7 +20,6 @@ from statehold.sessions.errors import (
     StoreUnavailable,
 )
 from statehold.sessions.journal.entries import LinkEvent
-from statehold.sessions.lifecycle import Event
 from statehold.sessions.live.control_lease import LEASE_SECONDS
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.policy import Policy
@@ -301,9 +300,6 @@ async def test_a_controlled_session_is_neither_paused_nor_changed_by_its_agent(b
         ):
             with pytest.raises(HumanInControl):
                 await change
-        assert await registry.pausing.pause(
-            session, Event.PAUSE_REQUESTED, cause="window", by_person=True
-        )
         assert session.record.control.epoch == epoch
 
 

@@ -11,7 +11,7 @@ from support.engine import Build, Engine
 
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Event
-from statehold.sessions.live.replacement import OPENED_IN_WINDOW, replacement_notice
+from statehold.sessions.live.replacement import replacement_notice
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import RestoreReport, Snapshot
@@ -172,16 +172,14 @@ async def test_a_clean_stop_is_the_reason_of_the_note_until_the_next_pause(
         assert "(generation 2 to 3; it was paused)" in await told(engine, found)
 
 
-def test_a_connection_that_the_operator_opened_in_a_window_is_reported_as_one() -> None:
+def test_the_error_of_an_earlier_connection_is_no_reason_of_a_pause() -> None:
     before = BindingRecord(
         session_id="sh_a",
         service="browser",
         status=BindingStatus.PAUSED,
         generation=2,
         told_generation=1,
-        last_error=OPENED_IN_WINDOW,
+        last_error="exit code 1",
     )
     notice = replacement_notice(before, 3, RestoreReport(restored="1 tab"))
-    assert "(generation 1 to 3; the operator opened it in a window)" in notice
-    earlier = before.model_copy(update={"last_error": "exit code 1"})
-    assert "it was paused" in replacement_notice(earlier, 3, RestoreReport(restored="1 tab"))
+    assert "(generation 1 to 3; it was paused)" in notice

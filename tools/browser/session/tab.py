@@ -180,10 +180,6 @@ class Tab:
     def url(self) -> str:
         return self.page.url
 
-    def ignore_choosers(self) -> None:
-        """Let the browser show its own file dialogs, for a person who sees its window."""
-        self.page.remove_listener("filechooser", self._on_chooser)
-
     async def load_history_entry(self, world: World, url: str, *, milliseconds: float) -> None:
         """Go back to a history entry of which only the address is known, by loading it.
 
