@@ -37,7 +37,7 @@ def notice_member(notice: str, *, is_first: bool = False) -> str:
 
 def attribute_text(text: str, author: str) -> str:
     """Return a text, behind `[author] ` if it begins like a note."""
-    return f"[{author}] {text}" if _begins_like_note(text) else text
+    return f"[{author}] {text}" if _fold(text).startswith(_NOTE_WORDS) else text
 
 
 def attribute_value(value: Any, author: str) -> Any:
@@ -45,24 +45,25 @@ def attribute_value(value: Any, author: str) -> Any:
     if isinstance(value, str):
         return attribute_text(value, author)
     if isinstance(value, list):
-        return [_attribute_member(member, author) for member in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value).items()
-        return {
-            f"[{author}] {name}" if _is_notice(name) else name: _attribute_member(member, author)
-            for name, member in members
-        }
-    return value
+        return [
+            attribute_text(member, author) if isinstance(member, str) else member
+            for member in cast("list[Any]", value)
+        ]
+    if not isinstance(value, dict):
+        return value
+    members: dict[str, Any] = {}
+    for name, member in cast("dict[str, Any]", value).items():
+        if isinstance(member, str) and _fold(member).startswith(_NOTE_WORDS):
+            member = f"[{author}] {member}"
+        is_notice = _fold(name).startswith(_NOTICE_WORDS)
+        members[f"[{author}] {name}" if is_notice else name] = member
+    return members
 
 
 def similar(*headings: str) -> Callable[[str], bool]:
     """Return a function that finds whether a text begins with one of these headings, however it is spelled."""
     words = tuple(map(_fold, headings))
     return lambda text: _fold(text).startswith(words)
-
-
-def _attribute_member(value: Any, author: str) -> Any:
-    return attribute_text(value, author) if isinstance(value, str) else value
 
 
 def _fold(text: str) -> str:
@@ -73,5 +74,5 @@ def _fold(text: str) -> str:
     return _SIGNS.sub("", text.translate(_LOOK_ALIKES))
 
 
-_begins_like_note: Final = similar(NOTE)
-_is_notice: Final = similar(NOTICE_MEMBER)
+_NOTE_WORDS: Final = _fold(NOTE)
+_NOTICE_WORDS: Final = _fold(NOTICE_MEMBER)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("keeper", "sessions", "tools", "server", "client")
+PACKAGES = ("keeper", "sessions", "tools", "access", "server", "console", "shell", "client")
 SYNC, MCPSTORE = "client/sync", "client/integrations/mcpstore"
 
 TWINS = {

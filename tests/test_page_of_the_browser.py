@@ -24,7 +24,7 @@ PAGE = (ROOT / "docs" / "browser.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8")
-    for folder in ("tools/browser", "sessions", "server")
+    for folder in ("tools/browser", "sessions", "server", "access", "console", "shell")
     for path in sorted((ROOT / folder).rglob("*.py"))
 )
 

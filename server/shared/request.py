@@ -16,7 +16,7 @@ VERB: Final = "shared"
 STOP: Final = "stop"
 """The verb that ends a server. It is answered as the verb `process` is."""
 _ROOT: Final = Path(__file__).parents[2]
-_PARTS: Final = ("keeper", "server", "sessions", "tools")
+_PARTS: Final = ("keeper", "sessions", "tools", "access", "server", "console", "shell")
 """The folders with the code of a server."""
 
 

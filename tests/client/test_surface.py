@@ -78,7 +78,7 @@ def test_errors_of_connect_can_be_caught_with_the_client_alone() -> None:
 @pytest.mark.thorough
 def test_only_asking_for_the_error_of_the_settings_imports_them() -> None:
     modules = imported("from statehold.client import errors; errors.ConfigError")
-    assert "statehold.server.config.model" in modules
+    assert "statehold.access.config.types" in modules
 
 
 def test_every_code_of_the_server_has_a_class_of_the_client() -> None:

@@ -59,6 +59,7 @@ async def test_a_session_is_found_driven_shared_renamed_and_paused_without_a_mou
 
         await tab_to(page, "Search")
         await page.keyboard.type("nothing like this")
+        await page.get_by_role("button", name="Show all").wait_for()
         await tab_to(page, "Show all")
         await press(page, "Enter")
         await page.get_by_role("link", name="shop").wait_for()

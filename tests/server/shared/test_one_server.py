@@ -153,8 +153,9 @@ def test_code_that_has_changed_since_the_start_is_named(
     clone = tmp_path / "clone"
     root = Path(__file__).parents[3]
     clone.mkdir()
-    for name in (".namespace", "client", "keeper", "server", "sessions", "tools"):
-        subprocess.run(["cp", "-r", root / name, clone], check=True)
+    packages = [each for each in (root / ".namespace" / "statehold").iterdir() if each.is_symlink()]
+    for path in (root / ".namespace", *(package.resolve() for package in packages)):
+        subprocess.run(["cp", "-r", path, clone], check=True)
     monkeypatch.setenv("PYTHONPATH", str(clone / ".namespace"))
     assert commands.shared.run().returncode == OK
     with (clone / "server" / "exit_codes.py").open("a") as code:
