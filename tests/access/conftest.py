@@ -6,20 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 
 import httpx2
 import pytest
-from support.gateway_fixtures import (
-    client,
-    config_file,
-    forked_servers,
-    gateway,
-    http,
-    log,
-    mcp_server,
-    memory,
-    pytest_generate_tests,
-    server,
-    use_fork_server,
-    way,
-)
+from support.gateway_fixtures import *
 from support.gateway_process import JSON, Running, service
 from support.hostile_issuer import AUDIENCE, INTROSPECTOR, HostileIssuer, hostile_issuer
 from support.token_file import write_tokens
@@ -76,19 +63,3 @@ def settings(
 async def raw(server: Running) -> AsyncGenerator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(base_url=server.url, timeout=60) as client:
         yield client
-
-
-__all__ = [
-    "client",
-    "config_file",
-    "forked_servers",
-    "gateway",
-    "http",
-    "log",
-    "mcp_server",
-    "memory",
-    "pytest_generate_tests",
-    "server",
-    "use_fork_server",
-    "way",
-]

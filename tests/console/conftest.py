@@ -9,20 +9,7 @@ import pytest
 from mcp import Client
 from playwright.async_api import Browser, async_playwright
 from support.console_client import ConsoleClient, console_client, operator
-from support.gateway_fixtures import (
-    client,
-    config_file,
-    forked_servers,
-    gateway,
-    http,
-    log,
-    mcp_server,
-    memory,
-    pytest_generate_tests,
-    server,
-    use_fork_server,
-    way,
-)
+from support.gateway_fixtures import *
 from support.gateway_process import JSON, Running, Way, service
 from support.token_file import write_tokens
 
@@ -83,19 +70,3 @@ async def browser(headless_shell: str) -> AsyncGenerator[Browser]:
         started = await playwright.chromium.launch(executable_path=headless_shell)
         yield started
         await started.close()
-
-
-__all__ = [
-    "client",
-    "config_file",
-    "forked_servers",
-    "gateway",
-    "http",
-    "log",
-    "mcp_server",
-    "memory",
-    "pytest_generate_tests",
-    "server",
-    "use_fork_server",
-    "way",
-]

@@ -6,21 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.gateway_fixtures import (
-    client,
-    config_file,
-    forked_servers,
-    gateway,
-    http,
-    log,
-    mcp_server,
-    memory,
-    pytest_generate_tests,
-    server,
-    settings,
-    use_fork_server,
-    way,
-)
+from support.gateway_fixtures import *
 from support.holding import Output, Run
 
 from statehold.shell.main import main
@@ -47,20 +33,3 @@ def statehold(
         return Output(code, captured.out, captured.err)
 
     return run
-
-
-__all__ = [
-    "client",
-    "config_file",
-    "forked_servers",
-    "gateway",
-    "http",
-    "log",
-    "mcp_server",
-    "memory",
-    "pytest_generate_tests",
-    "server",
-    "settings",
-    "use_fork_server",
-    "way",
-]

@@ -138,3 +138,20 @@ def http(request: pytest.FixtureRequest) -> Way:
 def memory(request: pytest.FixtureRequest) -> Way:
     """In this process, in both eras."""
     return way_of(request, "memory", request.param)
+
+
+__all__ = [
+    "client",
+    "config_file",
+    "forked_servers",
+    "gateway",
+    "http",
+    "log",
+    "mcp_server",
+    "memory",
+    "pytest_generate_tests",
+    "server",
+    "settings",
+    "use_fork_server",
+    "way",
+]
