@@ -25,7 +25,8 @@ from ..sessions.errors import (
 )
 from ..sessions.json_codec import JSON
 from ..sessions.lifecycle import Status
-from ..sessions.records import Principal, SessionDriver, SessionRecord
+from ..sessions.live.control_lease import is_driven
+from ..sessions.records import Principal, SessionRecord
 from .calls import ApiCall, Handler
 from .errors import error_response, json_response
 from .logins import Login, Logins
@@ -118,7 +119,9 @@ class WatchedPages:
                     self._registry.forget_owner(record.id)
                     await anyio.sleep(RETRY_SECONDS)
                 except (SessionError, Refused) as error:
-                    if error.code not in _NOT_OPEN or not self._is_driven(record):
+                    if error.code not in _NOT_OPEN or not is_driven(
+                        record.control, self._registry.core.clock.now()
+                    ):
                         raise
                     await self._calls.call(record, "session_resume")
                 record = await self.read(record.id)
@@ -139,12 +142,6 @@ class WatchedPages:
                 recovery="Resume it to see its page.",
             )
         return await stack.enter_async_context(self._calls.watch(record, query.model_dump()))
-
-    def _is_driven(self, record: SessionRecord) -> bool:
-        """Whether a person drives a session."""
-        control, now = record.control, self._registry.core.clock.now()
-        is_human = control.driver is SessionDriver.HUMAN
-        return is_human and (control.expires_at or 0.0) > now
 
     async def read(self, session_id: str) -> SessionRecord:
         """Return the record of a session.

@@ -82,6 +82,11 @@ def ended_lease(
     )
 
 
+def is_driven(lease: ControlLease, now: float) -> bool:
+    """Whether a person has control."""
+    return lease.driver is SessionDriver.HUMAN and (lease.expires_at or 0.0) > now
+
+
 def is_abandoned(lease: ControlLease, now: float) -> bool:
     """Whether a lease of a person ended before a process claims the session."""
-    return lease.driver is SessionDriver.HUMAN and (lease.expires_at or 0.0) <= now
+    return lease.driver is SessionDriver.HUMAN and not is_driven(lease, now)

@@ -29,7 +29,6 @@ from ..records import (
     BindingStatus,
     ControlEnd,
     Principal,
-    SessionDriver,
     SessionFilter,
     SessionRecord,
     StateRecord,
@@ -37,7 +36,7 @@ from ..records import (
 from ..store.base import RESTARTED
 from ..views import describe, describe_binding, format_duration, timestamp
 from .binding import Binding
-from .control_lease import ended_lease, is_abandoned
+from .control_lease import ended_lease, is_abandoned, is_driven
 from .quota import Quota
 from .session import LiveSession
 
@@ -293,12 +292,8 @@ class Directory:
         self, record: SessionRecord, node: str, epoch: int, address: str | None = None
     ) -> OwnedByAnotherNode | HumanInControl:
         """Return the error for a session of another node, and remember that node."""
-        control = record.control
-        if (
-            control.driver is SessionDriver.HUMAN
-            and (control.expires_at or 0.0) > self._core.clock.now()
-        ):
-            return HumanInControl(record.id, control.reason or "")
+        if is_driven(record.control, self._core.clock.now()):
+            return HumanInControl(record.id, record.control.reason or "")
         self._owners.put(record.owner, record.id, (record.owner, node, epoch))
         return OwnedByAnotherNode(record.id, node, address, epoch=epoch)
 
