@@ -173,7 +173,10 @@ class EndWatchingStream(MessageStream):
             raise
         context = self.last_context
         request = None if context is None else context.get(SOLE_ANSWER)
-        return item if request is None else _answer_to(request, item)
+        # Reading the request takes as long as it is large.
+        if request is None or isinstance(item, Exception) or _answers(item) == self.last_cause:
+            return item
+        return _answer_to(request, item)
 
     @property
     def last_context(self) -> contextvars.Context | None:
@@ -189,12 +192,16 @@ class EndWatchingStream(MessageStream):
         await self._inner.aclose()
 
 
-def _answer_to(request: bytes, item: SessionMessage | Exception) -> SessionMessage | Exception:
+def _answers(item: SessionMessage) -> int:
+    """Return the number of the request that a message answers, -1 if it answers none."""
+    message = item.message
+    return _number(message.id) if isinstance(message, JSONRPCResponse | JSONRPCError) else -1
+
+
+def _answer_to(request: bytes, item: SessionMessage) -> SessionMessage:
     """Return the only message of the response to `request` if it answers it, else an error that does."""
-    if isinstance(item, Exception):
-        return item
     message, number = item.message, orjson.loads(request)["id"]
-    if isinstance(message, JSONRPCResponse | JSONRPCError) and _number(message.id) == number:
+    if _answers(item) == number:
         return item
     error = ErrorData(code=PARSE_ERROR, message=NO_ANSWER)
     if isinstance(message, JSONRPCError) and message.id is None:
