@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 import unicodedata
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -37,7 +38,9 @@ def notice_member(notice: str, *, is_first: bool = False) -> str:
 
 def attribute_text(text: str, author: str) -> str:
     """Return a text, behind `[author] ` if it begins like a note."""
-    return f"[{author}] {text}" if _fold(text).startswith(_NOTE_WORDS) else text
+    if text[:1] in _OTHER_BEGINNINGS or not _fold(text).startswith(_NOTE_WORDS):
+        return text
+    return f"[{author}] {text}"
 
 
 def attribute_value(value: Any, author: str) -> Any:
@@ -53,10 +56,9 @@ def attribute_value(value: Any, author: str) -> Any:
         return value
     members: dict[str, Any] = {}
     for name, member in cast("dict[str, Any]", value).items():
-        if isinstance(member, str) and _fold(member).startswith(_NOTE_WORDS):
-            member = f"[{author}] {member}"
-        is_notice = _fold(name).startswith(_NOTICE_WORDS)
-        members[f"[{author}] {name}" if is_notice else name] = member
+        if name[:1] not in _OTHER_BEGINNINGS and _fold(name).startswith(_NOTICE_WORDS):
+            name = f"[{author}] {name}"
+        members[name] = attribute_text(member, author) if isinstance(member, str) else member
     return members
 
 
@@ -76,3 +78,9 @@ def _fold(text: str) -> str:
 
 _NOTE_WORDS: Final = _fold(NOTE)
 _NOTICE_WORDS: Final = _fold(NOTICE_MEMBER)
+_OTHER_BEGINNINGS: Final = frozenset(
+    character
+    for character in string.ascii_letters + string.digits
+    if _fold(character) not in (_NOTE_WORDS[0], _NOTICE_WORDS[0])
+)
+"""The characters with which most texts and names begin, and no note: such texts are not read further."""
