@@ -122,10 +122,9 @@ class PersonAudit:
         """Record that a look was refused, at most once in LOOK_SECONDS."""
         key = (principal.key, name, operation, session_id or "", address or "", outcome)
         if self._is_new(key):
-            is_noted = self._note_refusal(
-                event=AuditEvent.REFUSAL,
-                operation=operation,
-                outcome=outcome,
+            is_noted = self.note_refusal(
+                operation,
+                outcome,
                 name=name,
                 principal=principal,
                 session_id=session_id,
@@ -185,10 +184,10 @@ class PersonAudit:
         principal: Principal = NOBODY,
         session_id: str | None = None,
         transport: str,
-        address: str,
-    ) -> None:
-        """Record a request that was refused before it was read. Of many in one second the first have entries."""
-        self._note_refusal(
+        address: str | None,
+    ) -> bool:
+        """Record a request that was refused. Of many in one second the first have entries. Return whether this one has."""
+        return self._note_refusal(
             event=AuditEvent.REFUSAL,
             operation=operation,
             outcome=outcome,
