@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from starlette.routing import BaseRoute
@@ -17,23 +17,13 @@ VERB = "console"
 """The verb of the local socket by which a command asks for the address of the console."""
 
 
-class ConsoleAddressPort(Protocol):
+class ConsoleAddressPort(AbstractAsyncContextManager[object, bool | None], Protocol):
     """The address of a console. `async with` bounds the life of a port that it opens."""
 
     @property
     def handler(self) -> Handler:
         """The handler of the verb `console`."""
         ...
-
-    async def __aenter__(self) -> object: ...
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> bool | None: ...
 
 
 class ProcessConsole(Protocol):
