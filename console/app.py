@@ -53,20 +53,23 @@ if TYPE_CHECKING:
     from .people.account_login import AccountLogin
 
 ID_CHARACTERS: Final = 128
-POLICY: Final = "content-security-policy"
-HEADERS: Final = {
-    "cache-control": "no-store",
-    POLICY: (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-    ),
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
 RIGHTS: Final[tuple[Rights, ...]] = get_args(Rights)
 M = TypeVar("M", bound=ApiModel)
 
 logger = logging.getLogger("statehold.server")
+
+
+def _headers(framed_by: str) -> dict[str, str]:
+    """Return the headers of the console. `framed_by` are the sources of the pages that may show a response in a frame."""
+    return {
+        "cache-control": "no-store",
+        "content-security-policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+            f"frame-ancestors {framed_by}; base-uri 'none'; form-action 'none'"
+        ),
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }
 
 
 class Console:
@@ -333,8 +336,7 @@ class SecurityHeaders:
 
     def __init__(self, app: ASGIApp, origins: Sequence[str] = ()) -> None:
         self._app = app
-        policy = HEADERS[POLICY].replace("'none'; base-uri", f"{' '.join(origins)}; base-uri")
-        self._headers = {**HEADERS, POLICY: policy} if origins else HEADERS
+        self._headers = _headers(" ".join(origins) or "'none'")
 
     @property
     def routes(self) -> list[BaseRoute]:
