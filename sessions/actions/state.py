@@ -198,7 +198,7 @@ class States:
         await core.redactions.redact(entry, owner)
         self._quota.count(owner, entry.approximate_bytes())
         entry.seq = session.next_seq()
-        core.store.append_call(entry)
+        core.store.append_call(entry, owner)
 
 
 async def change_state(

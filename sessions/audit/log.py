@@ -18,8 +18,8 @@ class AuditStore(Protocol):
         """
         ...
 
-    def append_audit(self, document: str) -> None:
-        """Queue an entry; never blocks. It is written within 50 ms."""
+    def append_audit(self, document: str, owner: str) -> None:
+        """Queue an entry of a principal, by its key; never blocks. It is written within 50 ms."""
         ...
 
 
@@ -45,8 +45,8 @@ class AuditLog:
         if self.is_required:
             await self._store.write_audit(document)
         else:
-            self._store.append_audit(document)
+            self._store.append_audit(document, entry.actor.key)
 
     def note(self, entry: AuditEntry) -> None:
         """Record what has happened. Never blocks."""
-        self._store.append_audit(entry.document(self._node))
+        self._store.append_audit(entry.document(self._node), entry.actor.key)

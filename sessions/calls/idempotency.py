@@ -305,7 +305,7 @@ class CallReceipts:
         except StoreUnavailable as error:
             logger.error("the end of an operation is not recorded yet: %s", error)
             if not forget:
-                core.store.append_end(record, receipt, core.node.id)
+                core.store.append_end(record, receipt, core.node.id, session.record.owner)
                 await _wait_for_store(core)
             is_lost = session.fenced or not core.node.may_act()
         finally:
@@ -419,7 +419,7 @@ class ToolReceipts:
         except StoreUnavailable as error:
             # The call ran: after an error now the caller would run it again.
             logger.error("the end of an operation is not recorded yet: %s", error)
-            core.store.append_receipt(receipt, forget=forget)
+            core.store.append_receipt(receipt, owner, forget=forget)
         session = self._registry.live(self._principal, operation.scope)
         if session is not None:
             session.stored_receipts = None

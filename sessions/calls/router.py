@@ -272,7 +272,7 @@ class Router:
                 await core.redactions.redact(entry, owner)
                 quota.count(owner, entry.approximate_bytes())
                 entry.seq = call.session.next_seq()
-                core.store.append_call(entry)
+                core.store.append_call(entry, owner)
             except Exception:
                 # The call ran: after an error now the caller would run it again.
                 logger.exception("a call of %.100s was not journalled", call.request.tool)

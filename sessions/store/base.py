@@ -192,20 +192,23 @@ class Store(Protocol):
         """
         ...
 
-    def append(self, entry: JournalRecord, node: str) -> None:
+    def append(self, entry: JournalRecord, node: str, owner: str = "") -> None:
         """Queue one journal entry; never blocks. It is written within 50 ms, fenced like a write, but silently.
 
         Once written it survives the end of the process, and a second later a power cut.
 
-        At most `journal_backlog` entries wait (default 10,000); beyond that the oldest are dropped and counted.
+        At most `journal_backlog` entries wait (default 10,000); beyond that the oldest of the `owner` with the most, the key
+        of a principal, are dropped and counted.
         """
         ...
 
-    def append_call(self, entry: CallEntry) -> None:
+    def append_call(self, entry: CallEntry, owner: str) -> None:
         """Queue the entry of a call, as `append` does. Its values are computed soon, in any thread."""
         ...
 
-    def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
+    def append_end(
+        self, entry: JournalRecord, receipt: ReceiptRecord, node: str, owner: str
+    ) -> None:
         """Queue the end of a started call, with its receipt, as `append` queues an entry."""
         ...
 
@@ -223,7 +226,7 @@ class Store(Protocol):
         """End a receipt that start_receipt() or create() began, or delete it; durable on return. Not fenced."""
         ...
 
-    def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+    def append_receipt(self, receipt: ReceiptRecord, owner: str, *, forget: bool = False) -> None:
         """Queue the change of end_receipt(), as `append` queues an entry."""
         ...
 
@@ -231,7 +234,7 @@ class Store(Protocol):
         """Append an entry to the audit log, durable on return. See sessions/audit."""
         ...
 
-    def append_audit(self, document: str) -> None:
+    def append_audit(self, document: str, owner: str) -> None:
         """Queue an entry of the audit log, as `append` queues an entry."""
         ...
 

@@ -45,10 +45,11 @@ Work: TypeAlias = Change | JournalAppend | CallEntry | NewSession | AuditAppend 
 
 @dataclass(slots=True, eq=False)
 class BatchItem:
-    """One unit of work and its outcome. A unit without a future has no waiter."""
+    """One unit of work and its outcome. A unit without a future has no waiter, and counts for the share of its owner."""
 
     work: Work
     future: asyncio.Future[Any] | None = None
+    owner: str = ""
     value: Any = None
     error: Exception | None = None
 

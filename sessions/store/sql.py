@@ -298,14 +298,16 @@ class SQLStore:
     async def write(self, write: Write) -> None:
         await self._transactions.submit(rows.to_change(write))
 
-    def append(self, entry: JournalRecord, node: str) -> None:
+    def append(self, entry: JournalRecord, node: str, owner: str = "") -> None:
         row = rows.journal_row(entry)
-        self._writer.append(JournalAppend(entry.session_id, node, entry.epoch, row))
+        self._writer.append(JournalAppend(entry.session_id, node, entry.epoch, row), owner)
 
-    def append_call(self, entry: CallEntry) -> None:
-        self._writer.append(entry)
+    def append_call(self, entry: CallEntry, owner: str) -> None:
+        self._writer.append(entry, owner)
 
-    def append_end(self, entry: JournalRecord, receipt: ReceiptRecord, node: str) -> None:
+    def append_end(
+        self, entry: JournalRecord, receipt: ReceiptRecord, node: str, owner: str
+    ) -> None:
         change = Change(
             entry.session_id,
             node,
@@ -313,7 +315,7 @@ class SQLStore:
             ended_entries=(rows.journal_row(entry),),
             receipts=(rows.receipt_row(receipt),),
         )
-        self._writer.append(change)
+        self._writer.append(change, owner)
 
     async def start_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
         operation = partial(tool_receipts.start, row=rows.receipt_row(receipt))
@@ -323,15 +325,15 @@ class SQLStore:
         row = rows.receipt_row(receipt)
         await self._transactions.submit(partial(tool_receipts.end, row=row, forget=forget))
 
-    def append_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+    def append_receipt(self, receipt: ReceiptRecord, owner: str, *, forget: bool = False) -> None:
         row = rows.receipt_row(receipt)
-        self._writer.append(partial(tool_receipts.end, row=row, forget=forget))
+        self._writer.append(partial(tool_receipts.end, row=row, forget=forget), owner)
 
     async def write_audit(self, document: str) -> None:
         await self._transactions.submit(AuditAppend(document))
 
-    def append_audit(self, document: str) -> None:
-        self._writer.append(AuditAppend(document))
+    def append_audit(self, document: str, owner: str) -> None:
+        self._writer.append(AuditAppend(document), owner)
 
     async def audit_page(self, after: int, limit: int) -> Sequence[AuditRow]:
         return await self._transactions.read(partial(audit_queries.page, after=after, limit=limit))

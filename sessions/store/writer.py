@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -53,8 +53,8 @@ class Writer:
     """Lives from `run` to `aclose`. Units are applied in the order they were submitted.
 
     A cancelled waiter does not undo its unit. A change is applied even if it had not been taken yet; any other unit is then
-    left out. Appended entries whose batch failed are kept and tried again; past `backlog` the oldest of the session with the
-    most are dropped.
+    left out. Appended entries whose batch failed are kept and tried again; past `backlog` those of the owner with the most
+    are dropped, of its session with the most, the oldest first.
     """
 
     def __init__(
@@ -103,9 +103,9 @@ class Writer:
         return await future
 
     def append(
-        self, work: Change | JournalAppend | CallEntry | AuditAppend | WriteFunction
+        self, work: Change | JournalAppend | CallEntry | AuditAppend | WriteFunction, owner: str
     ) -> None:
-        """Queue a change to be applied soon. Never blocks; the outcome is not reported."""
+        """Queue a change of an owner to be applied soon. Never blocks; the outcome is not reported."""
         if self._closing:
             self.dropped_entries += 1
             return
@@ -113,7 +113,7 @@ class Writer:
             self._deferred_count += 1
             if self._deferred_count > LATER:
                 work = to_journal_append(work)
-        self._waiting.append(BatchItem(work))
+        self._waiting.append(BatchItem(work, owner=owner))
         self._entry_count += 1
         self._limit()
         if self._timer is None and not self._resting:
@@ -125,19 +125,21 @@ class Writer:
             return
         # A few more than necessary, so that not every entry needs a look at all.
         surplus += self._backlog // 100
-        counts = Counter(_session_of(unit) for unit in self._waiting if unit.future is None)
-        most = [(-count, session) for session, count in counts.items()]
-        heapq.heapify(most)
-        drops = Counter[str]()
-        for _ in range(surplus):
-            count, session = most[0]
-            drops[session] += 1
-            heapq.heapreplace(most, (count + 1, session))
+        counts = defaultdict[str, Counter[str]](Counter)
+        for unit in self._waiting:
+            if unit.future is None:
+                counts[unit.owner][_session_of(unit)] += 1
+        owners = {owner: sessions.total() for owner, sessions in counts.items()}
+        drops = {
+            (owner, session): count
+            for owner, most in _take_from_largest(owners, surplus).items()
+            for session, count in _take_from_largest(counts[owner], most).items()
+        }
         kept: deque[BatchItem] = deque()
         for unit in self._waiting:
-            session = _session_of(unit)
-            if unit.future is None and drops[session]:
-                drops[session] -= 1
+            key = unit.owner, _session_of(unit)
+            if unit.future is None and drops.get(key):
+                drops[key] -= 1
             else:
                 kept.append(unit)
         self._waiting = kept
@@ -307,6 +309,18 @@ class Writer:
             if self._scope is not None:
                 self._scope.cancel()
             await self._run_ended.wait()
+
+
+def _take_from_largest(counts: Mapping[str, int], number: int) -> Counter[str]:
+    """Take a number of entries from counts, each from the one that is the largest then. Return how many of each."""
+    largest = [(-count, key) for key, count in counts.items()]
+    heapq.heapify(largest)
+    taken = Counter[str]()
+    for _ in range(number):
+        count, key = largest[0]
+        taken[key] += 1
+        heapq.heapreplace(largest, (count + 1, key))
+    return taken
 
 
 def _session_of(unit: BatchItem) -> str:

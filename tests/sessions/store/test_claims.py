@@ -48,7 +48,7 @@ async def test_an_operation_ends_once_under_any_owner(
 
     async def settle(record: ReceiptRecord, *, forget: bool = False) -> None:
         if behind:
-            store.append_receipt(record, forget=forget)
+            store.append_receipt(record, "ann", forget=forget)
             await store.flush()
         else:
             await store.end_receipt(record, forget=forget)

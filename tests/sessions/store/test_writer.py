@@ -299,6 +299,33 @@ async def test_past_the_backlog_a_session_with_many_entries_drops_none_of_others
         assert [e.seq for e in await store.journal("sh_many")] == list(range(24, 31))
 
 
+@pytest.mark.parametrize(
+    ("sessions", "kept"),
+    matrix(([30], 7), ([3] * 10, 7), ([1] * 30, 7), ([9, 2, 2], 7), ([10, 0, 1], 7)),
+)
+async def test_past_the_backlog_many_sessions_of_one_owner_drop_nothing_of_another(
+    sessions: list[int], kept: int, tmp_path: Path
+) -> None:
+    async with SQLStore.sqlite(tmp_path, journal_backlog=10) as store:
+        await store.join(node_record(NODE))
+        names = [f"sh_{number}" for number in range(len(sessions))]
+        for name in ("sh_few", *names):
+            await Sessions(store).make(name)
+        for seq in range(1, 4):
+            store.append(entry("sh_few", seq), NODE, "ann")
+        for name, count in zip(names, sessions, strict=True):
+            for seq in range(1, count + 1):
+                store.append(entry(name, seq), NODE, "bob")
+        await store.flush()
+        assert [e.seq for e in await store.journal("sh_few")] == [1, 2, 3]
+        numbers = [[e.seq for e in await store.journal(name)] for name in names]
+        assert sum(map(len, numbers)) == kept
+        # Each session lost its oldest, and the largest one the most.
+        for count, left in zip(sessions, numbers, strict=True):
+            assert left == list(range(count - len(left) + 1, count + 1))
+        assert store.dropped_entries == sum(sessions) - kept
+
+
 async def test_an_entry_that_cannot_be_stored_is_counted_and_leaves_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -347,10 +374,10 @@ async def test_entries_of_calls_are_made_once_in_their_place_and_fail_alone(
     async with SQLStore.sqlite(tmp_path) as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
-        store.append_call(call(1, built))
-        store.append_call(call(2, built, "spoilt"))
+        store.append_call(call(1, built), "ann")
+        store.append_call(call(2, built, "spoilt"), "ann")
         store.append(entry("sh_a", 3), NODE)
-        store.append_call(call(4, built))
+        store.append_call(call(4, built), "ann")
         assert built == []
         await store.flush()
         # The second call made the batch fail. The batch ran again with the calls that could be built.
@@ -367,7 +394,7 @@ async def test_only_so_many_entries_hold_on_to_what_they_are_made_of(tmp_path: P
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a")
         for seq in range(1, LATER + 11):
-            store.append_call(call(seq, built))
+            store.append_call(call(seq, built), "ann")
         assert built == list(range(LATER + 1, LATER + 11))
         await store.flush()
         numbers = [e.seq for e in await store.journal("sh_a", last=LATER * 2)]
