@@ -12,7 +12,7 @@ import anyio
 from ..clock import Clock
 from ..concurrency import RaceLost, race
 from ..errors import ServiceUnavailable, SessionError
-from ..owned_map import BoundedMap
+from ..owned_map import OwnedMap
 from .connection import LiveConnection
 
 RETRY_SECONDS: Final = 5.0
@@ -29,7 +29,6 @@ class _Failure:
     """The failures of one session in a row, from the loss of its connection on."""
 
     error: SessionError
-    owner: str
     turn: int
     """The turn of the service in which it failed last."""
     strikes: int = 0
@@ -43,8 +42,8 @@ class _Failure:
 class _Service:
     """The failures of one service. A turn ends when a session opens it."""
 
-    failures: BoundedMap[str, _Failure] = field(
-        default_factory=lambda: BoundedMap[str, _Failure](KNOWN)
+    failures: OwnedMap[str, _Failure] = field(
+        default_factory=lambda: OwnedMap[str, _Failure](KNOWN)
     )
     turn: int = 0
     failing: int = 0
@@ -68,7 +67,8 @@ class _Service:
         """Return the failure of a session in this turn, with a new error."""
         failure = self.failures.get(key)
         if failure is None:
-            failure = self.failures[key] = _Failure(error, owner, self.turn)
+            failure = _Failure(error, self.turn)
+            self.failures.put(owner, key, failure)
             self.failing += 1
         elif failure.turn != self.turn:
             failure.strikes += _has_tried(failure)
@@ -79,10 +79,10 @@ class _Service:
 
     def end_turn(self, key: str) -> None:
         """Let every session try: one of them has opened the service."""
-        self.failures.pop(key, None)
+        self.failures.pop(key)
         self.turn += 1
         self.failing, self.tried_at, self.retry_at, self.error = 0, _NEVER, _NEVER, None
-        for failure in self.failures.values():
+        for _, _, failure in self.failures.entries():
             failure.retry_at = _NEVER
         self.opened.set()
         self.opened = anyio.Event()

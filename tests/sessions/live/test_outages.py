@@ -10,9 +10,10 @@ import anyio.lowlevel
 import pytest
 from support.counting import Counter, Counting
 from support.engine import Build, Engine
+from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.sessions.live.outages import RETRY_SECONDS
+from statehold.sessions.live.outages import KNOWN, RETRY_SECONDS, Outages
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView, Snapshot
@@ -176,6 +177,24 @@ async def test_the_words_of_a_server_stay_with_the_caller_that_they_were_for(bui
         [shared] = [refusal for refusal in refusals if "does not answer" not in refusal.message]
         assert "counter" in shared.message
         assert shared.session_id == of_bob.id
+
+
+@pytest.mark.parametrize("owners", matrix(1, 3, KNOWN))
+async def test_failures_of_others_do_not_hide_the_failure_of_a_session(
+    build: Build, owners: int
+) -> None:
+    async with build(Counting()) as engine:
+        outages = Outages(engine.clock, attempts=3)
+        lost = ServiceUnavailable("It does not answer.")
+        for number in range(3):
+            outages.note_failure("counter", f"ann {number}", "ann", lost, by_call=False)
+        for number in range(KNOWN + (owners < KNOWN)):
+            outages.note_loss("counter", f"{number}", f"bob {number % owners}", "the server ended")
+        outages.note_opened("counter", "1")
+        # An owner keeps one if all others have one.
+        for number in range(0 if owners < KNOWN else 2, 3):
+            with pytest.raises(ServiceUnavailable):
+                await outages.admit("counter", f"ann {number}", "ann", spacing=60)
 
 
 async def test_a_session_is_not_created_without_an_eager_service_that_is_away(build: Build) -> None:
