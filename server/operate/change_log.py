@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 
 from ...sessions.live.session import LiveSession
-from ...sessions.owned_map import BoundedMap
+from ...sessions.owned_map import OwnedMap
 from ...sessions.registry import Registry
 
 SCAN_SECONDS: Final = 0.4
@@ -34,7 +34,7 @@ class SessionChangeLog:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._seen: dict[str, tuple[Fingerprint, str]] | None = None
-        self._changes = BoundedMap[str, SessionChange](MOST_KEPT)
+        self._changes = OwnedMap[str, SessionChange](MOST_KEPT)
         self._number = 0
         self._scanned_at = float("-inf")
 
@@ -49,12 +49,8 @@ class SessionChangeLog:
             self._scan()
         if since is None:
             return [], self._number
-        found: list[SessionChange] = []
-        for change in reversed(self._changes.values()):
-            if change.number <= since:
-                break
-            found.append(change)
-        page = found[::-1][:MOST_RETURNED]
+        found = [change for _, _, change in self._changes.entries() if change.number > since]
+        page = found[:MOST_RETURNED]
         return page, page[-1].number if len(page) < len(found) else self._number
 
     def _scan(self) -> None:
@@ -73,7 +69,7 @@ class SessionChangeLog:
 
     def _note(self, session_id: str, owner: str) -> None:
         self._number += 1
-        self._changes[session_id] = SessionChange(session_id, owner, self._number)
+        self._changes.put(owner, session_id, SessionChange(session_id, owner, self._number))
 
 
 def _fingerprint(session: LiveSession) -> Fingerprint:

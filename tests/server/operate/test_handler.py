@@ -14,6 +14,7 @@ from support.engine import engine
 from support.selection import matrix
 from support.waiting import until
 
+from statehold.server.operate import change_log
 from statehold.server.operate.handler import REQUESTS, OperateVerb, OperatorHandler
 from statehold.server.operate.inspection_tools import InspectionTools
 from statehold.server.operate.operator_tools import OperatorTools
@@ -171,3 +172,25 @@ async def test_the_sessions_that_changed_are_listed_with_their_owners() -> None:
         third = await until(partial(changes_after, second["number"]))
         assert third["changes"] == [{"session_id": old.id, "owner": LOCAL.key}]
         assert len((await ask(first["number"]))["changes"]) == 2
+
+
+@pytest.mark.parametrize("ann_first", matrix(True, False))
+async def test_many_changes_of_one_owner_hide_none_of_another(
+    ann_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_log, "MOST_KEPT", 4)
+    ann, bob = Principal(subject="ann"), Principal(subject="bob")
+    async with engine(Counting("counter")) as running:
+        handler = OperatorHandler(running.registry, running.store)
+
+        async def changed_owners() -> list[str]:
+            arguments = {"since": first["number"]}
+            answer = await handler(OperatorRequest(tool="operator_changes", arguments=arguments))
+            return [change["owner"] for change in answer["changes"]]
+
+        request = OperatorRequest(tool="operator_changes", arguments={"since": None})
+        first = await handler(request)
+        for principal in (ann, *[bob] * 6) if ann_first else (*[bob] * 6, ann):
+            await running.create(principal)
+        owners = await until(changed_owners)
+        assert sorted(owners) == [ann.key, *[bob.key] * 3]
