@@ -52,22 +52,24 @@ class ProxyClient:
     async def _serve(self, scope: anyio.CancelScope) -> None:
         with anyio.fail_after(self.handshake_seconds):
             target, early = await read_request(self.stream)
+        site: SiteConnection | None = None
+        is_answered = False
         try:
             if self.has_waited:
                 raise unreachable(target, CUT_OFF)
             self.access.count(scope)
-            site = await self.dialer.dial(target, self.access)
-        except EgressRefused as refusal:
-            self.access.note(refusal)
-            await send_reply(self.stream, refusal.reply)
-            await drain(self.stream)
-            return
-        try:
-            await send_reply(self.stream, SocksReply.SUCCEEDED)
-            if self.access.policy.has_schemes or site.proxy is not None:
-                early = early or await self.stream.receive()
             if self.access.policy.has_schemes:
-                self._require_scheme(target, site, early)
+                # The first byte tells the scheme. A browser sends it after the answer.
+                await send_reply(self.stream, SocksReply.SUCCEEDED)
+                is_answered = True
+                early = early or await self.stream.receive()
+                target = replace(target, is_secure=early[0] == TLS_HANDSHAKE)
+            site = await self.dialer.dial(target, self.access)
+            if not is_answered:
+                await send_reply(self.stream, SocksReply.SUCCEEDED)
+                is_answered = True
+            if site.proxy is not None:
+                early = early or await self.stream.receive()
             rewrite: Rewrite | None = None
             if site.proxy is not None:
                 site, early, rewrite = await self._ask_proxy(target, site, site.proxy, early)
@@ -81,9 +83,14 @@ class ProxyClient:
             is_complete = False
         except EgressRefused as refusal:
             self.access.note(refusal)
+            if not is_answered:
+                await send_reply(self.stream, refusal.reply)
+                await drain(self.stream)
+                return
             is_complete = False
         finally:
-            await close(site.stream)
+            if site is not None:
+                await close(site.stream)
         if not is_complete:
             # An incomplete answer must not look complete.
             await reset(self.stream)
@@ -101,12 +108,3 @@ class ProxyClient:
         if is_plain and not asks_to_upgrade(early.partition(HEAD_END)[0]):
             return site, early, RequestRewriter(proxy, target).feed
         return await self.dialer.open_tunnel(target, site), early, None
-
-    def _require_scheme(self, target: Target, site: SiteConnection, early: bytes) -> None:
-        """Check that the policy allows the scheme of a connection, before any byte reaches the site.
-
-        Raises:
-            Refused: It does not.
-        """
-        is_secure = early[0] == TLS_HANDSHAKE
-        self.dialer.require_allowed(replace(target, is_secure=is_secure), site, self.access)

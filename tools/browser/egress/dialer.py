@@ -6,20 +6,19 @@ import errno
 from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from typing import Final
 
 import anyio
 import anyio.lowlevel
 import h11
-from anyio.abc import SocketAttribute, SocketStream
+from anyio.abc import SocketStream
 
 from .access import EgressAccess
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
 from .policy import Target
 from .refusal import not_allowed, unreachable
 from .resolver import NotFound, Resolver, is_loopback
-from .streams import BROKEN, GONE, close, keep_alive
+from .streams import BROKEN, close, keep_alive
 from .upstream import UpstreamProxy
 
 HTTPS: Final = 443
@@ -32,8 +31,6 @@ class SiteConnection:
     """A connection to a site, maybe through the proxy of the user's network."""
 
     stream: SocketStream
-    addresses: Sequence[IPAddress]
-    """The address that it leads to, if it is known."""
     rest: bytes = b""
     """The bytes of the site that were read already."""
     proxy: UpstreamProxy | None = None
@@ -52,7 +49,7 @@ class EgressDialer:
         self._own_ports = own_ports
 
     async def dial(self, target: Target, access: EgressAccess) -> SiteConnection:
-        """Open a connection.
+        """Open a connection. If the policy names schemes, it must be known whether the target uses TLS.
 
         Raises:
             Refused: The policy forbids it, or the site does not answer.
@@ -65,26 +62,8 @@ class EgressDialer:
                 self._allowed_addresses(target, [address], access)
             return await self._connect_through(access.upstream, target)
         addresses = await self._addresses(target, access)
-        stream = await self._connect(target, self._allowed_addresses(target, addresses, access))
-        try:
-            return SiteConnection(stream, [_remote_address(stream)])
-        except GONE:
-            await close(stream)
-            raise unreachable(target, f"{target} closed the connection at once") from None
-
-    def require_allowed(
-        self, target: Target, connection: SiteConnection, access: EgressAccess
-    ) -> None:
-        """Judge an open connection again, when it is known whether it uses TLS.
-
-        Raises:
-            Refused: The policy forbids it.
-        """
-        reason = access.policy.name_refusal(target)
-        if reason is not None:
-            raise not_allowed(target, reason)
-        if connection.addresses:
-            self._allowed_addresses(target, connection.addresses, access)
+        allowed_addresses = self._allowed_addresses(target, addresses, access)
+        return SiteConnection(await self._connect(target, allowed_addresses))
 
     def _allowed_addresses(
         self, target: Target, addresses: Sequence[IPAddress], access: EgressAccess
@@ -133,7 +112,7 @@ class EgressDialer:
         """
         with self._explained(target):
             stream = await _fastest([proxy.host], proxy.port)
-        connection = SiteConnection(stream, _literal_addresses(target), proxy=proxy)
+        connection = SiteConnection(stream, proxy=proxy)
         return await self.open_tunnel(target, connection) if target.port == HTTPS else connection
 
     async def open_tunnel(self, target: Target, connection: SiteConnection) -> SiteConnection:
@@ -169,11 +148,6 @@ def _literal_addresses(target: Target) -> Sequence[IPAddress]:
     if target.address is not None:
         return [target.address]
     return LOOPBACK if is_loopback(target.host) else ()
-
-
-def _remote_address(stream: SocketStream) -> IPAddress:
-    host, *_ = stream.extra(SocketAttribute.remote_address)
-    return ip_address(str(host).partition("%")[0])
 
 
 async def _fastest(hosts: Sequence[str], port: int) -> SocketStream:

@@ -12,9 +12,8 @@ allowed as an address.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from ipaddress import ip_network
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
@@ -267,32 +266,12 @@ class NetworkPolicy(BaseModel):
 
     @property
     def has_schemes(self) -> bool:
-        """Whether entries name schemes, so that targets have to be judged again when it is known if they use TLS."""
+        """Whether entries name schemes, so that targets can be judged only when it is known if they use TLS."""
         lists = (self._allow, self._block, self._hosts)
         return any(entries is not None and entries.has_schemes for entries in lists)
 
     def name_refusal(self, target: Target) -> str | None:
-        """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved.
-
-        A target of which it is not known whether it uses TLS is refused only if it is refused either way.
-        """
-        return self._refusal(self._name_refusal, target)
-
-    def address_refusal(self, target: Target, address: IPAddress) -> str | None:
-        """Return why one address of a host is refused, or None. Called for each address before it is connected.
-
-        A target of which it is not known whether it uses TLS is refused only if it is refused either way.
-        """
-        return self._refusal(partial(self._address_refusal, address), target)
-
-    def _refusal(self, refuse: Callable[[Target], str | None], target: Target) -> str | None:
-        if target.is_secure is not None or not self.has_schemes:
-            return refuse(target)
-        if None in [refuse(replace(target, is_secure=is_secure)) for is_secure in (False, True)]:
-            return None
-        return refuse(target) or f"{target} is not among the allowed hosts"
-
-    def _name_refusal(self, target: Target) -> str | None:
+        """Return why a host is refused whatever its addresses are, or None. Called before the name is resolved."""
         name = str(target)
         if target.is_secure is not None and self.has_schemes:
             name = f"{'https' if target.is_secure else 'http'}://{target}"
@@ -304,7 +283,8 @@ class NetworkPolicy(BaseModel):
             return f"{name} is not among the hosts that the caller may reach"
         return None
 
-    def _address_refusal(self, address: IPAddress, target: Target) -> str | None:
+    def address_refusal(self, target: Target, address: IPAddress) -> str | None:
+        """Return why one address of a host is refused, or None. Called for each address before it is connected."""
         if self._block.blocks(target, address):
             return f"{address} is blocked"
         kind = special(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
@@ -23,8 +24,8 @@ def target(host: str, port: int = 443) -> Target:
 
 
 def reaches(policy: NetworkPolicy, host: str, address: str, port: int = 443) -> bool:
-    """Return whether a request to a host that resolves to this address gets through."""
-    to = target(host, port)
+    """Return whether a request to a host that resolves to this address gets through: by TLS, but to port 80."""
+    to = replace(target(host, port), is_secure=port != 80)
     return (
         policy.name_refusal(to) is None and policy.address_refusal(to, ip_address(address)) is None
     )

@@ -1,4 +1,4 @@
-"""Entries with a scheme: whether a connection uses TLS is seen in its first byte, before any byte reaches the site."""
+"""Entries with a scheme: whether a connection uses TLS is seen in its first byte, before the site is asked for anything."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import anyio
 import pytest
 from support.browsing import opened, running, section
 from support.proxy_ends import Browser, Refusals, browser, echo, hello, read_rest, site
+from support.selection import matrix
 
-from statehold.tools.browser.egress.policy import NetworkPolicy, Target
-from statehold.tools.browser.egress.proxy import FilteringProxy
+from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy
 from statehold.tools.browser.egress.socks import SocksReply
 
 TLS = b"\x16\x03\x01\x00\x05hello"
@@ -50,14 +51,69 @@ async def test_an_entry_with_a_scheme_holds_for_connections_of_that_scheme_only(
     assert access.statistics().bytes_received == 2 * len(passes) + len(passes)
 
 
-async def test_a_refused_scheme_sends_nothing_to_the_site(proxy: FilteringProxy) -> None:
+async def test_a_refused_scheme_opens_no_connection_to_the_site(proxy: FilteringProxy) -> None:
     handler, connected = hello(b"secret")
     access = await proxy.admit(NetworkPolicy(allow=["http://127.0.0.1:*"]))
     async with site(handler) as port, browser(access) as one:
         await one.connect(f"127.0.0.1:{port}", TLS)
         await require_end(one)
-    assert len(connected) == 1
+    assert connected == []
     assert access.statistics().bytes_sent == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "first", "why"),
+    matrix(
+        (NetworkPolicy(block=["https://no.invalid"]), TLS, "https://no.invalid is blocked"),
+        (NetworkPolicy(block=["http://no.invalid:*"]), PLAIN, "http://no.invalid is blocked"),
+        (
+            NetworkPolicy(allow=["http://no.invalid:*"]),
+            TLS,
+            "https://no.invalid is not among the allowed hosts",
+        ),
+        (
+            NetworkPolicy(allow=["https://yes.invalid"]),
+            TLS,
+            "https://no.invalid is not among the allowed hosts",
+        ),
+    ),
+)
+async def test_a_site_of_a_refused_scheme_is_not_looked_up(
+    proxy: FilteringProxy, policy: NetworkPolicy, first: bytes, why: str
+) -> None:
+    refusals, failures = Refusals(), Refusals()
+    access = await proxy.admit(policy, on_refused=refusals, on_failed=failures)
+    async with browser(access) as one:
+        assert await one.connect("no.invalid:443", first) is SocksReply.SUCCEEDED
+        await require_end(one)
+    assert refusals == [("no.invalid", why)]
+    assert failures == []
+
+
+@pytest.mark.thorough
+async def test_a_proxy_upstream_is_not_asked_for_a_refused_scheme(proxy: FilteringProxy) -> None:
+    handler, connected = hello(b"secret")
+    async with site(handler) as port:
+        upstream = UpstreamProxy.parse(f"http://127.0.0.1:{port}")
+        access = await proxy.admit(NetworkPolicy(block=["https://no.invalid"]), upstream=upstream)
+        async with browser(access) as one:
+            await one.connect("no.invalid:443", TLS)
+            await require_end(one)
+    assert connected == []
+
+
+@pytest.mark.thorough
+async def test_a_site_of_an_allowed_scheme_that_cannot_be_reached_is_a_failure(
+    proxy: FilteringProxy,
+) -> None:
+    refusals, failures = Refusals(), Refusals()
+    policy = NetworkPolicy(allow=["https://no.invalid"])
+    access = await proxy.admit(policy, on_refused=refusals, on_failed=failures)
+    async with browser(access) as one:
+        await one.connect("no.invalid:443", TLS)
+        await require_end(one)
+    assert refusals == []
+    assert failures == [("no.invalid", "the name no.invalid has no address")]
 
 
 async def test_an_address_that_is_allowed_for_one_scheme_is_refused_to_a_name_by_the_other(
@@ -74,14 +130,6 @@ async def test_an_address_that_is_allowed_for_one_scheme_is_refused_to_a_name_by
             await one.connect(f"localhost:{port}", TLS)
             await require_end(one)
     assert len(refusals) == 1
-
-
-def test_a_target_is_refused_at_once_if_no_scheme_can_reach_it() -> None:
-    policy = NetworkPolicy(allow=["http://a.example:*", "https://b.example"])
-    assert policy.name_refusal(Target.of("a.example", 8080)) is None
-    assert policy.name_refusal(Target.of("b.example", 443)) is None
-    why = "b.example:8080 is not among the allowed hosts"
-    assert policy.name_refusal(Target.of("b.example", 8080)) == why
 
 
 @pytest.mark.thorough
