@@ -190,7 +190,7 @@ class Connector:
                 on_lost=partial(self._note_lost, session, binding),
                 on_opening_ended=self._outcome_noter(session, binding, by_call=spacing is None),
             )
-        self._outages.note_start(live)
+        self._outages.note_start(live, session.record.owner)
         binding.live = live
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
+from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +13,7 @@ from support.counting import Counter, Counting
 from support.engine import Build, Engine
 from support.selection import matrix
 
-from statehold.sessions.errors import ServiceUnavailable
+from statehold.sessions.errors import ServiceUnavailable, SessionError
 from statehold.sessions.live.outages import KNOWN, RETRY_SECONDS, Outages
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
@@ -152,31 +153,72 @@ async def test_a_server_that_was_away_before_its_first_use_is_tried_once_in_five
         assert [tried - first for tried in remote.tries if tried > first] == [6.0, 12.0]
 
 
+@pytest.mark.parametrize("kind", matrix("fails", "lost", "many", "hangs"))
+async def test_a_service_that_fails_in_sessions_of_one_owner_is_open_to_others_at_once(
+    build: Build, kind: str
+) -> None:
+    ann, bob = Principal(subject="ann"), Principal(subject="bob")
+    faulty: set[str] = set()
+
+    class Partial(Remote):
+        async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+            self.is_away = session.id in faulty
+            if self.is_away and kind == "hangs" and len(self.tries) > 2:
+                await anyio.sleep_forever()
+            return await super().open(session, snapshot)
+
+    remote = Partial([0.0])
+    async with build(remote) as engine:
+        of_ann = [(await engine.create(ann)).id for _ in range(10 if kind == "many" else 3)]
+        of_bob = [(await engine.create(bob)).id for _ in range(3)]
+        if kind == "lost":
+            for session in of_ann:
+                await engine.call(session, principal=ann)
+        faulty.update(of_ann)
+        for connection in list(remote.live):
+            connection.die("it crashed")
+        for session in of_ann[:2]:
+            engine.registry.spawn(_refused, engine, session, ann)
+        await settle(engine)
+        for session in of_ann[2:]:
+            engine.registry.spawn(_refused, engine, session, ann)
+        await settle(engine)
+        # The clock stands: a call that waits for its time never ends.
+        with anyio.fail_after(5):
+            for session in of_bob:
+                await engine.call(session, principal=bob)
+
+
+async def _refused(engine: Engine, session: str, principal: Principal) -> None:
+    with suppress(SessionError):
+        await engine.call(session, principal=principal)
+
+
 async def test_the_words_of_a_server_stay_with_the_caller_that_they_were_for(build: Build) -> None:
     ann, bob = Principal(subject="ann"), Principal(subject="bob")
-    remote = Remote([0.0])
-    async with build(remote) as engine:
-        remote.is_away = True
-        of_ann = [await engine.create(ann) for _ in range(2)]
-        of_bob = await engine.create(bob)
-        for session in of_ann:
-            with pytest.raises(ServiceUnavailable):
-                await engine.call(session.id, principal=ann)
-        refusals: list[ServiceUnavailable] = []
+
+    class Naming(Remote):
+        async def open(self, session: SessionView, snapshot: Snapshot | None) -> Counter:
+            raise ServiceUnavailable(f"The server of the counter knows no {session.id}.")
+
+    async with build(Naming([0.0])) as engine:
+        sessions = {who: [(await engine.create(who)).id for _ in range(2)] for who in (ann, bob)}
+        refusals: list[tuple[Principal, str]] = []
 
         async def call(session: str, principal: Principal) -> None:
             with pytest.raises(ServiceUnavailable) as caught:
                 await engine.call(session, principal=principal)
-            refusals.append(caught.value)
+            refusals.append((principal, caught.value.message))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call, of_ann[0].id, ann)
-            await settle(engine)
-            tasks.start_soon(call, of_bob.id, bob)
-            await engine.pass_time(lambda: len(refusals) == 2)
-        [shared] = [refusal for refusal in refusals if "does not answer" not in refusal.message]
-        assert "counter" in shared.message
-        assert shared.session_id == of_bob.id
+            for _ in range(2):
+                for who, own in sessions.items():
+                    for session in own:
+                        tasks.start_soon(call, session, who)
+                await settle(engine)
+            await engine.pass_time(lambda: len(refusals) == 8)
+        for who, words in refusals:
+            assert any(session in words for session in sessions[who])
 
 
 @pytest.mark.parametrize("owners", matrix(1, 3, KNOWN))
@@ -191,8 +233,7 @@ async def test_failures_of_others_do_not_hide_the_failure_of_a_session(
         for number in range(KNOWN + (owners < KNOWN)):
             outages.note_loss("counter", f"{number}", f"bob {number % owners}", "the server ended")
         outages.note_opened("counter", "1")
-        # An owner keeps one if all others have one.
-        for number in range(0 if owners < KNOWN else 2, 3):
+        for number in range(3):
             with pytest.raises(ServiceUnavailable):
                 await outages.admit("counter", f"ann {number}", "ann", spacing=60)
 
