@@ -9,9 +9,10 @@ are calls in flight. A call that was certainly not sent frees its operation id.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import anyio
@@ -160,11 +161,10 @@ class InterruptedCalls:
         self._running_operations.begin(operation)
         self._admission.count_in(session)
         # They fit into the slots, unless the service has fewer than it had.
-        slots = None if live.slots.value == 0 else live.slots
-        if slots is not None:
-            slots.acquire_nowait()
+        slot = live.slots.take_free(session.record.owner)
+        release = None if slot is None else partial(live.slots.release, slot)
         seconds = live.service.call_seconds
-        self._core.tasks.spawn(self._wait, session, resumption, call, operation, slots, seconds)
+        self._core.tasks.spawn(self._wait, session, resumption, call, operation, release, seconds)
 
     async def _wait(
         self,
@@ -172,7 +172,7 @@ class InterruptedCalls:
         resumption: Resumption,
         call: InterruptedCall,
         operation: Operation,
-        slots: anyio.Semaphore | None,
+        release_slot: Callable[[], None] | None,
         seconds: float,
     ) -> None:
         """Wait up to `seconds`, or until the session ends, for the answer to a call, and record it. Release its slot."""
@@ -185,8 +185,8 @@ class InterruptedCalls:
         except SessionError as error:
             outcome = error
         finally:
-            if slots is not None:
-                slots.release()
+            if release_slot is not None:
+                release_slot()
             try:
                 operation.receipt = await self._record(session, call, outcome)
             finally:

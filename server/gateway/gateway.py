@@ -34,7 +34,7 @@ from .added_services import AddedServices
 from .list_changes import ListWatcher, ResourceChangeCallback
 from .list_updates import ListUpdates
 from .names import HeldNames
-from .notifications import send_notification
+from .notifications import Notifications
 from .opening import GatewayOpening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
@@ -100,6 +100,7 @@ class Gateway:
         self._is_storing_names = False
         self._added_services = AddedServices()
         self.console_address = ConsoleAddress(config.server.public_url)
+        self._notifications = Notifications(config.notify, shared=config.needs_token)
         own_tools = build_own_tools(
             self.registry,
             store,
@@ -126,8 +127,8 @@ class Gateway:
         )
         self.probes.ask_again = self._watcher.ask_again
 
-    def _notify(self, notification: JSON) -> None:
-        self.registry.spawn(send_notification, self.config.notify, notification)
+    def _notify(self, owner: str, notification: JSON) -> None:
+        self.registry.spawn(self._notifications.send, owner, notification)
 
     def _build_service(self, name: str, settings: ServiceConfig) -> AnyService:
         return service_of(

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Final
 
+from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON, dumps
+from ...sessions.live.budget import Budget
 from ...tools.processes.command import CommandFailed, run_command
 from ..config.sections import NotifySettings
 
 logger = logging.getLogger("statehold.notify")
 
+AT_ONCE: Final = 8
+"""Notifications that are sent at once."""
+WAITING: Final = 1000
+"""Notifications that may wait; more are left out."""
 _HEADERS: Final = {"content-type": "application/json"}
 
 
-async def send_notification(settings: NotifySettings, notification: JSON) -> None:
-    """Give a notification to the command and to the address, once each. A failure is logged, without the address.
+class Notifications:
+    """Sends the notifications of one process. `shared`: each principal has a share of those that are sent and that wait.
 
-    The command reads the notification as JSON from stdin; the address gets it with POST. Neither may take longer than
+    The command reads a notification as JSON from stdin; the address gets it with POST. Neither may take longer than
     `settings.seconds`.
     """
-    body = dumps(notification).encode()
-    if settings.command:
+
+    def __init__(self, settings: NotifySettings, *, shared: bool) -> None:
+        self._settings = settings
+        self._places = Budget(AT_ONCE, queue=WAITING, queue_seconds=math.inf, shared=shared)
+
+    async def send(self, owner: str, notification: JSON) -> None:
+        """Give a notification about a session of an owner to the command and to the address, once each.
+
+        A failure is logged, without the address.
+        """
         try:
-            await run_command(settings.command, seconds=settings.seconds, data=body)
-        except CommandFailed as error:
-            logger.warning("the command of [notify] failed: %s", error)
-    if settings.url is not None:
-        await _post(settings.url.get_secret_value(), body, settings.seconds)
+            async with self._places.place(owner):
+                await self._send(dumps(notification).encode())
+        except SessionLimit:
+            logger.warning("a notification was left out: too many wait")
+
+    async def _send(self, body: bytes) -> None:
+        settings = self._settings
+        if settings.command:
+            try:
+                await run_command(settings.command, seconds=settings.seconds, data=body)
+            except CommandFailed as error:
+                logger.warning("the command of [notify] failed: %s", error)
+        if settings.url is not None:
+            await _post(settings.url.get_secret_value(), body, settings.seconds)
 
 
 async def _post(url: str, body: bytes, seconds: float) -> None:

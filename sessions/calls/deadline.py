@@ -44,27 +44,27 @@ class WaitProgress:
         self.highest_progress = before
         """The highest progress reported so far, also by the tool."""
 
-    async def acquire_slot(self, live: LiveConnection, session_id: str, owner: str) -> None:
+    async def take_slot(self, live: LiveConnection, session_id: str, owner: str) -> str:
         """Wait for a slot of a connection, in turns with other owners; the caller releases it.
 
         Raises:
             SessionBusy: every slot waits for the answer to a question, and the caller takes no progress messages.
         """
-        is_acquired = False
+        slot: str | None = None
 
-        async def acquire() -> None:
-            nonlocal is_acquired
-            await live.acquire_slot(owner)
-            is_acquired = True
+        async def take() -> str:
+            nonlocal slot
+            slot = await live.slots.take(owner)
+            return slot
 
         try:
-            await self._run_behind_questions(
+            return await self._run_behind_questions(
                 lambda: live.questions.describe(session_id) if live.blocked_by_questions else None,
-                acquire,
+                take,
             )
         except BaseException:
-            if is_acquired:
-                live.slots.release()
+            if slot is not None:
+                live.slots.release(slot)
             raise
 
     async def _run_behind_questions(

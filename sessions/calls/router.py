@@ -195,7 +195,7 @@ class Router:
                 wants_facts=call.wants_facts(self._core.policy),
                 session=session,
             ) as context:
-                await _acquire_slot(call, live)
+                slot = await _take_slot(call, live)
                 try:
                     self._refuse_lost_notice(call)
                     self._core.node.require_lease()
@@ -209,7 +209,7 @@ class Router:
                         self._registry.snapshots.note_call(session, binding, live)
                         call.ended_at = live.called_at
                 finally:
-                    live.slots.release()
+                    live.slots.release(slot)
         except SessionError as error:
             if error.did_not_run:
                 call.note_sent(False)
@@ -329,13 +329,11 @@ def _binding(session: LiveSession, service: str) -> Binding:
     return binding
 
 
-async def _acquire_slot(call: Call, live: LiveConnection) -> None:
+async def _take_slot(call: Call, live: LiveConnection) -> str:
     """Wait for a slot of the connection; the caller releases it."""
-    try:
-        live.slots.acquire_nowait()
-    except anyio.WouldBlock:
-        owner = call.request.sharee or call.session.record.owner
-        await call.waiting.acquire_slot(live, call.session.id, owner)
+    owner = call.request.sharee or call.session.record.owner
+    slot = live.slots.take_free(owner)
+    return slot or await call.waiting.take_slot(live, call.session.id, owner)
 
 
 def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:

@@ -87,8 +87,8 @@ class Budget:
     Among them the longest paused is asked first, then the longest idle. Busy holders are never asked, and without an
     evictor none is. A used reserve is refilled by holders of owners that have more than a fair share.
 
-    `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner can take all places or
-    the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
+    `most` and `queue_most` are fixed maximums for one owner, 0 for none. With `shared`, no owner but `host` can take all
+    places or the whole queue; see Share. Every method but acquire() is synchronous; a cancelled waiter leaves the queue.
     """
 
     def __init__(
@@ -100,7 +100,9 @@ class Budget:
         most: int = 0,
         queue_most: int = 0,
         shared: bool = False,
+        host: str | None = None,
     ) -> None:
+        self._host = host
         self._capacity = Share(limit, most, shared)
         self._queue_capacity = Share(queue, queue_most, shared)
         self._queue_seconds = queue_seconds
@@ -136,9 +138,7 @@ class Budget:
         """
         if holder in self._owners:
             return
-        if owner not in self._waiting and self._capacity.allows(
-            self._holder_counts[owner], len(self._owners)
-        ):
+        if self._is_free(owner):
             self._take(holder, owner)
             return
         own_queue = self._waiting.get(owner, ())
@@ -162,6 +162,24 @@ class Budget:
             seconds = self._queue_seconds
             raise self._refusal(owner, f"and none became free within {seconds:g} seconds")
 
+    def take_free(self, owner: str) -> str | None:
+        """Take one more place for an owner if one is free, and return its holder, to be released; else None."""
+        if not self._is_free(owner):
+            return None
+        ticket = f"{next(self._tickets)}"
+        self._take(ticket, owner)
+        return ticket
+
+    async def take(self, owner: str) -> str:
+        """Take one more place for an owner, and return its holder, to be released.
+
+        Raises:
+            SessionLimit: as acquire() does.
+        """
+        ticket = f"{next(self._tickets)}"
+        await self.acquire(ticket, owner)
+        return ticket
+
     @asynccontextmanager
     async def place(self, owner: str) -> AsyncGenerator[None]:
         """Hold one more place for an owner until the block ends.
@@ -169,8 +187,7 @@ class Budget:
         Raises:
             SessionLimit: as acquire() does.
         """
-        ticket = f"{next(self._tickets)}"
-        await self.acquire(ticket, owner)
+        ticket = await self.take(owner)
         try:
             yield
         finally:
@@ -246,6 +263,14 @@ class Budget:
     def _waiters(self) -> int:
         return sum(map(len, self._waiting.values()))
 
+    def _is_free(self, owner: str) -> bool:
+        return owner not in self._waiting and self._allows(owner)
+
+    def _allows(self, owner: str) -> bool:
+        if owner == self._host:
+            return len(self._owners) < self._capacity.total
+        return self._capacity.allows(self._holder_counts[owner], len(self._owners))
+
     def _take(self, holder: str, owner: str) -> None:
         self._owners[holder] = owner
         self._holder_counts[owner] += 1
@@ -261,10 +286,7 @@ class Budget:
         """Grant free places. `freed_by` may always have its place again, unless it is another owner's turn."""
         while self._waiting and len(self._owners) < self._capacity.total:
             eligible = [
-                owner
-                for owner in self._waiting
-                if owner == freed_by
-                or self._capacity.allows(self._holder_counts[owner], len(self._owners))
+                owner for owner in self._waiting if owner == freed_by or self._allows(owner)
             ]
             if not eligible:
                 return

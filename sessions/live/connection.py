@@ -97,7 +97,10 @@ class LiveConnection:
         on_lost: Callable[[LiveConnection], None],
         on_opening_ended: Callable[[SessionError | None], None] | None = None,
         resume_token: str | None = None,
+        shared: bool = False,
+        host: str | None = None,
     ) -> None:
+        """`shared`: other principals than `host`, the owner of its session, may call it; of a shared service it is None."""
         self.service = service
         self.view = view
         self.resume_token = resume_token
@@ -118,8 +121,14 @@ class LiveConnection:
         self._opening_ended = anyio.Event()
         self._stop = anyio.Event()
         self._opening = anyio.CancelScope()
-        self.slots = anyio.Semaphore(service.concurrency, fast_acquire=True)
-        self._turns: Budget | None = None
+        self.slots = Budget(
+            service.concurrency,
+            queue=WAITING_CALLS,
+            queue_seconds=math.inf,
+            shared=shared,
+            host=host,
+        )
+        """The places of its calls. The owners of waiting calls take turns, and none but the host can take all places."""
         self.questions = OpenQuestions()
         """Its calls that wait for an answer of their caller."""
         self.closed = anyio.Event()
@@ -159,24 +168,15 @@ class LiveConnection:
             raise self._error or ServiceUnavailable(f"{self.service.name} is not open yet.")
         return self._connection
 
-    async def acquire_slot(self, owner: str) -> None:
-        """Wait for a slot; the caller releases it. The owners of the waiting calls take turns."""
-        if self._turns is None:
-            self._turns = Budget(1, queue=WAITING_CALLS, queue_seconds=math.inf)
-        # Slots are granted in the order of requests. So one call waits for one, and the others for the turn of their owner.
-        async with self._turns.place(owner):
-            await self.slots.acquire()
-
     @property
     def waiting_calls(self) -> int:
         """The number of calls that wait for a slot."""
-        turns = 0 if self._turns is None else self._turns.statistics().waiting
-        return turns + self.slots.statistics().tasks_waiting
+        return self.slots.statistics().waiting
 
     @property
     def blocked_by_questions(self) -> bool:
-        """Whether every slot is held by a call that waits for its caller's answer."""
-        return self.slots.value == 0 and len(self.questions) >= self.service.concurrency
+        """Whether each call that has a slot waits for its caller's answer."""
+        return 0 < self.slots.statistics().used <= len(self.questions)
 
     @property
     def busy(self) -> str | None:

@@ -189,6 +189,8 @@ class Connector:
                 snapshot,
                 on_lost=partial(self._note_lost, session, binding),
                 on_opening_ended=self._outcome_noter(session, binding, by_call=spacing is None),
+                shared=self._core.policy.shared,
+                host=session.record.owner,
             )
         self._outages.note_start(live, session.record.owner)
         binding.live = live
@@ -261,6 +263,8 @@ class Connector:
             on_lost=partial(self._note_lost, session, binding),
             on_opening_ended=self._outcome_noter(session, binding),
             resume_token=binding.record.resume_token,
+            shared=self._core.policy.shared,
+            host=session.record.owner,
         )
 
     def note_gone(self, binding: Binding, reason: str) -> None:
@@ -374,6 +378,7 @@ class Connector:
                 None,
                 on_lost=lambda _: None,
                 on_opening_ended=self._outcome_noter(session, binding),
+                shared=self._core.policy.shared,
             )
             self._shared_connections[name] = live
             # Shared connections give no replacement notice.

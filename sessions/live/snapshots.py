@@ -170,7 +170,8 @@ class Snapshots:
             async with AsyncExitStack() as stack:
                 # A call may take longer than any bound, and a checkpoint must still save the effects of the calls before it.
                 with anyio.fail_after(None if light else SNAPSHOT_BOUND):
-                    await stack.enter_async_context(live.slots)
+                    # In turn with the owners of calls, and not behind all that wait.
+                    await stack.enter_async_context(live.slots.place(""))
                     await stack.enter_async_context(binding.saving)
                 if light:
                     # Cleared first: a call that ends during the checkpoint needs another one.

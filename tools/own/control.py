@@ -67,7 +67,7 @@ class ControlTools:
         self,
         registry: Registry,
         console: ConsoleAddress,
-        notify: Callable[[JSON], None] | None = None,
+        notify: Callable[[str, JSON], None] | None = None,
     ) -> None:
         self._registry = registry
         self._console = console
@@ -104,13 +104,14 @@ class ControlTools:
         is_new = was_idle and session.record.control.driver is SessionDriver.REQUESTED
         if is_new and self._notify is not None:
             self._notify(
+                session.record.owner,
                 {
                     "event": "human_requested",
                     "session_id": session.id,
                     "name": session.record.name,
                     "reason": session.record.control.reason,
                     "address": self._ways_in(session)["address"],
-                }
+                },
             )
         if is_new and wait_seconds:
             answer = await self._offer(context, session)

@@ -27,7 +27,7 @@ def build_own_tools(
     services: Callable[[], list[JSON]] = list[JSON],
     console: ConsoleAddress | None = None,
     shares: bool = False,
-    notify: Callable[[JSON], None] | None = None,
+    notify: Callable[[str, JSON], None] | None = None,
 ) -> dict[str, OwnTool]:
     """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services.
 

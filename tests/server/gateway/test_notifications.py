@@ -7,12 +7,15 @@ import json
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 from support.gateway_process import JSON, service
 from support.waiting import until
 
 from statehold.client import connect
 from statehold.server.config.load import load
+from statehold.server.config.sections import NotifySettings
+from statehold.server.gateway.notifications import AT_ONCE, Notifications
 
 ASK: JSON = {"wait_seconds": 0}
 
@@ -74,3 +77,24 @@ async def test_each_request_is_told_once_to_the_command_and_to_the_address(
     assert session.id in told["address"] or "shop" in told["address"]
     assert "secret-of-the-hook" not in caplog.text
     assert ("answered 500" in caplog.text) == status.startswith(b"500")
+
+
+async def test_many_requests_of_one_owner_start_few_commands_and_leave_room_for_others(
+    tmp_path: Path,
+) -> None:
+    told = tmp_path / "told"
+    program = f"import sys, time; open({str(told)!r}, 'a').write(sys.stdin.read() + '\\n'); time.sleep(60)"
+    command = [sys.executable, "-S", "-E", "-c", program]
+    notifications = Notifications(NotifySettings(command=command, seconds=60), shared=True)
+
+    def tellers() -> list[str]:
+        return told.read_text().splitlines() if told.exists() else []
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(100):
+            tasks.start_soon(notifications.send, "mallory", {"by": "mallory"})
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(notifications.send, "alice", {"by": "alice"})
+        await until(lambda: any("alice" in teller for teller in tellers()))
+        assert 1 < len(tellers()) <= AT_ONCE
+        tasks.cancel_scope.cancel()

@@ -16,6 +16,7 @@ from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.live.connection import LiveConnection
+from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView, Snapshot
 
@@ -47,9 +48,9 @@ class Stubborn(Counter):
 
 @asynccontextmanager
 async def owned(
-    service: Counting, on_lost: Callable[[LiveConnection], None] | None = None
+    service: Counting, on_lost: Callable[[LiveConnection], None] | None = None, **options: Any
 ) -> AsyncGenerator[LiveConnection]:
-    live = LiveConnection(service, VIEW, None, on_lost=on_lost or (lambda _: None))
+    live = LiveConnection(service, VIEW, None, on_lost=on_lost or (lambda _: None), **options)
     async with anyio.create_task_group() as tasks:
         live.start(tasks.start_soon)
         yield live
@@ -179,3 +180,46 @@ async def test_the_owners_of_calls_to_a_shared_connection_take_turns(waiting: in
         assert order[:2] == ["bob", "bob"]
         assert {"eve", "local"} <= set(order[2:5])
         assert len(order) == waiting + 3
+
+
+@pytest.mark.parametrize("calls", matrix(16, 4, 2, 200))
+async def test_calls_of_one_owner_leave_slots_of_a_shared_connection_to_others(calls: int) -> None:
+    bob, eve = Principal(subject="bob"), Principal(subject="eve")
+    service = Counting(scope="shared", concurrency=min(calls, 16))
+    async with engine(service, policy=Policy(shared=True)) as running:
+        of_bob, of_eve = await running.create(bob), await running.create(eve)
+
+        async def hold() -> None:
+            await running.call(of_bob.id, "hold", principal=bob)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(calls):
+                tasks.start_soon(hold)
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(5):
+                await running.call(of_eve.id, principal=eve)
+            service.let_go.set()
+
+
+async def test_the_owner_of_a_connection_of_its_own_may_use_all_slots() -> None:
+    service = Counting(concurrency=4)
+    async with engine(service, policy=Policy(shared=True)) as running:
+        session = await running.create()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(running.call, session.id, "hold")
+            live = session.bindings["counter"]
+            await running.until(
+                lambda: live.live is not None and live.live.slots.statistics().used == 4
+            )
+            assert live.live is not None
+            assert live.live.waiting_calls == 0
+            assert live.live.slots.take_free("a sharee") is None
+            service.let_go.set()
+
+
+async def test_a_sharee_leaves_slots_of_a_session_to_its_owner() -> None:
+    async with owned(Counting(concurrency=8), shared=True, host="owner") as live:
+        taken = [live.slots.take_free("sharee") for _ in range(8)]
+        assert 0 < taken.count(None) < 8
+        assert live.slots.take_free("owner") is not None
