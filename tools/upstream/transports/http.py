@@ -23,16 +23,16 @@ from ....sessions.owned_map import BoundedMap
 from ...http_client import http_options, server_of
 from ..list_changes import LISTEN, Reopening
 from ..sdk import redirect_location
+from .answer_stream import AnswerStream
 from .base import TransportResumption, UpstreamTransport
 from .http_errors import TOO_LONG, BrokenExchange, HttpRefusal, challenge_in, retry_after, words_in
-from .pipe_requests import SOLE_ANSWER
+from .pipe_requests import CAUSE, SOLE_ANSWER
 
 RESULT_BYTES: Final = 64 * 2**20
 """The longest message accepted from an upstream, as an event or as a JSON body."""
 
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
-DRAIN_SECONDS: Final = 0.25
 FAILURES: Final = 256
 """Failed requests that wait to be asked for."""
 WORDS_SECONDS: Final = 2.0
@@ -124,10 +124,11 @@ class HttpClient(httpx2.AsyncClient):
         if is_post:
             note = functools.partial(self._note_break, request)
             response.stream = _BreakableBody(response.stream, note)
-            if is_stream:
-                response.stream = _DrainedStream(response.stream)
-            elif response.is_success:
+            if not is_stream and response.is_success:
                 SOLE_ANSWER.set(request.content)
+        number = CAUSE.get()
+        if is_stream and (is_post or number is not None) and not self._answers_in_stream:
+            response.stream = AnswerStream(response.stream, number, RESULT_BYTES)
         if response.status_code >= 400:
             await _read_words(response)
         elif is_post and not is_stream and "content-encoding" in response.headers:
@@ -326,33 +327,6 @@ class _BreakableBody(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-class _DrainedStream(httpx2.AsyncByteStream):
-    """The event stream of one answer. Closing it first reads it to its end, so that its TCP connection can be reused.
-
-    The SDK (2.3) closes it right after the answer, just before its end arrives.
-    """
-
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
-        self._chunks: AsyncIterator[bytes] | None = None
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        self._chunks = aiter(self._inner)
-        async for chunk in self._chunks:
-            yield chunk
-        self._chunks = None
-
-    async def aclose(self) -> None:
-        chunks, self._chunks = self._chunks, None
-        try:
-            if chunks is not None:
-                with anyio.move_on_after(DRAIN_SECONDS):
-                    async for _ in chunks:
-                        pass
-        finally:
-            await self._inner.aclose()
 
 
 class McpSession(TransportResumption):

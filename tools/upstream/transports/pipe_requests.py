@@ -127,7 +127,7 @@ class PipeRequests:
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
-        answer = self._waiting.get(_number(message.id))
+        answer = self._waiting.get(number_of(message.id))
         if answer is None:
             return False
         if not answer.done():
@@ -195,7 +195,7 @@ class EndWatchingStream(MessageStream):
 def _answers(item: SessionMessage) -> int:
     """Return the number of the request that a message answers, -1 if it answers none."""
     message = item.message
-    return _number(message.id) if isinstance(message, JSONRPCResponse | JSONRPCError) else -1
+    return number_of(message.id) if isinstance(message, JSONRPCResponse | JSONRPCError) else -1
 
 
 def _answer_to(request: bytes, item: SessionMessage) -> SessionMessage:
@@ -216,7 +216,7 @@ def _note_retrieved(answer: asyncio.Future[JSON]) -> None:
         answer.exception()
 
 
-def _number(answer_id: str | int | None) -> int:
+def number_of(answer_id: str | int | None) -> int:
     """Return the request number in the id of an answer, -1 if it has none. Some servers return the id as text."""
     if isinstance(answer_id, int):
         return answer_id

@@ -519,7 +519,86 @@ async def test_a_response_that_answers_another_request_fails_its_own_at_once(
                 await service_at(odd.url).open(view(), None)
 
 
-async def test_a_response_with_the_id_of_a_call_in_flight_does_not_answer_that_call() -> None:
+@pytest.mark.parametrize(
+    ("stray", "is_followed"),
+    matrix(("result", False), ("error", False), ("text", True), ("request", True)),
+)
+async def test_an_event_that_answers_another_request_fails_its_own_at_once(
+    stray: str, is_followed: bool
+) -> None:
+    def refuse(message: JSON) -> Response | None:
+        if message["method"] != "tools/call":
+            return None
+        events: list[JSON] = [STRAY["notification"], STRAY[stray]]
+        if is_followed:
+            result: JSON = {"content": [], "structuredContent": {"count": 7}}
+            events.append({"id": message["id"], "result": result})
+        lines = (json.dumps({"jsonrpc": "2.0", **event}).encode() for event in events)
+        return _events(b"".join(b"data: " + line + b"\n\n" for line in lines))
+
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.refuse = refuse
+        with anyio.fail_after(20):
+            if stray == "request":
+                assert await count(connection) == 7
+            else:
+                with pytest.raises(UpstreamMisbehaved):
+                    await count(connection)
+        odd.refuse = lambda message: None
+        assert await count(connection) == 1
+        await connection.aclose()
+
+
+FORMS: dict[str, Callable[[JSON], Response]] = {
+    "json": lambda answer: Response(200, json.dumps(answer).encode()),
+    "event": lambda answer: _events(b"data: " + json.dumps(answer).encode() + b"\n\n"),
+    "compact": lambda answer: _events(
+        b"event: message\r\nid: 7\r\ndata:"
+        + json.dumps(answer, separators=(",", ":")).encode()
+        + b"\r\n\r\n"
+    ),
+    "id last": lambda answer: _events(
+        b": hello\n\ndata: "
+        + json.dumps(dict(reversed(answer.items())), separators=(",", ":")).encode()
+        + b"\n\n"
+    ),
+    "lines": lambda answer: _events(
+        "".join(f"data: {line}\n" for line in json.dumps(answer, indent=1).splitlines()).encode()
+        + b"\n"
+    ),
+}
+"""The responses with one answer."""
+
+
+def _events(body: bytes) -> Response:
+    return Response(200, body, "text/event-stream")
+
+
+@pytest.mark.parametrize("form", matrix(*FORMS))
+@pytest.mark.parametrize("number", matrix(None, "text", "nested"))
+async def test_an_answer_reaches_its_caller_in_every_form(form: str, number: str | None) -> None:
+    def refuse(message: JSON) -> Response | None:
+        if message["method"] != "tools/call":
+            return None
+        answer_id = str(message["id"]) if number == "text" else message["id"]
+        result: JSON = {"content": [], "structuredContent": {"count": 7}}
+        if number == "nested":
+            result["_meta"] = {"one": {"jsonrpc": "2.0", "id": message["id"] + 1, "result": {}}}
+        return FORMS[form]({"jsonrpc": "2.0", "id": answer_id, "result": result})
+
+    with odd_server() as odd:
+        connection = await service_at(odd.url).open(view(), None)
+        odd.refuse = refuse
+        with anyio.fail_after(20):
+            assert await count(connection) == 7
+        await connection.aclose()
+
+
+@pytest.mark.parametrize("form", matrix("json", "event", "compact", "id last", "lines", quick=2))
+async def test_a_response_with_the_id_of_a_call_in_flight_does_not_answer_that_call(
+    form: str,
+) -> None:
     waits, arrived = threading.Event(), threading.Event()
     ids: list[int] = []
 
@@ -532,9 +611,9 @@ async def test_a_response_with_the_id_of_a_call_in_flight_does_not_answer_that_c
             waits.wait(20)
             return None
         result: JSON = {"content": [], "structuredContent": {"count": -1}}
-        return Response(
-            200, json.dumps({"jsonrpc": "2.0", "id": ids[0], "result": result}).encode()
-        )
+        # The id of its own request stands within the answer, too.
+        result["_meta"] = {"id": message["id"]}
+        return FORMS[form]({"jsonrpc": "2.0", "id": ids[0], "result": result})
 
     counts: list[int] = []
     with odd_server() as odd:
