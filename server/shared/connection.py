@@ -46,9 +46,9 @@ def connect(
             return folder.send(verb, members, following)
         except Unreachable:
             pass
-        except Unanswered:
+        except Unanswered as error:
             raise ServerUnavailable(
-                f"the server of {folder.data} gives no answer; see {folder.log}"
+                f"the server of {folder.data} gives no answer: {error}; see {folder.log}"
             ) from None
         remaining = deadline - time.monotonic()
         if remaining <= 0:

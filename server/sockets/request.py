@@ -157,6 +157,9 @@ def _content(line: bytes) -> Mapping[str, Any]:
     if not isinstance(members.get("error"), dict):
         raise Unanswered("its answer cannot be read")
     texts = as_object(members["error"])
+    if texts.get("message") == "tool: field required.":
+        # Before 0.1 a socket knew no verbs.
+        raise Unanswered("it is of an earlier version; end it: statehold stop")
     raise Refused(*(str(texts.get(key, "")) for key in ("code", "message", "recovery")))
 
 

@@ -173,14 +173,21 @@ async def test_a_process_that_gives_no_answer_is_given_up(folder: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("line", [b"no JSON\n", b"[]\n", b'{"content": 1}\n', b'{"error": 1}\n'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"no JSON\n", b"[]\n", b'{"content": 1}\n', b'{"error": 1}\n'),
+        # The answer of a server from before 0.1, which knows no verbs.
+        b'{"error": {"code": "invalid_argument", "message": "tool: field required."}}\n',
+    ],
+)
 async def test_an_answer_that_cannot_be_read_is_an_error(folder: Path, line: bytes) -> None:
     async def say(members: dict[str, Any], connection: socket.socket) -> None:
         with closing(connection):
             await asyncio.get_running_loop().sock_sendall(connection, line)
 
     async with local_socket(folder, "n1") as local, local.serve({"say": say}):
-        with pytest.raises(Unanswered, match="cannot be read"):
+        with pytest.raises(Unanswered):
             await ask(folder, "say")
 
 
