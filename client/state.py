@@ -5,14 +5,21 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
 
 from ..tools.own.results import StateValue, parse_result
 from .errors import StateConflict
+from .protocol.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
     from .caller import OwnToolCaller
+
+CONFLICTS: Final = RetryPolicy(spread=1.0)
+"""The pauses after conflicts are random, so that programs that collided do not try again at once."""
 
 
 class State:
@@ -64,14 +71,15 @@ class State:
         Raises:
             StateInvalid: the result does not fit the schema of the session, or is too large.
         """
-        while True:
+        for attempt in count():
             current = await self.read(path)
             value = apply_change(function, current, default)
             try:
                 version = await self.replace(value, if_version=current.version, path=path)
+                return StateValue(True, value, version)
             except StateConflict:
-                continue
-            return StateValue(True, value, version)
+                await anyio.sleep(CONFLICTS.pause(attempt))
+        raise AssertionError
 
     async def _change(self, mode: str, values: Any, if_version: int | None, path: str) -> int:
         arguments: JSON = {"values": dict(values) if isinstance(values, Mapping) else values}  # pyright: ignore[reportUnknownArgumentType]
@@ -96,4 +104,4 @@ def apply_change(function: Callable[[Any], Any], current: StateValue, default: A
     return value if changed is None else changed
 
 
-__all__ = ["State", "apply_change"]
+__all__ = ["CONFLICTS", "State", "apply_change"]

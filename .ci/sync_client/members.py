@@ -185,14 +185,15 @@ return langchain_tools(
 )
 """,
     "State.change": """
-while True:
+for attempt in count():
     current = self.read(path)
     value = apply_change(function, current, default)
     try:
         version = self.replace(value, if_version=current.version, path=path)
+        return StateValue(True, value, version)
     except StateConflict:
-        continue
-    return StateValue(True, value, version)
+        self.portal.run(anyio.sleep, CONFLICTS.pause(attempt))
+raise AssertionError
 """,
     "langchain_tools": """
 def bind(tool: Tool) -> StructuredTool:

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
+
+import anyio
 
 from ...tools.own.results import StateValue
 from ..errors import StateConflict
+from ..state import CONFLICTS, apply_change
 from ..state import State as AsyncState
-from ..state import apply_change
 from .portal import (
     Portal,
 )
@@ -62,14 +65,15 @@ class State:
         Raises:
             StateInvalid: the result does not fit the schema of the session, or is too large.
         """
-        while True:
+        for attempt in count():
             current = self.read(path)
             value = apply_change(function, current, default)
             try:
                 version = self.replace(value, if_version=current.version, path=path)
+                return StateValue(True, value, version)
             except StateConflict:
-                continue
-            return StateValue(True, value, version)
+                self.portal.run(anyio.sleep, CONFLICTS.pause(attempt))
+        raise AssertionError
 
 
 __all__ = ["State"]

@@ -276,6 +276,20 @@ async def test_changes_by_a_function_are_applied_one_after_the_other(client: Cli
         assert await s.state.get("/n") == 5.0
 
 
+async def test_changes_that_collide_do_not_try_again_at_once(client: Client) -> None:
+    calls: list[int] = []
+
+    def increment(number: int) -> int:
+        calls.append(number)
+        return number + 1
+
+    async with client.session(state={"n": 0}) as s, anyio.create_task_group() as tasks:
+        for _ in range(30):
+            tasks.start_soon(s.state.change, increment, "/n")
+    # One that always tries again at once calls it 465 times.
+    assert 30 <= len(calls) < 400
+
+
 async def test_a_state_is_read_changed_and_compared(client: Client) -> None:
     async with client.session(state={"a": {"b": 1}, "big": 2**70}) as s:
         assert await s.state.get() == {"a": {"b": 1}, "big": 2**70}
