@@ -30,7 +30,8 @@ QUOTE: Final = 200
 TEXT: Final = 4000
 """Most characters of the whole text."""
 
-_WORD: Final = re.compile(r"[^\W\d_][\w'-]{3,30}")
+_WORD: Final = re.compile(r"(?<![\w+/])[^\W\d_][\w'-]{3,30}(?![\w+/=])")
+"""A word, but no part of a picture in Base64."""
 _LINES: Final = (
     "about after again also another back because been before being between both cannot could does doing done",
     "down during each either else even ever every first from further have having here into itself just know",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ def test_topics_are_the_words_said_most_often() -> None:
     texts = ["The invoice of March", "that invoice and the report", "Report! Which report?"]
     assert topics_of(texts) == ["report", "invoice", "march"]
     assert topics_of([]) == []
+    picture = base64.b64encode(bytes(range(256)) * 8).decode()
+    assert topics_of([f"a drawing data:image/png;base64,{picture}", picture]) == [
+        *("base64", "data", "drawing"),
+    ]
 
 
 @pytest.mark.parametrize(
