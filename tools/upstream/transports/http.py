@@ -252,7 +252,7 @@ def refusal_in(response: httpx2.Response, redirects: Collection[str] = ()) -> Ht
     """Return what a response says that is no answer in MCP. `redirects`: the addresses that led to it."""
     location = redirect_location(response)
     content_type = _content_type(response)
-    words, lacks_scope = challenge_in(response.headers)
+    words, lacks_scope, offers_login = challenge_in(response.headers)
     with suppress(httpx2.ResponseNotRead):
         words = words_in(content_type, response.content) or words
     return HttpRefusal(
@@ -263,6 +263,7 @@ def refusal_in(response: httpx2.Response, redirects: Collection[str] = ()) -> Ht
         response.request.url.netloc.decode(errors="replace"),
         loops=location is not None and str(location) in {_address(response.request), *redirects},
         lacks_scope=lacks_scope,
+        offers_login=offers_login,
         words=words,
     )
 

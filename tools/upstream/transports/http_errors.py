@@ -19,7 +19,7 @@ WORDS_LENGTH: Final = 300
 BODY_LENGTH: Final = 2000
 """Characters of a body that are searched for the line to quote."""
 CHALLENGE_LENGTH: Final = 2000
-_CHALLENGE: Final = re.compile(r'\b(error|error_description|scope)="([^"]*)"')
+_CHALLENGE: Final = re.compile(r'\b(error|error_description|scope|resource_metadata)="([^"]*)"')
 _MESSAGE_MEMBERS: Final = (
     *("error_description", "detail", "message", "msg", "error", "title", "reason"),
     *("description", "errors"),
@@ -66,6 +66,8 @@ class HttpRefusal:
     """Whether its redirects lead back to an address that they began at."""
     lacks_scope: bool = False
     """Whether the credentials were valid, but without the scope that is needed."""
+    offers_login: bool = False
+    """Whether its challenge names the authorization server of an OAuth login."""
     words: str = ""
     """The words of its body or its challenge."""
 
@@ -158,6 +160,8 @@ def _remedy(service: str, refusal: HttpRefusal, *, opening: bool) -> str:
         return f"if that is the intended server, set `url` of [services.{service}] to it"
     if status in CREDENTIALS_REFUSED:
         credentials = f"check the credentials in `headers` of [services.{service}]"
+        if refusal.status == 401 and refusal.offers_login:
+            return f"{credentials}, or use `mcp-remote` as its `command`, which can log in (docs/services.md)"
         if refusal.lacks_scope:
             return f"the credentials in `headers` of [services.{service}] lack a scope"
         if status == 403 and _LOCAL_HOST.fullmatch(refusal.host):
@@ -210,8 +214,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, round((due - now).total_seconds()))
 
 
-def challenge_in(headers: Mapping[str, str]) -> tuple[str, bool]:
-    """Return the words of a `WWW-Authenticate` header, and whether valid credentials lack a scope."""
+def challenge_in(headers: Mapping[str, str]) -> tuple[str, bool, bool]:
+    """Return the words of a `WWW-Authenticate` header, if valid credentials lack a scope, and if it offers a login."""
     fields = dict(_CHALLENGE.findall(headers.get("www-authenticate", "")[:CHALLENGE_LENGTH]))
     error, scope = fields.get("error", ""), fields.get("scope", "")
     lacks_scope = error == "insufficient_scope"
@@ -219,7 +223,7 @@ def challenge_in(headers: Mapping[str, str]) -> tuple[str, bool]:
         fields.get("error_description") or error,
         f"scope {scope}" if lacks_scope and scope else "",
     ]
-    return ", ".join(filter(None, words)), lacks_scope
+    return ", ".join(filter(None, words)), lacks_scope, "resource_metadata" in fields
 
 
 def words_in(content_type: str, body: bytes) -> str:

@@ -94,6 +94,27 @@ async def test_the_words_of_a_refused_connection_reach_the_log_and_hide_secrets(
     assert "check the credentials" in raised.value.message
 
 
+@pytest.mark.parametrize(
+    ("status", "challenge", "is_offered"),
+    matrix(
+        (401, 'Bearer resource_metadata="https://example.org/.well-known/x"', True),
+        (401, 'Bearer error="invalid_token", resource_metadata="https://example.org/x"', True),
+        (401, "Bearer", False),
+        (
+            403,
+            'Bearer error="insufficient_scope", resource_metadata="https://example.org/x"',
+            False,
+        ),
+    ),
+)
+async def test_a_server_with_an_oauth_login_names_a_program_that_logs_in(
+    status: int, challenge: str, is_offered: bool
+) -> None:
+    error = await refused_call(page(status, WWW_Authenticate=challenge))
+    assert ("mcp-remote" in error.message) == is_offered
+    assert "in `headers` of [services.odd]" in error.message
+
+
 async def test_a_missing_scope_is_named_and_is_not_a_matter_of_hosts() -> None:
     challenge = 'Bearer error="insufficient_scope", scope="files:write"'
     error = await refused_call(page(403, WWW_Authenticate=challenge))
