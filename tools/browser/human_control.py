@@ -102,7 +102,7 @@ class HumanControl:
         again = await self._put_back()
         changes = [
             *self._describe_tabs(before, self._shown()),
-            *_describe_files(sorted(set(await session.files.names()) - names)),
+            *self._describe_files(sorted(set(await session.files.names()) - names)),
         ]
         return [*changes, *again, "Refs of earlier snapshots are invalid: look at the page again."]
 
@@ -173,9 +173,9 @@ class HumanControl:
     def _show_address(self, url: str) -> str:
         return to_line(self._session.secrets.named.mask(url), ADDRESS) or "none"
 
-
-def _describe_files(new_names: Sequence[str]) -> list[str]:
-    if not new_names:
-        return []
-    more = f" and {len(new_names) - LISTED} more" if len(new_names) > LISTED else ""
-    return [f"New files: {', '.join(new_names[:LISTED])}{more}."]
+    def _describe_files(self, new_names: Sequence[str]) -> list[str]:
+        if not new_names:
+            return []
+        more = f" and {len(new_names) - LISTED} more" if len(new_names) > LISTED else ""
+        names = map(self._session.secrets.named.mask_name, new_names[:LISTED])
+        return [f"New files: {', '.join(names)}{more}."]

@@ -16,7 +16,7 @@ from typing import Final
 
 from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed
-from .spellings import Spellings
+from .spellings import Spellings, loose_expression
 from .typed_texts import TypedTexts
 
 SHORTEST: Final = 4
@@ -27,6 +27,8 @@ DIGIT_BITS: Final = math.log2(10)
 LETTER_BITS: Final = math.log2(26)
 SIGN_BITS: Final = 1.0
 """Less than there are signs: mostly they separate groups."""
+LONGEST_VALUE: Final = 4000
+"""Characters of a value, as addresses spell it, that is masked at the place where a text is cut."""
 SIMILARITY: Final = 0.8
 """How similar an unknown name must be to a configured one to count as a misspelling of it."""
 
@@ -81,7 +83,7 @@ class NamedSecrets:
         self._reference = re.compile(f"%({names})%")
         self._spellings = Spellings(names_by_value)
         self._names_in_files = [
-            (re.compile(_loose(secret.value), re.IGNORECASE), f"%{secret.name}%")
+            (re.compile(loose_expression(secret.value), re.IGNORECASE), f"%{secret.name}%")
             for secret in secrets
             if not secret.is_weak
         ]
@@ -173,13 +175,24 @@ class NamedSecrets:
 
         Texts that a person typed are masked.
         """
-        return self.typed.mask(self._spellings.replace(text))
+        if self._spellings.may_be_in(text):
+            text = self._spellings.replace(text)
+        return self.typed.mask(text)
+
+    def cut(self, text: str, most: int) -> str:
+        """Return the beginning of a text, of at most `most` characters; masked if it is cut, as a cut value is not found."""
+        if len(text) <= most:
+            return text
+        masked = self.mask(text[: most + LONGEST_VALUE])
+        # Behind the mask of a long value, the part of one at the end may have moved before the place of the cut.
+        end = most if len(text) <= most + LONGEST_VALUE else len(masked) - LONGEST_VALUE
+        return masked[: max(0, min(most, end))]
 
     def mask_name(self, name: str) -> str:
         """Return the name of a file in which each value is replaced as in mask(), also where its signs became others."""
         for value, reference in self._names_in_files:
             name = value.sub(reference, name)
-        return self.mask(name)
+        return self.mask(self.typed.mask_name(name))
 
     def mask_code(self, code: str) -> str:
         """Return Python that reads values from the environment; where one is only part of a text, it is masked."""
@@ -189,7 +202,9 @@ class NamedSecrets:
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Return the bytes of a text in which each value is replaced as in mask()."""
-        return self.typed.mask_bytes(self._spellings.replace_bytes(data))
+        if self._spellings.may_be_in_bytes(data):
+            data = self._spellings.replace_bytes(data)
+        return self.typed.mask_bytes(data)
 
     def mask_file(self, data: bytes) -> bytes:
         """Return the content of a file: as mask_bytes() does if it is text in UTF-8, else unchanged."""
@@ -199,11 +214,6 @@ class NamedSecrets:
         except UnicodeDecodeError:
             return data
         return self.mask_bytes(data)
-
-
-def _loose(value: str) -> str:
-    """Return an expression for a value in which browsers and systems have replaced signs that names of files do not have."""
-    return "".join(re.escape(sign) if sign.isalnum() else "." for sign in value.strip())
 
 
 def _bits_of(value: str) -> float:

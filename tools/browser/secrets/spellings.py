@@ -14,11 +14,14 @@ _ONE_KEY: Final = re.compile("[a-z0-9]+")
 """Matches characters that are typed without another key."""
 _KEYS: Final = "(?:Shift|AltGraph|CapsLock|Control|Alt|Meta|Dead){0,4}"
 LONGEST_WITH_KEYS: Final = 64
+_PERCENT: Final = "%(?:25){0,4}"
+"""Matches the sign before the digits of a byte in an address, also if the address is a part of another one."""
 _BLANK_CODES: Final = "9|10|13|32|160|[xX](?:9|[aAdD]|20|[aA]0)"
 _BLANKS: Final = (
-    rf"(?:\s|\+|%20|%0[9aAdD]|%[cC]2%[aA]0|\\{{1,16}}[nrt]|&nbsp;|&#(?:{_BLANK_CODES});)+"
+    rf"(?:\s|\+|{_PERCENT}(?:2[0bB]|0[9aAdD]|[cC]2{_PERCENT}[aA]0)|\\{{1,16}}[nrt]|&nbsp;"
+    rf"|&#(?:{_BLANK_CODES});)+"
 )
-_ESCAPE: Final = r"(?:\\|%5[cC])"
+_ESCAPE: Final = rf"(?:\\|{_PERCENT}5[cC])"
 """Matches a backslash, also in an address: JSON may stand there."""
 _SIGNS: Final = re.compile(r"\\+|[^\\]")
 _ENTITIES: Final = codepoint2name | {39: "apos"}
@@ -30,7 +33,8 @@ class Spellings:
     def __init__(
         self, replacements: Mapping[str, str], *, are_typed: bool = False, is_word: bool = False
     ) -> None:
-        """`are_typed`: a page may also have noted the names of keys between the characters, such as Shift.
+        """`are_typed`: a page may have noted the names of keys between the characters, such as Shift, and letters in the
+        other case.
 
         `is_word`: letters beside a value make it another word.
         """
@@ -47,12 +51,12 @@ class Spellings:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile(self._expression)
+        return re.compile(self._expression, re.IGNORECASE if self._are_typed else 0)
 
     @cached_property
     def _bytes_pattern(self) -> re.Pattern[bytes]:
         # The signs of a pattern are those of ASCII, so its bytes are the pattern of the bytes.
-        return re.compile(self._expression.encode())
+        return re.compile(self._expression.encode(), re.IGNORECASE if self._are_typed else 0)
 
     @property
     def _expression(self) -> str:
@@ -63,14 +67,17 @@ class Spellings:
         expression = "|".join(expressions) or "(?!)"
         return f"(?<![A-Za-z])(?:{expression})(?![A-Za-z])" if self._is_word else expression
 
+    def may_be_in(self, text: str) -> bool:
+        """Return whether a value may be in a text, which is in lower case if `are_typed`."""
+        return any(part in text for part in self._plain_parts)
+
+    def may_be_in_bytes(self, data: bytes) -> bool:
+        return any(part in data for part in self._plain_bytes)
+
     def replace(self, text: str) -> str:
-        if not any(part in text for part in self._plain_parts):
-            return text
         return self._pattern.sub(lambda match: self._replacement_of(match), text)
 
     def replace_bytes(self, data: bytes) -> bytes:
-        if not any(part in data for part in self._plain_bytes):
-            return data
         return self._bytes_pattern.sub(lambda match: self._replacement_of(match).encode(), data)
 
     def _replacement_of(self, match: re.Match[str] | re.Match[bytes]) -> str:
@@ -94,22 +101,27 @@ def _spelling_of(sign: str) -> str:
         # As one: each by itself could match any part of the run.
         return rf"{_ESCAPE}{{{len(sign)},{16 * len(sign)}}}"
     code, units = ord(sign), sign.encode("utf-16-be").hex()
-    in_address = "".join(f"%{_hex(f'{byte:02x}')}" for byte in sign.encode())
+    in_address = "".join(f"{_PERCENT}{_hex(f'{byte:02x}')}" for byte in sign.encode())
     spellings = [
         rf"{_ESCAPE}{{0,16}}(?:{re.escape(sign)}|{in_address})",
-        "".join(rf"\\{{1,16}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)),
-        rf"\\{{1,16}}U{_hex(f'{code:08x}')}",
+        "".join(rf"{_ESCAPE}{{1,16}}u{_hex(units[at : at + 4])}" for at in range(0, len(units), 4)),
+        rf"{_ESCAPE}{{1,16}}U{_hex(f'{code:08x}')}",
         f"&#0*{code};",
         f"&#[xX]0*{_hex(f'{code:x}')};",
     ]
     if code < 256:
-        spellings += [f"%{_hex(f'{code:02x}')}", rf"\\{{1,16}}x{_hex(f'{code:02x}')}"]
+        spellings += [f"{_PERCENT}{_hex(f'{code:02x}')}", rf"\\{{1,16}}x{_hex(f'{code:02x}')}"]
     if name := _ENTITIES.get(code):
         spellings.append(f"&{name};")
     if sign == "'":
         # As YAML writes it between two of them.
         spellings.insert(0, "''")
     return f"(?:{'|'.join(spellings)})"
+
+
+def loose_expression(value: str) -> str:
+    """Return an expression for a value in which browsers and systems have replaced signs that names of files do not have."""
+    return "".join(re.escape(sign) if sign.isalnum() else "." for sign in value.strip())
 
 
 def _hex(digits: str) -> str:

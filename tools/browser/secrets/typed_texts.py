@@ -18,7 +18,7 @@ from urllib.parse import quote, quote_plus
 from ....sessions.json_codec import JSON
 from ....sessions.owned_map import BoundedMap
 from .addresses import MASK
-from .spellings import Spellings
+from .spellings import Spellings, loose_expression
 
 SHORTEST: Final = 4
 """The shortest text that is masked everywhere."""
@@ -42,7 +42,7 @@ PUBLIC: Final = frozenset(_WORDS.split())
 
 _SAVED: Final = 60
 """Digests that are kept for a later process, the newest."""
-_CLASSES: Final = {"U": "[A-Z]", "l": "[a-z]", "d": "[0-9]", "o": "[^A-Za-z0-9]"}
+_CLASSES: Final = {"l": "[A-Za-z]", "d": "[0-9]", "o": "[^A-Za-z0-9]"}
 _RUN: Final = re.compile(r"(.)\1*")
 
 
@@ -80,15 +80,26 @@ class TypedTexts:
         self._longest_first = sorted(self._spellings, key=len, reverse=True)
 
     def mask(self, text: str) -> str:
-        """Return a text without them, also as URLs, JSON and HTML spell them."""
+        """Return a text without them, in either case, also as URLs, JSON and HTML spell them."""
+        lower = text.lower() if self._longest_first else ""
         for typed in self._longest_first:
-            text = self._spellings[typed].replace(text)
+            if self._spellings[typed].may_be_in(lower):
+                text = self._spellings[typed].replace(text)
         return self._mask_by_digest(text) if self._digests else text
+
+    def mask_name(self, name: str) -> str:
+        """Return the name of a file without them, also where their signs became others."""
+        for typed in self._longest_first:
+            if sum(map(str.isalnum, typed)) >= SHORTEST:
+                name = re.sub(loose_expression(typed), MASK, name, flags=re.IGNORECASE)
+        return name
 
     def mask_bytes(self, data: bytes) -> bytes:
         """Return the bytes of a text without them."""
+        lower = data.lower() if self._longest_first else b""
         for typed in self._longest_first:
-            data = self._spellings[typed].replace_bytes(data)
+            if self._spellings[typed].may_be_in_bytes(lower):
+                data = self._spellings[typed].replace_bytes(data)
         if self._digests:
             data = self._mask_by_digest(data.decode(errors="surrogateescape")).encode(
                 errors="surrogateescape"
@@ -125,7 +136,7 @@ class TypedTexts:
 
     def _digest(self, text: str) -> str:
         return blake2b(
-            text.encode(errors="surrogatepass"), key=self._key, digest_size=16
+            text.lower().encode(errors="surrogatepass"), key=self._key, digest_size=16
         ).hexdigest()
 
     def _mask_by_digest(self, text: str) -> str:
@@ -159,13 +170,7 @@ def _forms(text: str) -> Sequence[str]:
 
 def _classes_of(text: str) -> str:
     return "".join(
-        "o"
-        if not sign.isascii() or not sign.isalnum()
-        else "d"
-        if sign.isdigit()
-        else "U"
-        if sign.isupper()
-        else "l"
+        "o" if not sign.isascii() or not sign.isalnum() else "d" if sign.isdigit() else "l"
         for sign in text
     )
 

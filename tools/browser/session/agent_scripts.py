@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .tabs import Tabs
 
 EMPTY: Final = "about:blank"
+WRITTEN: Final = "blob:"
+"""The scheme of documents whose text a script holds."""
 _STAYS: Final = "A page did not give way. Close its tab, and open it again."
 _WORKERS_STAY: Final = "The service workers of the pages stay. Try again."
 CLEAR_SECONDS: Final = 5.0
@@ -32,7 +34,8 @@ class AgentScripts:
     """Marks the pages that the agent scripted, or to which a mocked route answered. It lives as long as the session.
 
     A script reaches the pages that its page opened, and the one that opened it. So a new document ends the mark of its page
-    only if no other page has one. A service worker may put scripts into each later document, so then only renew() ends it.
+    only if no other page has one, and if no script made the document itself (`blob:`). A service worker may put scripts into
+    each later document, so then only renew() ends it.
     """
 
     def __init__(self, tabs: Tabs, origins: OriginStorage, *, spawn: Callable[..., None]) -> None:
@@ -137,8 +140,10 @@ class AgentScripts:
     def _begin_document(self, tab: Tab) -> None:
         if tab in self._awaiting:
             self._awaiting.discard(tab)
-        elif not self._worker_origins and not any(
-            not other.closed for other in self._marked - {tab}
+        elif not (
+            self._worker_origins
+            or tab.url.startswith(WRITTEN)
+            or any(not other.closed for other in self._marked - {tab})
         ):
             self._marked.clear()
 

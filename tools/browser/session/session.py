@@ -130,6 +130,7 @@ class BrowserSession:
             on_download=self._on_download,
             is_hidden=watch.is_hidden,
             are_foreign=config.is_attached,
+            cut=self.secrets.named.cut,
         )
         self.tabs.before_close = self.videos.stop_of
         self.scripts = AgentScripts(self.tabs, origins, spawn=spawn)

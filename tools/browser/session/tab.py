@@ -104,8 +104,11 @@ class Tab:
         on_download: Callable[[Tab, Download], None],
         on_flood: Callable[[Tab], None],
         console_level: Level = "error",
+        cut: Callable[[str, int], str] = lambda text, most: text[:most],
     ) -> None:
+        """`cut` returns the beginning of a text, see NamedSecrets.cut()."""
         self.page = page
+        self._cut = cut
         self.number = number
         """The number of the tab in its context, from 1. Unlike its index it never changes and is never used again."""
         self.closed = False
@@ -233,7 +236,7 @@ class Tab:
             for r in self.traffic.pending
             if r is not self._document_request and _is_navigation(r, frame)
         )
-        return next((request.url[:500] for request in pending), "")
+        return next((self._cut(request.url, 500) for request in pending), "")
 
     @property
     def last_navigation(self) -> Request | None:
@@ -251,7 +254,7 @@ class Tab:
             for failed in reversed(self.requests):
                 if _is_navigation(failed, frame) and failed.failure not in (None, _ABORTED):
                     reason = explain(failed.url, str(failed.failure)).removesuffix(".")
-                    return f"Not opened: {failed.url[:500]} ({reason})"
+                    return f"Not opened: {self._cut(failed.url, 500)} ({reason})"
             return ""
         request = self._document_request
         answer = None if request is None else request.existing_response
@@ -279,13 +282,15 @@ class Tab:
     def _on_console(self, message: ConsoleMessage) -> None:
         level = _LEVEL.get(message.type, "info")
         source = message.location
-        location = f"{source['url'][:500]}:{source['lineNumber']}" if source.get("url") else ""
+        location = (
+            f"{self._cut(source['url'], 500)}:{source['lineNumber']}" if source.get("url") else ""
+        )
         text = message.text
-        line = ConsoleLine(level, message.type, text[:10_000], location)
+        line = ConsoleLine(level, message.type, self._cut(text, 10_000), location)
         self._count_event(len(text))
         self._add_message(line)
         if level in self._new_messages:
-            self._new_messages[level].append(f"New console {level}: {line}"[:500])
+            self._new_messages[level].append(self._cut(f"New console {level}: {line}", 500))
 
     def _add_message(self, line: ConsoleLine) -> None:
         self._message_count += 1
@@ -315,9 +320,9 @@ class Tab:
     def _on_error(self, error: Error) -> None:
         text = error.stack or str(error)
         self._count_event(len(text))
-        text = text[:10_000]
+        text = self._cut(text, 10_000)
         self._add_message(ConsoleLine("error", "uncaught", text, ""))
-        self._new_messages["error"].append(f"New uncaught error: {error}"[:500])
+        self._new_messages["error"].append(self._cut(f"New uncaught error: {error}", 500))
 
     def count_request(self, request: Request) -> None:
         """Count a request of the page, or of the service worker of its site, against the flood limits."""
@@ -439,7 +444,8 @@ class Tab:
     def modal_text(self) -> str | None:
         """A description of the dialog, file chooser or held action that waits, with the tool that answers it; or None."""
         if self.dialog is not None:
-            kind, message = self.dialog.type, re.sub(r"\s+", " ", self.dialog.message)[:500]
+            kind, message = self.dialog.type, re.sub(r"\s+", " ", self.dialog.message)
+            message = self._cut(message, 500)
             return f'["{kind}" dialog with message "{message}"]: can be handled by browser_handle_dialog'
         if self.chooser is not None:
             return "[File chooser]: can be handled by browser_file_upload"

@@ -46,8 +46,9 @@ class Tabs:
         is_hidden: Callable[[Page], bool] = lambda _: False,
         console_level: Level = "error",
         are_foreign: bool = False,
+        cut: Callable[[str, int], str] = lambda text, most: text[:most],
     ) -> None:
-        """`is_hidden` returns whether a page of the context is no tab.
+        """`is_hidden` returns whether a page of the context is no tab; `cut` see Tab.
 
         `are_foreign`: the pages are those of a person, and none is closed without a call for it.
         """
@@ -68,6 +69,7 @@ class Tabs:
         """Called with each page before close() closes it."""
         self._limit = limit
         self._console_level: Level = console_level
+        self._cut = cut
         self._spawn = spawn
         self._on_download = on_download
         self._opening = 0
@@ -193,8 +195,8 @@ class Tabs:
         self.current, self._next = None, dormant
         await self.close(tab)
         self.event_lines.append(
-            f"The page {tab.url[:500]} had crashed; it was loaded again as it was last saved, without what its scripts "
-            "held in memory."
+            f"The page {self._cut(tab.url, 500)} had crashed; it was loaded again as it was last saved, without what its"
+            " scripts held in memory."
         )
         restored = await self.select(dormant)
         if not restored.crashed:
@@ -235,7 +237,8 @@ class Tabs:
         if self._are_foreign:
             return
         self.event_lines.append(
-            f"The page {tab.url[:500]} did more at once than a page may (requests, messages, errors), and was closed."
+            f"The page {self._cut(tab.url, 500)} did more at once than a page may (requests, messages, errors), and was"
+            " closed."
         )
         self._spawn(self.close, tab)
 
@@ -250,6 +253,7 @@ class Tabs:
                 on_download=self._on_download,
                 on_flood=self._on_flood,
                 console_level=self._console_level,
+                cut=self._cut,
             )
             self._entries.append(tab)
             self.on_tab(tab)
@@ -299,7 +303,9 @@ class Tabs:
         if tab is self.current:
             self.event_lines.append("The page crashed.")
         elif tab in self._entries:
-            self.event_lines.append(f"The page of tab {self.index(tab)} crashed: {tab.url[:500]}")
+            self.event_lines.append(
+                f"The page of tab {self.index(tab)} crashed: {self._cut(tab.url, 500)}"
+            )
 
     def _on_request(self, request: Request) -> None:
         first = request.redirected_from is None and request.is_navigation_request()

@@ -74,7 +74,8 @@ async def _values_of(
         if is_late:
             text = as_json(values[0])
             more = "" if len(text) <= LATE_RESULT else f"... ({len(text)} characters)"
-            tab.event_lines.append(f"{what} that had waited returned {text[:LATE_RESULT]}{more}")
+            text = call.session.secrets.named.cut(text, LATE_RESULT)
+            tab.event_lines.append(f"{what} that had waited returned {text}{more}")
 
     await call.act(run, **options)
     if not values:

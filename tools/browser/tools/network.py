@@ -66,7 +66,7 @@ def _is_static(request: Request) -> bool:
 
 
 def _line(call: BrowserCall, number: int, request: Request) -> str:
-    line = f"{number}. [{request.method}] {request.url[:2000]}"
+    line = f"{number}. [{request.method}] {call.session.secrets.named.cut(request.url, 2000)}"
     response = request.existing_response
     if request.failure is not None:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
@@ -112,6 +113,80 @@ async def test_a_typed_text_is_masked_in_all_results(
         assert CODE[:5] not in result
         assert "yped!Pw77" not in result
     assert "x••••••y" in results[1]
+
+
+WORDS = 'Say "hi" to Ada & Löw'
+KEY = "Long" + "K3y" * 165
+ECHOES = {
+    "small letters": (WORDS, "text => document.title = text.toLowerCase()"),
+    "capitals": ("jane@example.org", "text => out.textContent = `Hi ${text.toUpperCase()}!`"),
+    "an address in an address": (
+        WORDS,
+        """text => history.replaceState(0, '', '/?next=' + encodeURIComponent(
+          '/find?q=' + encodeURIComponent(text)))""",
+    ),
+    "an address in an address in an address": (
+        "jane@example.org",
+        "text => localStorage.a = [1, 2, 3].reduce(encodeURIComponent, text)",
+    ),
+    "a form in an address": (
+        WORDS,
+        "text => localStorage.a = encodeURIComponent(new URLSearchParams({ text }))",
+    ),
+    "JSON in an address": (
+        "Ada Löw 9",
+        """text => localStorage.a = encodeURIComponent(
+          JSON.stringify({ text }).replace(/ö/g, '\\\\u00f6'))""",
+    ),
+    "a long line of the console": (KEY, "text => console.error('xx' + text)"),
+    "a long error": (KEY, "text => { setTimeout(() => { throw Error(text) }) }"),
+    "a long address": (KEY, "text => fetch(`/${text}`)"),
+    "an address that is cut": (PASSWORD, "text => fetch(`/${'x'.repeat(1963)}${text}`)"),
+}
+
+
+@pytest.mark.parametrize("echo", matrix(*ECHOES, quick=2))
+async def test_a_typed_text_is_masked_as_sites_write_it(browse: Browse, echo: str) -> None:
+    text, script = ECHOES[echo]
+    await give_text(browse, {"type": "paste", "text": text})
+    await browse.page.evaluate(script, text)
+    await browse.text("wait_for", time=0.3)
+    results = [
+        await browse.text("click", target="#password"),
+        await browse.text("snapshot"),
+        await browse.text("console_messages"),
+        await browse.text("localstorage_list"),
+        await browse.text("network_requests"),
+    ]
+    for result in results:
+        parts = (part for part in text.split() if len(part) > 2)
+        assert not [part for part in parts if part[:8].lower() in result.lower()]
+
+
+@pytest.mark.parametrize("name", matrix("Ada: 1/2?.txt", "of jane.doe@example.org.pdf", "A:b 77*"))
+async def test_the_name_of_a_download_of_the_person_has_no_typed_text(
+    browse: Browse, name: str
+) -> None:
+    await browse.connection.begin_human_control()
+    person = Person(browse.connection)
+    await browse.page.focus("#text")
+    text = name.removeprefix("of ").removesuffix(".pdf").removesuffix(".txt")
+    await person.act({"type": "paste", "text": text}, *press("Tab"))
+    await browse.page.evaluate(
+        """name => {
+          const link = document.createElement("a");
+          link.href = URL.createObjectURL(new Blob(["x"]));
+          link.download = name;
+          link.click();
+        }""",
+        name,
+    )
+    names = browse.connection.session.files.names
+    await until(names)
+    changes = await browse.connection.end_human_control()
+    told = [*changes, *await names(), await browse.text("snapshot")]
+    assert any("New files: " in line for line in changes)
+    assert not [line for line in told if "jane" in line or "Ada" in line or "b 77" in line]
 
 
 UPPER = "<input id=text oninput='this.value = this.value.toUpperCase()'>"
@@ -261,6 +336,53 @@ async def test_a_page_that_the_agent_scripted_listens_no_more_once_it_is_loaded_
         await person.act(*press("a"), tab=tab.number)
         assert await tab.page.evaluate("() => [text.value, localStorage.kk ?? '']") == ["a", ""]
         await tab.page.fill("#text", "")
+    await browse.connection.end_human_control()
+
+
+WRITTEN = f"<input id=text><script>({LISTENER})()</script>"
+WRITES = {
+    "address": "url => { location = url }",
+    "link": "url => { out.innerHTML = `<a href=${url}>go</a>`; out.firstChild.click() }",
+    "picture": "url => { location = url }",
+    "opener": "url => { location = url }",
+}
+OPENER = """<script>
+  const page = open(`${origin}/`);
+  setInterval(() => { try { page.eval(`LISTENER`); close(); } catch {} }, 20);
+</script>""".replace("LISTENER", f"window.has ??= 1, ({LISTENER})()")
+
+
+@pytest.mark.parametrize("write", matrix(*WRITES))
+async def test_a_document_that_a_script_of_the_agent_wrote_is_one_that_the_agent_changed(
+    browse: Browse, write: str
+) -> None:
+    scripts = browse.connection.session.scripts
+    text, kind = WRITTEN, "text/html"
+    if write == "picture":
+        namespace = "xmlns='http://www.w3.org/2000/svg'"
+        text, kind = (
+            f"<svg {namespace}><script><![CDATA[({LISTENER})()]]></script></svg>",
+            "image/svg+xml",
+        )
+    elif write == "opener":
+        text = OPENER
+    blob = f"URL.createObjectURL(new Blob([{json.dumps(text)}], {{ type: '{kind}' }}))"
+    await browse.text("evaluate", function=f"() => ({WRITES[write]})({blob})")
+    tabs = browse.connection.session.tabs
+    if write == "opener":
+        await until(lambda: len(list(tabs)) == 2)
+    else:
+        await until(lambda: browse.page.url.startswith("blob:"))
+    assert scripts.state == "pages"
+    await browse.connection.begin_human_control()
+    person = Person(browse.connection)
+    await person.act({"type": "history", "action": "renew"})
+    assert scripts.state == "none"
+    for tab in tabs:
+        await until(lambda tab=tab: tab.page.url != "about:blank")
+        assert not tab.page.url.startswith("blob:")
+        listening = await tab.page.evaluate("() => 'has' in window")
+        assert not listening
     await browse.connection.end_human_control()
 
 
