@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from ....sessions.ids import name_of_id
 from ....sessions.json_codec import JSON
 from ....tools.foreign_file import read_foreign
-from ...errors import CommandError
 from .foreign import (
     LARGEST,
-    ForeignSession,
+    Importable,
     Sessions,
     Unreadable,
+    foreign_session,
     open_database,
     read_json,
     tables_of,
@@ -27,6 +28,8 @@ MODULES: Final = "modules"
 """The key in the state of a session under which the client's load_session_state() finds modules."""
 TABLE: Final = "as_session"
 COLUMNS: Final = {"session_id", "session_data", "created_at", "updated_at"}
+Content: TypeAlias = tuple[str | bytes, float, float]
+"""The text of a session, and when it was created and used."""
 
 
 def read_agentscope(source: Path, *, users: bool, named: Sequence[str]) -> tuple[int, Sessions]:
@@ -36,59 +39,61 @@ def read_agentscope(source: Path, *, users: bool, named: Sequence[str]) -> tuple
     is then in the namespace of the user.
 
     Raises:
-        CommandError: there is no such folder or database, or it cannot be read.
+        OSError, sqlite3.Error: there is no such folder or database, or it cannot be read.
     """
-    try:
-        if not source.is_dir():
-            return _count(source), _rows(source, users, named)
+    if source.is_dir():
         files = sorted(path for path in source.iterdir() if path.suffix == ".json")
-    except (OSError, sqlite3.Error) as error:
-        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise CommandError.usage(
-            f"{source}: {problem}; name a folder of JSONSession, or a database of SqliteSession"
-        ) from None
-    return len(files), _files(files, users, named)
-
-
-def _count(file: Path) -> int:
-    with closing(open_database(file)) as connection:
+        parts = ((file.name, file.stem, file, partial(_read_file, file)) for file in files)
+        return len(files), _sessions(parts, users, named)
+    with closing(open_database(source)) as connection:
         if not tables_of(connection).get(TABLE, set()) >= COLUMNS:
             raise OSError(0, f"it has no table {TABLE}")
-        return connection.execute(f"SELECT count(*) FROM {TABLE}").fetchone()[0]
+        count = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchone()[0]
+    return count, _sessions(_rows(source), users, named)
 
 
-def _files(
-    files: list[Path], users: bool, named: Sequence[str]
-) -> Iterator[ForeignSession | Unreadable]:
-    for file in files:
-        try:
-            # agentscope writes halves of surrogate pairs, too; editors of Windows write a byte order mark.
-            text = read_foreign(file, LARGEST).decode("utf-8-sig", "surrogatepass")
-            written_at = file.stat().st_mtime
-            user, id_ = _user_of(file.stem, users, named)
-            yield _session(file.name, file.resolve(), id_, user, text, written_at, written_at)
-        except OSError as error:
-            yield Unreadable(file.name, error.strerror or str(error))
-        except (ValueError, RecursionError) as error:
-            yield Unreadable(file.name, str(error))
+def _read_file(file: Path) -> Content:
+    # agentscope writes halves of surrogate pairs, too; editors of Windows write a byte order mark.
+    text = read_foreign(file, LARGEST).decode("utf-8-sig", "surrogatepass")
+    written_at = file.stat().st_mtime
+    return text, written_at, written_at
 
 
-def _rows(file: Path, users: bool, named: Sequence[str]) -> Iterator[ForeignSession | Unreadable]:
-    query = f"SELECT session_id, session_data, created_at, updated_at FROM {TABLE} WHERE rowid = ?"
+def _rows(file: Path) -> Iterator[tuple[str, str, Path, Callable[[], Content]]]:
+    query = f"SELECT session_data, created_at, updated_at FROM {TABLE} WHERE rowid = ?"
+
+    def read(number: int) -> Content:
+        text, *times = connection.execute(query, [number]).fetchone()
+        # SQLite writes times of UTC.
+        created, used = (datetime.fromisoformat(each).replace(tzinfo=UTC) for each in times)
+        return text, created.timestamp(), used.timestamp()
+
     with closing(open_database(file)) as connection:
-        for (number,) in connection.execute(f"SELECT rowid FROM {TABLE} ORDER BY created_at"):
-            source = f"row {number}"
-            try:
-                source, text, *times = connection.execute(query, [number]).fetchone()
-                user, id_ = _user_of(str(source), users, named)
-                yield _session(str(source), file.resolve(), id_, user, text, *map(_moment, times))
-            except (sqlite3.Error, TypeError, ValueError, RecursionError) as error:
-                yield Unreadable(str(source), str(error))
+        ids = f"SELECT rowid, session_id FROM {TABLE} ORDER BY created_at"
+        for number, id_ in connection.execute(ids):
+            yield str(id_), str(id_), file, partial(read, number)
 
 
-def _moment(text: str) -> float:
-    """Return a moment that SQLite wrote, in UTC."""
-    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+def _sessions(
+    parts: Iterator[tuple[str, str, Path, Callable[[], Content]]], users: bool, named: Sequence[str]
+) -> Iterator[Importable | Unreadable]:
+    for source, text, place, read in parts:
+        try:
+            user, id_ = _user_of(text, users, named)
+            content, created_at, used_at = read()
+            yield foreign_session(
+                source,
+                "agentscope",
+                id_,
+                str(place.resolve()),
+                user=user,
+                created_at=created_at,
+                used_at=used_at,
+                state={MODULES: _states(content)},
+                labels={"user_id": name_of_id(user) or None},
+            )
+        except (OSError, sqlite3.Error, TypeError, ValueError, RecursionError) as error:
+            yield Unreadable(source, getattr(error, "strerror", None) or str(error))
 
 
 def _user_of(text: str, users: bool, named: Sequence[str]) -> tuple[str, str]:
@@ -108,15 +113,7 @@ def _user_of(text: str, users: bool, named: Sequence[str]) -> tuple[str, str]:
     return user, id_
 
 
-def _session(
-    source: str,
-    place: Path,
-    id_: str,
-    user: str,
-    text: str | bytes,
-    created_at: float,
-    used_at: float,
-) -> ForeignSession:
+def _states(text: str | bytes) -> JSON:
     try:
         states = read_json(text)
     except ValueError as error:
@@ -124,17 +121,7 @@ def _session(
     if not isinstance(states, dict):
         raise ValueError("it holds no states of modules")
     states = cast("JSON", states)
-    wrong = [name for name, state in states.items() if not isinstance(state, dict)]
-    if wrong:
-        raise ValueError(f"the state of {wrong[0]!r:.100} is no object")
-    return ForeignSession(
-        source=source,
-        system="agentscope",
-        id=id_,
-        place=str(place),
-        user=user,
-        created_at=created_at,
-        used_at=used_at,
-        state={MODULES: states},
-        labels={"user_id": name_of_id(user) or None},
-    )
+    for name, state in states.items():
+        if not isinstance(state, dict):
+            raise ValueError(f"the state of {name!r:.100} is no object")
+    return states

@@ -10,39 +10,38 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, cast
 
+from ....sessions.journal.model_answer import ModelAnswer
 from ....sessions.json_codec import JSON
-from ...errors import CommandError
 from .agno_runs import MEDIA, JournalOfRuns
 from .foreign import (
     LARGEST,
-    ForeignSession,
+    Importable,
     Sessions,
     Unreadable,
+    foreign_session,
     open_database,
     read_json,
     tables_of,
 )
 
 SESSION_COLUMNS: Final = {"session_id", "session_type", "session_data", "created_at"}
+LABELS: Final = ("user_id", "agent_id", "team_id", "workflow_id")
+DATA: Final = ("agent_data", "team_data", "workflow_data")
 READ_COLUMNS: Final = (
-    *("session_id", "session_type", "session_data", "metadata", "summary", "runs"),
-    *("created_at", "updated_at", "user_id", "agent_id", "team_id", "workflow_id"),
-    *("agent_data", "team_data", "workflow_data"),
+    *SESSION_COLUMNS,
+    *LABELS,
+    *DATA,
+    "metadata",
+    "summary",
+    "runs",
+    "updated_at",
 )
 RUN_COLUMNS: Final = {"run_id", "session_id", "run_data", "run_index"}
-SUMMARY_LENGTH: Final = 20_000
-TOPICS: Final = 50
-TOPIC_LENGTH: Final = 100
 SUMMARY_FIELDS: Final = {"summary", "topics", "updated_at"}
 SESSION_DATA: Final = "session_data"
 """The key of a state that has what the session data had besides a state."""
 _NOT_AS_WRITTEN: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RecursionError,
-    TypeError,
-    ValueError,
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
 )
 """Errors of values that have another type or range than those of agno."""
 
@@ -51,46 +50,32 @@ def read_agno(file: Path) -> tuple[int, Sessions]:
     """Return how many sessions a database has, and the sessions. It is only read.
 
     Raises:
-        CommandError: it cannot be read, or is no database of agno.
+        OSError, sqlite3.Error: it cannot be read, or is no database of agno.
     """
-    try:
-        with closing(open_database(file)) as connection:
-            tables = tables_of(connection)
-            sessions = {
-                table: [name for name in READ_COLUMNS if name in columns]
-                for table, columns in tables.items()
-                if columns >= SESSION_COLUMNS
-            }
-            runs = [table for table, columns in tables.items() if columns >= RUN_COLUMNS]
-            count = sum(_count(connection, table) for table in sessions)
-    except OSError as error:
-        raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
-    except sqlite3.Error as error:
-        raise CommandError.usage(f"{file}: {error}; name a database of agno's SqliteDb") from None
+    with closing(open_database(file)) as connection:
+        tables = tables_of(connection)
+        sessions = [table for table, columns in tables.items() if columns >= SESSION_COLUMNS]
+        counts = (f"SELECT count(*) FROM {_quote(table)}" for table in sessions)
+        count = sum(connection.execute(each).fetchone()[0] for each in counts)
     if not sessions:
-        raise CommandError.usage(
-            f"{file}: has no sessions of agno 2 or 3; name a database of their SqliteDb"
-        )
-    return count, _sessions(file, sessions, runs)
+        raise OSError(0, "has no sessions of agno 2 or 3")
+    return count, _sessions(file, tables, sessions)
 
 
-def _count(connection: sqlite3.Connection, table: str) -> int:
-    return connection.execute(f"SELECT count(*) FROM {_quote(table)}").fetchone()[0]
-
-
-def _quote(table: str) -> str:
-    escaped = table.replace('"', '""')
+def _quote(name: str) -> str:
+    escaped = name.replace('"', '""')
     return f'"{escaped}"'
 
 
 def _sessions(
-    file: Path, tables: dict[str, list[str]], run_tables: list[str]
-) -> Iterator[ForeignSession | Unreadable]:
+    file: Path, tables: dict[str, set[str]], sessions: list[str]
+) -> Iterator[Importable | Unreadable]:
+    runs = [table for table, columns in tables.items() if columns >= RUN_COLUMNS]
     with closing(open_database(file)) as connection:
-        for table, columns in tables.items():
+        for table in sessions:
+            place, columns = f"{file.resolve()}#{table}", tables[table].intersection(READ_COLUMNS)
             try:
-                place = f"{file.resolve()}#{table}"
-                yield from _sessions_of(connection, place, table, columns, run_tables)
+                yield from _sessions_of(connection, place, table, columns, runs)
             except sqlite3.Error as error:
                 yield Unreadable(table, f"the rest of the table cannot be read ({error})")
 
@@ -99,9 +84,9 @@ def _sessions_of(
     connection: sqlite3.Connection,
     place: str,
     table: str,
-    columns: list[str],
+    columns: set[str],
     run_tables: list[str],
-) -> Iterator[ForeignSession | Unreadable]:
+) -> Iterator[Importable | Unreadable]:
     # A generated column may compute a value of any size for each row, so each column is named and each row is read alone.
     query = f"SELECT {', '.join(map(_quote, columns))} FROM {_quote(table)} WHERE rowid = ?"
     for (number,) in connection.execute(f"SELECT rowid FROM {_quote(table)} ORDER BY created_at"):
@@ -130,9 +115,11 @@ def _runs(connection: sqlite3.Connection, row: JSON, tables: list[str]) -> list[
     return runs
 
 
-def _session(source: str, place: str, row: JSON, runs: list[object]) -> ForeignSession:
-    data, about = _object(row["session_data"]), _object(row.get("metadata"))
-    journal = JournalOfRuns(float(row["created_at"] or 0))
+def _session(source: str, place: str, row: JSON, runs: list[object]) -> Importable:
+    data, summary = _object(row["session_data"]), _object(row.get("summary"))
+    created_at = float(row["created_at"] or 0)
+    used_at = float(row.get("updated_at") or created_at)
+    journal = JournalOfRuns(created_at)
     for run in runs:
         try:
             journal.add(_object(run))
@@ -145,49 +132,39 @@ def _session(source: str, place: str, row: JSON, runs: list[object]) -> ForeignS
         "session_metrics": data.pop("session_metrics", None),
         "session_type": row.get("session_type"),
         "created_at": row.get("created_at"),
-        **{key: _or_text(row.get(key)) for key in ("agent_data", "team_data", "workflow_data")},
+        **{key: _or_text(row.get(key)) for key in DATA},
+        "summary": {key: value for key, value in summary.items() if key not in SUMMARY_FIELDS},
     }
     others = {key: value for key, value in data.items() if value and key not in MEDIA}
     if others and SESSION_DATA not in state:
         state = {**state, SESSION_DATA: others}
     elif others:
         journal.leave_out(f"{', '.join(others)} of session_data")
-    summary = _object(row.get("summary"))
-    used_at = float(row.get("updated_at") or row["created_at"] or 0)
-    kept_summary = _summary(summary, used_at, journal)
-    details["summary"] = {key: value for key, value in summary.items() if key not in SUMMARY_FIELDS}
-    labels = ("user_id", "agent_id", "team_id", "workflow_id")
-    return ForeignSession(
-        source=source,
-        system="agno",
-        id=source,
-        place=place,
-        created_at=float(row["created_at"] or 0) or None,
+    kept_summary = _summary(summary, used_at, journal) if summary.get("summary") else None
+    return foreign_session(
+        source,
+        "agno",
+        source,
+        place,
+        created_at=created_at or None,
         used_at=used_at or None,
         state=state,
-        metadata=about,
+        metadata=_object(row.get("metadata")),
         details={key: value for key, value in details.items() if value},
-        labels={label: row.get(label) or None for label in labels},
+        labels={label: row.get(label) or None for label in LABELS},
         entries=journal.entries,
         summary=kept_summary,
         left_out=[f"{part} ({count})" for part, count in journal.left_out.items()],
     )
 
 
-def _summary(fields: JSON, updated_at: float, journal: JournalOfRuns) -> JSON | None:
-    if not fields.get("summary"):
-        return None
+def _summary(fields: JSON, updated_at: float, journal: JournalOfRuns) -> JSON:
     if fields.get("updated_at"):
         updated_at = datetime.fromisoformat(fields["updated_at"]).timestamp()
-    text, topics = str(fields["summary"]), [str(topic) for topic in fields.get("topics") or ()]
-    kept = [topic[:TOPIC_LENGTH] for topic in topics[:TOPICS]]
-    if kept != topics or len(text) > SUMMARY_LENGTH:
+    kept = ModelAnswer.of(fields)
+    if kept.topics != (fields.get("topics") or []) or kept.text != fields["summary"].strip():
         journal.leave_out("the end of its summary or topics")
-    return {
-        "text": text[:SUMMARY_LENGTH],
-        "topics": kept,
-        "updated_at": updated_at,
-    }
+    return {"text": kept.text, "topics": kept.topics, "updated_at": updated_at}
 
 
 def _object(value: object) -> JSON:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from ....sessions.errors import OutcomeUnknown
 from ....sessions.json_codec import JSON
-from ....sessions.state.patch import size_of
 from ....sessions.transitions.create import METADATA_LIMIT
+from .foreign import drop_largest
 
 TEXT: Final = 60_000
 """Characters kept of a message, or of the result of a tool."""
@@ -26,12 +26,21 @@ STATUSES: Final = {
 ERROR_LENGTH: Final = 1000
 SERVICE: Final = "agno"
 """The service of imported calls, so that they differ from those of services here."""
-MEDIA: Final = ("images", "videos", "audio", "files", "audio_output", "image_output")
+MEDIA: Final = (
+    *("images", "videos", "audio", "files", "response_audio"),
+    *("audio_output", "image_output", "video_output", "file_output"),
+)
 READ: Final = {
     *("run_id", "session_id", "status", "created_at", "messages", "content", "content_type"),
     *("input", "tools", "member_responses", "from_history", *MEDIA),
 }
 """Fields of a run that entries have, or that repeat what its messages or other runs have."""
+READ_OF_MESSAGE: Final = {
+    *("role", "content", "tool_call_id", "tool_calls", "tool_name", "tool_args", "created_at"),
+    *("tool_call_error", "from_history", "add_to_agent_memory", "stop_after_tool_call"),
+    *("id", "metrics", *MEDIA),
+}
+"""Fields of a message that entries have, or that no import keeps: docs/from-agno.md names those."""
 
 
 class JournalOfRuns:
@@ -95,10 +104,17 @@ class JournalOfRuns:
         if status == "error":
             entry["error"] = _text_of(run.get("content"))[:ERROR_LENGTH] or None
         others = {key: value for key, value in run.items() if value and key not in READ}
-        if others and size_of(others) <= METADATA_LIMIT:
+        said = [_text_of(message.get("content")) for message in messages]
+        said_once = {"input": _input_of(run), "content": run.get("content")}
+        others |= {
+            key: value
+            for key, value in said_once.items()
+            if said and not any(_text_of(value) in text for text in said)
+        }
+        for key, size in drop_largest([others], METADATA_LIMIT):
+            self.leave_out(f"{key} of a run, {size} bytes")
+        if others:
             entry["request"] = others
-        elif others:
-            self.leave_out("metrics and other fields of runs")
         self.entries.append(entry)
 
     def _add_message(
@@ -106,8 +122,9 @@ class JournalOfRuns:
     ) -> None:
         role, at = str(message.get("role") or "assistant"), self._time(message)
         self.leave_out_media(message)
-        if message.get("reasoning_content"):
-            self.leave_out("reasoning of the model")
+        for key, value in message.items():
+            if value and key not in READ_OF_MESSAGE:
+                self.leave_out(f"{key} of messages")
         if role == "tool" and message.get("tool_call_id") in called:
             return
         if role in SYSTEM_ROLES:

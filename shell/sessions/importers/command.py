@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -31,17 +31,23 @@ from ..tool_calls import ToolCaller, lazy_services
 from .agentscope import read_agentscope
 from .agno import read_agno
 from .documents import read_documents
-from .foreign import DIGEST, FIRST_VERSION, ImportableSession, Sessions, Unreadable
+from .foreign import DIGEST, FIRST_VERSION, Importable, Sessions, Unreadable
 
-MOST = 1_000_000
+MOST: Final = 1_000_000
+REPORT: Final = {
+    "imported": "imported",
+    "updated": "imported again",
+    "unchanged": "imported before",
+    "skipped": "skipped",
+}
+"""The lists of a report, and their words for people."""
 
 
-@dataclass(slots=True)
-class _Report:
-    imported: list[JSON] = field(default_factory=list[JSON])
-    updated: list[JSON] = field(default_factory=list[JSON])
-    unchanged: list[JSON] = field(default_factory=list[JSON])
-    skipped: list[JSON] = field(default_factory=list[JSON])
+ADVICE: Final = {
+    None: "name another folder",
+    "agno": "name a database of agno's SqliteDb",
+    "agentscope": "name a folder of JSONSession, or a database of SqliteSession",
+}
 
 
 async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine) -> int:
@@ -50,16 +56,15 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
         raise CommandError.usage("--name is for one document, --lenient for documents")
     if (arguments.users or arguments.user) and arguments.source != "agentscope":
         raise CommandError.usage("--users and --user are for --from agentscope")
+    if "://" in arguments.file:
+        raise CommandError.usage("an import reads no database at an address; name a file or folder")
     source = Path(arguments.file)
-    match arguments.source:
-        case None:
-            read = partial(read_documents, source)
-        case "agentscope":
-            users, named = bool(arguments.users), arguments.user or ()
-            read = partial(read_agentscope, source, users=users, named=named)
-        case _:
-            read = partial(read_agno, source)
-    count, sessions = await anyio.to_thread.run_sync(read)
+    try:
+        count, sessions = await anyio.to_thread.run_sync(_read, source, arguments)
+    except (OSError, sqlite3.Error) as error:
+        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        advice = ADVICE[arguments.source]
+        raise CommandError.usage(f"{source}: {problem}; {advice}") from None
     owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
     async with ToolCaller(config, store) as caller:
         services = lazy_services(config) if arguments.source is None else {}
@@ -76,7 +81,15 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
     return _print(importer.report, count, arguments)
 
 
-async def _in_thread(sessions: Sessions) -> AsyncGenerator[ImportableSession | Unreadable]:
+def _read(source: Path, arguments: CommandLine) -> tuple[int, Sessions]:
+    if arguments.source is None:
+        return read_documents(source)
+    if arguments.source == "agno":
+        return read_agno(source)
+    return read_agentscope(source, users=bool(arguments.users), named=arguments.user or ())
+
+
+async def _in_thread(sessions: Sessions) -> AsyncGenerator[Importable | Unreadable]:
     """Yield sessions, which are read from files, without blocking the event loop."""
     while (session := await anyio.to_thread.run_sync(next, sessions, None)) is not None:
         yield session
@@ -93,7 +106,7 @@ class _Importer:
         owner: Principal,
         arguments: CommandLine,
     ) -> None:
-        self.report = _Report()
+        self.report: dict[str, list[JSON]] = {key: [] for key in REPORT}
         self._store = store
         self._registry = registry
         self._system = str(arguments.source)
@@ -131,7 +144,7 @@ class _Importer:
                 f"than {limits.name('sessions')} = {limits.sessions}; nothing was imported, raise that first",
             )
 
-    async def add(self, session: ImportableSession | Unreadable) -> None:
+    async def add(self, session: Importable | Unreadable) -> None:
         """Import a session that was not imported before."""
         if isinstance(session, Unreadable):
             self._skip(session.source, session.reason)
@@ -139,7 +152,7 @@ class _Importer:
         earlier = self._earlier.get(session.origin)
         try:
             if earlier is None:
-                await self._import(session, self.report.imported)
+                await self._import(session, self.report["imported"])
             else:
                 await self._compare(session, earlier)
         except SessionError as error:
@@ -147,7 +160,7 @@ class _Importer:
         except RecursionError:
             self._skip(session.source, "it is nested too deeply")
 
-    async def _import(self, session: ImportableSession, report: list[JSON]) -> None:
+    async def _import(self, session: Importable, report: list[JSON]) -> None:
         timeouts = timeouts_of(self._policy, CreationOptions(name=session.name))
         now = self._clock.now()
         namespace = self._policy.namespace
@@ -166,9 +179,9 @@ class _Importer:
             }
         )
 
-    async def _compare(self, session: ImportableSession, earlier: SessionRecord) -> None:
+    async def _compare(self, session: Importable, earlier: SessionRecord) -> None:
         if earlier.metadata.get(DIGEST) == session.digest:
-            self.report.unchanged.append({"source": session.source, **_identity(earlier)})
+            self.report["unchanged"].append({"source": session.source, **_identity(earlier)})
             return
         reason = f"it has changed since it was imported as {earlier.id}"
         if not await self._is_untouched(earlier):
@@ -179,7 +192,7 @@ class _Importer:
             changes = self._registry.rename_delete
             await changes.rename(self._owner, earlier.id, None)
             try:
-                await self._import(session, self.report.updated)
+                await self._import(session, self.report["updated"])
             except BaseException:
                 await changes.rename(self._owner, earlier.id, earlier.name)
                 raise
@@ -199,37 +212,24 @@ class _Importer:
         )
 
     def _skip(self, source: str, reason: str) -> None:
-        self.report.skipped.append({"source": source, "reason": reason})
+        self.report["skipped"].append({"source": source, "reason": reason})
 
 
 def _identity(record: SessionRecord) -> JSON:
     return {"session_id": record.id, "name": record.name, "namespace": record.namespace}
 
 
-def _print(report: _Report, count: int, arguments: CommandLine) -> int:
-    code = FAILURE if report.skipped else OK
+def _print(report: dict[str, list[JSON]], count: int, arguments: CommandLine) -> int:
+    code = FAILURE if report["skipped"] else OK
     if arguments.json:
-        say_json(
-            {
-                "from": arguments.source or "statehold",
-                "imported": report.imported,
-                "updated": report.updated,
-                "unchanged": report.unchanged,
-                "skipped": report.skipped,
-            }
-        )
+        say_json({"from": arguments.source or "statehold", **report})
         return code
-    parts = [f"{len(report.imported)} of {plural(count, 'session')} imported"]
-    if report.updated:
-        parts.append(f"{len(report.updated)} imported again")
-    if report.unchanged:
-        parts.append(f"{len(report.unchanged)} imported before")
-    if report.skipped:
-        parts.append(f"{len(report.skipped)} skipped")
+    parts = [f"{len(report['imported'])} of {plural(count, 'session')} imported"]
+    parts += [f"{len(report[key])} {REPORT[key]}" for key in list(REPORT)[1:] if report[key]]
     say(f"{plain(arguments.file)}: {', '.join(parts)}")
-    for each in (*report.imported, *report.updated):
+    for each in (*report["imported"], *report["updated"]):
         if each["left_out"]:
             say(f"  {plain(each['source'])}: without {plain(', '.join(each['left_out']))}")
-    for each in report.skipped:
+    for each in report["skipped"]:
         say(f"  {plain(each['source'])} was skipped: {plain(each['reason'])}")
     return code

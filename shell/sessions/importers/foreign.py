@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2s
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from ....sessions.actions.document import Document, read_document
 from ....sessions.errors import InvalidArgument
@@ -41,100 +41,107 @@ class Unreadable:
 
 
 @dataclass(slots=True)
-class ForeignSession:
-    """All that is imported of one session."""
+class Importable:
+    """A session that can become a document."""
 
     source: str
-    system: str
-    id: str
-    """Its id there, of any characters; the metadata have it, and its name is made of it."""
-    place: str
-    """The file that has it; in a database also the table."""
-    user: str = ""
-    """The user whose namespace has it."""
-    created_at: float | None = None
-    used_at: float | None = None
-    state: JSON = field(default_factory=dict[str, Any])
-    metadata: JSON = field(default_factory=dict[str, Any])
-    details: JSON = field(default_factory=dict[str, Any])
-    """Further values of the other system; the metadata have them under its name."""
-    labels: Mapping[str, str | None] = field(default_factory=dict[str, "str | None"])
-    entries: list[JSON] = field(default_factory=list[JSON])
-    """Entries of the journal, the oldest first, with the fields of a document that are not empty."""
-    summary: JSON | None = None
+    origin: str
+    """The metadata of its import have it; no other session has the same."""
+    name: str | None
+    digest: object
+    """It changes with the content. A document has that of its own metadata: it never changes."""
+    document: Callable[[Timeouts, float, str], Document]
+    """Makes the document, with default times, the time of now and the namespace of a session without a user. Raises
+    InvalidArgument if it exceeds a bound of documents, which the error names."""
     left_out: list[str] = field(default_factory=list[str])
+    """The parts that the document lacks."""
 
-    @property
-    def origin(self) -> str:
-        """The system, the id and the place of it; an import keeps it in the metadata."""
-        return f"{self.system}:{self.id[:80]}:{_digest([self.place, self.id], 8)}"
 
-    @property
-    def name(self) -> str:
-        return name_of_id(self.id)
+Sessions = Iterator[Importable | Unreadable]
 
-    @property
-    def digest(self) -> str:
-        content = [self.state, self.metadata, self.details, dict(self.labels)]
-        return _digest([*content, self.entries, self.summary], 16)
 
-    def document(self, timeouts: Timeouts, now: float, namespace: str) -> Document:
-        """Return it as a document; `namespace` is that of a session without a user. Adds to `left_out`.
+def foreign_session(
+    source: str,
+    system: str,
+    id_: str,
+    place: str,
+    *,
+    user: str = "",
+    created_at: float | None,
+    used_at: float | None,
+    state: JSON,
+    metadata: Mapping[str, object] | None = None,
+    details: Mapping[str, object] | None = None,
+    labels: Mapping[str, str | None],
+    entries: Sequence[JSON] = (),
+    summary: JSON | None = None,
+    left_out: Sequence[str] = (),
+) -> Importable:
+    """Return a session of another system.
 
-        Raises:
-            InvalidArgument: it exceeds a bound of a document, which the error names.
-        """
-        journal = [{**_ENTRY, "seq": seq, **entry} for seq, entry in enumerate(self.entries, 1)]
-        summary = self.summary and {**self.summary, "through_seq": len(journal)}
-        created_at = now if self.created_at is None else self.created_at
-        labels, metadata = self._labels_and_metadata()
+    The metadata keep its id, of any characters, its place and the details under the name of the system; its name is made of
+    the id. `entries` are those of the journal, the oldest first, with the fields of a document that are not empty.
+    """
+    content = [state, dict(metadata or {}), dict(details or {}), dict(labels), entries, summary]
+    digest, missing = _digest(content, 16), list(left_out)
+    kept_labels: dict[str, str | None] = dict.fromkeys(LABELS)
+    about: JSON = {"id": id_, "place": place, **(details or {})}
+    for key, value in labels.items():
+        try:
+            kept_labels[key] = value and label(key, value)
+        except InvalidArgument:
+            about[key] = value
+    metadata = {**(metadata or {})}
+    for key, size in drop_largest([metadata, about], METADATA_LIMIT - OWN_METADATA):
+        missing.append(f"{key} of its metadata ({size} bytes)")
+    origin = f"{system}:{id_[:80]}:{_digest([place, id_], 8)}"
+
+    def document(timeouts: Timeouts, now: float, namespace: str) -> Document:
+        began_at = now if created_at is None else created_at
         fields: JSON = {
             "format": "statehold.session",
             "version": 1,
             "exported_at": now,
             "secrets": False,
             "session": {
-                "id": self.origin,
-                "namespace": name_of_id(self.user) if self.user else namespace,
-                "name": self.name or None,
+                "id": origin,
+                "namespace": name_of_id(user) if user else namespace,
+                "name": name_of_id(id_) or None,
                 "status": "paused",
                 "reason": None,
-                "created_at": created_at,
-                "used_at": created_at if self.used_at is None else self.used_at,
+                "created_at": began_at,
+                "used_at": began_at if used_at is None else used_at,
                 "closed_at": None,
                 "timeouts": timeouts.model_dump(include={"idle", "paused", "lifetime"}),
-                "metadata": metadata,
-                **labels,
+                "metadata": {**metadata, system: about, DIGEST: digest},
+                **kept_labels,
             },
             "fork": None,
-            "state": {"version": FIRST_VERSION, "value": self.state, "json_schema": None},
+            "state": {"version": FIRST_VERSION, "value": state, "json_schema": None},
             "bindings": [],
-            "journal": journal,
+            "journal": [{**_ENTRY, "seq": seq, **each} for seq, each in enumerate(entries, 1)],
             "receipts": [],
-            "summary": summary,
+            "summary": summary and {**summary, "through_seq": len(entries)},
         }
-        # Halves of surrogate pairs, which others write in JSON, become question marks.
         text = json.dumps(fields, ensure_ascii=False)
-        return read_document(text.encode(errors="replace"))
+        try:
+            return read_document(text.encode())
+        except UnicodeEncodeError:
+            # Others write them in JSON; they become question marks.
+            missing.append("halves of surrogate pairs")
+            return read_document(text.encode(errors="replace"))
 
-    def _labels_and_metadata(self) -> tuple[dict[str, str | None], JSON]:
-        """Return what a session may have of them. The metadata lack the largest parts where they are too large."""
-        labels: dict[str, str | None] = dict.fromkeys(LABELS)
-        details: JSON = {"id": self.id, "place": self.place, **self.details}
-        for key, value in self.labels.items():
-            try:
-                labels[key] = value and label(key, value)
-            except InvalidArgument:
-                details[key] = value
-        metadata = {**self.metadata}
-        parts = [(size_of(value), metadata, key) for key, value in self.metadata.items()]
-        parts += [(size_of(value), details, key) for key, value in self.details.items()]
-        parts.sort(key=lambda part: part[0])
-        while parts and size_of([metadata, details]) > METADATA_LIMIT - OWN_METADATA:
-            size, holder, key = parts.pop()
-            del holder[key]
-            self.left_out.append(f"{key} of its metadata ({size} bytes)")
-        return labels, {**metadata, self.system: details, DIGEST: self.digest}
+    return Importable(source, origin, name_of_id(id_), digest, document, missing)
+
+
+def drop_largest(parts: Sequence[JSON], limit: int) -> Iterator[tuple[str, int]]:
+    """Delete the largest values of objects until they take `limit` bytes; yield their keys and sizes."""
+    values = [(size_of(value), part, key) for part in parts for key, value in part.items()]
+    values.sort(key=lambda value: value[0])
+    while values and size_of(parts) > limit:
+        size, part, key = values.pop()
+        del part[key]
+        yield key, size
 
 
 def _digest(content: object, size: int) -> str:
@@ -163,12 +170,8 @@ def open_database(file: Path) -> sqlite3.Connection:
 def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
     """Return the columns of each table."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {
-        name: {
-            row[0] for row in connection.execute("SELECT name FROM pragma_table_info(?)", [name])
-        }
-        for (name,) in names
-    }
+    columns = "SELECT name FROM pragma_table_info(?)"
+    return {name: {row[0] for row in connection.execute(columns, [name])} for (name,) in names}
 
 
 def read_json(text: str | bytes) -> object:
@@ -186,33 +189,7 @@ def _refuse_constant(name: str) -> object:
 
 
 _ENTRY: Final[JSON] = {
-    "service": None,
-    "tool": None,
-    "status": None,
-    "run": None,
-    "role": None,
-    "operation_id": None,
-    "ended_at": None,
+    **dict.fromkeys(("service", "tool", "status", "run", "role", "operation_id", "ended_at")),
+    **dict.fromkeys(("request", "result", "error")),
     "generation": 0,
-    "request": None,
-    "result": None,
-    "error": None,
 }
-
-
-class ImportableSession(Protocol):
-    """A session that can become a document."""
-
-    source: str
-    left_out: list[str]
-
-    @property
-    def origin(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def digest(self) -> object: ...
-    def document(self, timeouts: Timeouts, now: float, namespace: str) -> Document: ...
-
-
-Sessions = Iterator[ForeignSession | Unreadable] | Iterator[ImportableSession | Unreadable]

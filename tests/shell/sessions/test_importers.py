@@ -257,6 +257,7 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
         ("--from", "agno", str(other)),
         ("--from", "agno", str(tmp_path / "nothing.db")),
         ("--from", "agno", str(tmp_path / "pipe.db")),
+        ("--from", "agno", "postgresql://ada:hidden@db.test/agno"),
         ("--from", "agentscope", str(tmp_path / "nothing")),
         ("--from", "agno", str(empty), "--users"),
         ("--from", "agno", str(empty), "--name", "x"),
@@ -264,6 +265,7 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
     ):
         code, out, err = cli.run("import", *words)
         assert (code, out, err.count("\n") <= 2) == (USAGE, "", True), (words, err)
+        assert "hidden" not in err
 
 
 def test_a_run_that_agno_did_not_write_so_is_left_out_alone(
@@ -330,6 +332,35 @@ def test_all_keys_of_the_session_data_of_agno_arrive_or_are_named(
     run = cli.json("history", "shopping", "--kind", "run")["entries"][0]
     assert run["metadata"]["metrics"]["duration"] > 0
     assert run["metadata"]["metadata"] == {"plan": "basic"}
+
+
+def test_fields_of_runs_and_messages_of_agno_arrive_or_are_named(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    file = database(tmp_path, "agno_2")
+    user = {"role": "user", "content": "hi", "id": "m1", "metrics": {"tokens": 1}}
+    answer = {"role": "assistant", "content": "hello", "citations": {"raw": "x"}, "name": "Ada"}
+    said = {"messages": [user, answer], "input": {"input_content": "hi"}}
+    runs = [
+        {**said, "run_id": "same", "content": "hello"},
+        {**said, "run_id": "other", "content": {"text": "rewritten"}, "model": "m"},
+        {**said, "run_id": "large", "steps": ["x" * 20_000], "model": "m"},
+    ]
+    with closing(sqlite3.connect(file)) as connection, connection:
+        update = "UPDATE agno_sessions SET runs = ? WHERE session_id = 'shopping'"
+        connection.execute(update, [json.dumps(runs)])
+    report = cli.json("import", "--from", "agno", str(file))
+    left_out = {each["name"]: each["left_out"] for each in report["imported"]}["shopping"]
+    assert left_out == [
+        "citations of messages (3)",
+        "name of messages (3)",
+        "steps of a run, 20004 bytes (1)",
+    ]
+    entries = cli.json("history", "shopping", "--kind", "run")["entries"]
+    fields = {entry["run_id"]: entry.get("metadata") for entry in entries}
+    assert fields["same"] is None
+    assert fields["other"] == {"content": {"text": "rewritten"}, "model": "m"}
+    assert fields["large"] == {"model": "m"}
 
 
 def test_two_folders_may_have_a_file_of_one_name(
@@ -420,4 +451,5 @@ def test_half_a_surrogate_pair_is_replaced_and_nan_is_refused_with_its_name(
     (tmp_path / "nan.json").write_text('{"agent": {"score": NaN}}')
     _, out, _ = cli.run("import", "--from", "agentscope", str(tmp_path))
     assert "nan.json was skipped: it is not JSON (it has NaN, which JSON lacks)" in out
+    assert "half.json: without halves of surrogate pairs" in out
     assert cli.json("state", "half")["value"]["modules"]["agent"] == {"text": "tea ?"}
