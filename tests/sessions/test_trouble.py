@@ -315,7 +315,7 @@ async def test_a_call_that_ran_is_answered_when_its_entry_cannot_be_made(build: 
 
 
 async def test_the_budget_works_again_after_the_store_did_not(build: Build):
-    policy = Policy(live_sessions=1, queue_seconds=0.1)
+    policy = Policy(live_sessions=1, queue_seconds=0.5)
     async with build(Counting(pause="release"), policy=policy) as engine:
         first, second = await engine.create(), await engine.create()
         await engine.count(first.id)

@@ -34,11 +34,6 @@ class Thinking(Nobody):
         return {"method": method, **params}
 
 
-@pytest.fixture
-async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> LoopClock:
-    return LoopClock(monkeypatch)
-
-
 class Running:
     """A call of 300 seconds: it runs `begin`, and then never ends."""
 
