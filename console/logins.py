@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import anyio
 
@@ -24,8 +24,10 @@ from ..sessions.errors import SessionLimit, StoreUnavailable
 from ..sessions.live.control_lease import user_of
 from ..sessions.records import CredentialKind, CredentialRecord, Grantee, Principal, SessionRecord
 from ..sessions.registry import Registry
-from ..sessions.store.base import Store
 from ..tools.own.definition import grantees_of
+
+if TYPE_CHECKING:
+    from ..sessions.store.sql import SQLStore
 
 Rights = Literal["embed", "view", "control"]
 """The rights of a login; each includes those before it. EMBED: the picture of one session, in a page of others."""
@@ -138,7 +140,7 @@ class Logins:
 
     def __init__(
         self,
-        store: Store,
+        store: SQLStore,
         registry: Registry,
         machine_user: ConsoleUser,
         *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic_core import from_json
 from starlette.responses import Response
@@ -11,12 +11,14 @@ from ..sessions.actions.branches import BASE
 from ..sessions.errors import SessionNotFound
 from ..sessions.records import HistoryFilter, JournalKind, SessionRecord, StateRecord
 from ..sessions.state.versions import StateVersions, read_changes
-from ..sessions.store.base import Store
 from ..sessions.views import timestamp
 from .calls import ApiCall, Handler
 from .errors import ApiError, json_response
 from .requests import StateQuery
 from .session_documents import ConsoleSessions
+
+if TYPE_CHECKING:
+    from ..sessions.store.sql import SQLStore
 
 CHANGES: Final = 1000
 """Most changes that are read from a journal."""
@@ -25,7 +27,7 @@ CHANGES: Final = 1000
 class StateDocuments:
     """The states of the sessions of a store."""
 
-    def __init__(self, sessions: ConsoleSessions, store: Store) -> None:
+    def __init__(self, sessions: ConsoleSessions, store: SQLStore) -> None:
         self._sessions = sessions
         self._store = store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .clock import Clock, SystemClock
 from .concurrency import BackgroundTasks
@@ -17,14 +18,16 @@ from .policy import Policy
 from .principals.limits import PrincipalLimits
 from .principals.revocations import RevocationRecord
 from .services import Service
-from .store.base import Store
+
+if TYPE_CHECKING:
+    from .store.sql import SQLStore
 
 
 @dataclass(frozen=True, slots=True)
 class Core:
     """The parts that the sessions of one process share. It is built once and lives as long as the registry."""
 
-    store: Store
+    store: SQLStore
     node: Node
     services: dict[str, Service]
     """The configured services by name; services may be added while the process runs."""
@@ -46,7 +49,7 @@ class Core:
     @classmethod
     def create(
         cls,
-        store: Store,
+        store: SQLStore,
         node: Node,
         services: Mapping[str, Service],
         *,

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
 
@@ -26,7 +26,9 @@ from .errors import (
 )
 from .node_locks import NODES, LockFolder
 from .records import NodeRecord, NodeState
-from .store.base import Store
+
+if TYPE_CHECKING:
+    from .store.sql import SQLStore
 
 LEAVE_SECONDS = 10.0
 
@@ -57,7 +59,7 @@ class Node:
 
     def __init__(
         self,
-        store: Store,
+        store: SQLStore,
         folder: Path | None,
         *,
         address: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlencode, urlsplit
 
 from mcp.server.auth.handlers.authorize import AuthorizationHandler
@@ -21,7 +21,6 @@ from starlette.types import Message
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
-from ...sessions.store import Store
 from ...tools.browser.egress.addresses import is_loopback_host
 from ..account_issuer import AccountIssuer
 from ..claims import ClaimChecks
@@ -34,6 +33,9 @@ from .logins import ACCESS_PREFIX, FacadeLogins
 from .metadata import FacadeMetadata
 from .pages import problem_page
 from .provider import NO_RESOURCE, FacadeProvider, TokenClients
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 BODY_BYTES: Final = 64 * 1024
 _NO_STORE: Final = {"cache-control": "no-store"}
@@ -51,7 +53,7 @@ class Facade:
         self,
         settings: AuthSettings,
         public_url: str,
-        store: Store,
+        store: SQLStore,
         note: Callable[[str, AccessToken | None, str], None],
     ) -> None:
         facade, settings_of_issuer = settings.facade, settings.facade_issuer

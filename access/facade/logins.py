@@ -14,7 +14,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mcp.server.auth.provider import AccessToken
 from mcp.shared.auth import OAuthToken
@@ -25,7 +25,6 @@ from ...sessions.live.budget import Budget
 from ...sessions.live.session import client_address
 from ...sessions.principals.oauth import OAuthRecord
 from ...sessions.records import Principal
-from ...sessions.store import Store
 from ..claims import ClaimChecks
 from ..config.auth import Role
 from ..config.facade import FacadeSettings
@@ -34,6 +33,9 @@ from ..scopes import ADMIN, USE, scopes_in
 from ..wrong_tokens import Backoff, network_of
 from .requests import LoginRequest
 from .sealing import Seal
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 ACCESS_PREFIX: Final = "sho_"
 CODE_SECONDS: Final = 60.0
@@ -89,7 +91,7 @@ class FacadeLogins:
     """Opens, exchanges, checks and ends logins. Its methods raise StoreUnavailable."""
 
     def __init__(
-        self, store: Store, settings: FacadeSettings, checks: ClaimChecks, secret: str
+        self, store: SQLStore, settings: FacadeSettings, checks: ClaimChecks, secret: str
     ) -> None:
         self._store = store
         self._settings = settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import anyio
 import anyio.to_thread
@@ -21,7 +21,6 @@ from ...sessions.json_codec import JSON
 from ...sessions.node import Node
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
-from ...sessions.store.base import Store
 from ...tools.footprint import bytes_of_files
 from ...tools.own.console_address import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
@@ -43,6 +42,9 @@ from .services import AnyService, forget, service_of
 from .summary_command import ask_summary_command
 from .tool_list import ToolList
 
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
+
 
 class Gateway:
     """The sessions and services of one process. `async with` opens it, after recall(); leaving it drains.
@@ -57,7 +59,7 @@ class Gateway:
     def __init__(
         self,
         config: Config,
-        store: Store,
+        store: SQLStore,
         node: Node,
         ledger: Ledger,
         *,

@@ -10,7 +10,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -21,11 +21,13 @@ from ...sessions.lifecycle import OPEN
 from ...sessions.live.session import LiveSession
 from ...sessions.records import SessionFilter
 from ...sessions.registry import Registry
-from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ...tools.processes import procfs
 from ..sockets.local_socket import send_content, send_error
 from .sessions import describe_for_user, read_pages
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 SECONDS: Final = 10.0
 """Seconds that an answer may take."""
@@ -36,7 +38,7 @@ STORED: Final = 500
 class Activities:
     """The sessions of one process and their activity, as JSON documents."""
 
-    def __init__(self, registry: Registry, store: Store, *, closes_idle: bool) -> None:
+    def __init__(self, registry: Registry, store: SQLStore, *, closes_idle: bool) -> None:
         self._registry = registry
         self._store = store
         self._closes_idle = closes_idle

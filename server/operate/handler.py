@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -18,7 +18,6 @@ from ...sessions.json_codec import JSON
 from ...sessions.live.budget import Budget
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
-from ...sessions.store.base import Store
 from ...tools.own.definition import OwnTool, ToolContext
 from ...tools.own.names import OWN_NAMES
 from ...tools.own.toolsets import build_own_tools
@@ -27,6 +26,9 @@ from .inspection_tools import InspectionTools
 from .operator_tools import OperatorTools
 from .person_tools import PersonTools
 from .requests import OperatorRequest
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 CALL_SECONDS: Final = 120.0
 REQUESTS: Final = 32
@@ -47,7 +49,7 @@ class OperatorHandler:
     def __init__(
         self,
         registry: Registry,
-        store: Store,
+        store: SQLStore,
         services: Callable[[], list[JSON]] = list[JSON],
         *,
         data: Path | None = None,

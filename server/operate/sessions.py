@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
@@ -18,12 +18,14 @@ from ...sessions.errors import InvalidArgument, SessionError, SessionNotFound, S
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN, Status
 from ...sessions.records import LABELS, LOCAL, JournalRecord, SessionFilter, SessionRecord
-from ...sessions.store.base import Store
 from ...sessions.views import describe, describe_binding, describe_share, expiry, timestamp
 from ...sessions.wording import did_you_mean
 from ...tools.own.definition import parse_time
 from ..sockets.local_socket import send_content, send_error
 from .nodes import LiveNodes, Send
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 PAGE: Final = 500
 SECONDS: Final = 30.0
@@ -36,7 +38,7 @@ class SessionDocuments:
     """The documents of one store. `data` is the data folder of the processes that are asked, unless `send` asks them."""
 
     def __init__(
-        self, store: Store, data: Path, *, closes_idle: bool, send: Send | None = None
+        self, store: SQLStore, data: Path, *, closes_idle: bool, send: Send | None = None
     ) -> None:
         self._store = store
         self._data = data
@@ -210,7 +212,7 @@ def parse_owner(text: str | None) -> str | None:
 
 
 async def read_pages(
-    store: Store, session_filter: SessionFilter, limit: int
+    store: SQLStore, session_filter: SessionFilter, limit: int
 ) -> tuple[list[SessionRecord], bool]:
     """Return the first `limit` sessions of a filter, and whether there are more."""
     records: list[SessionRecord] = []
@@ -229,7 +231,7 @@ NAMES: Final = 1000
 """Sessions whose names are compared with an unknown one."""
 
 
-async def find_record(store: Store, ref: str) -> SessionRecord:
+async def find_record(store: SQLStore, ref: str) -> SessionRecord:
     """Return the session with an id or a name. Of several with the name: the open one, of the local user if possible.
 
     Raises:

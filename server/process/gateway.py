@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from ...sessions.clock import SystemClock
 from ...sessions.cluster.heartbeat import Heartbeat
 from ...sessions.node import NODES, Node, new_node_id
-from ...sessions.store.base import DeferredStore, Store
+from ...sessions.store.base import DeferredStore
 from ...tools.processes.keeper import KeeperClient
 from ...tools.processes.keeper_command import KeeperUnreachable
 from ...tools.processes.ledger import Ledger
@@ -24,6 +24,9 @@ from ..gateway.gateway import Gateway
 from ..gateway.services import AnyService, sessions_of
 from ..sockets.local_socket import Handler, local_socket
 from .cluster import join_nodes, peer_port
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 logger = logging.getLogger("statehold.server")
 
@@ -66,7 +69,7 @@ async def create_gateway(
         logger.info("%s", note)
     clock = SystemClock()
     folder = None if config.ephemeral else config.data
-    store = cast("Store", DeferredStore(partial(_build_store, config)))
+    store = cast("SQLStore", DeferredStore(partial(_build_store, config)))
     node_id = new_node_id()
     ledger = Ledger(folder, node=node_id, keeper=_keeper_of(config, keeper_seconds))
     node = Node(
@@ -94,7 +97,7 @@ def _keeper_of(config: Config, default_seconds: float) -> KeeperClient | None:
     return KeeperClient(config.data, linger) if linger and not config.ephemeral else None
 
 
-def _build_store(config: Config) -> Store:
+def _build_store(config: Config) -> SQLStore:
     # Imported here: the database libraries take an eighth of the start of a process, and its tool list does not need them.
     from ..gateway.stores import store_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio.to_thread
 from pydantic_core import from_json, to_json
@@ -22,7 +22,6 @@ from ..records import (
     StateRecord,
 )
 from ..state.patch import DEPTH, size_of
-from ..store.base import Store
 from .branches import BASE
 from .document import (
     BindingPart,
@@ -37,6 +36,9 @@ from .document import (
     TimeoutsPart,
     json_text,
 )
+
+if TYPE_CHECKING:
+    from ..store.sql import SQLStore
 
 PAGE: Final = 1000
 
@@ -63,7 +65,7 @@ class _ByteBudget:
 
 
 async def export_document(
-    store: Store,
+    store: SQLStore,
     record: SessionRecord,
     *,
     now: float,
@@ -127,7 +129,7 @@ def _fork(record: SessionRecord, base: bytes | None) -> ForkPart | None:
 
 
 async def _binding(
-    store: Store, binding: BindingRecord, room: _ByteBudget, *, secrets: bool
+    store: SQLStore, binding: BindingRecord, room: _ByteBudget, *, secrets: bool
 ) -> BindingPart:
     snapshot: SnapshotPart | None = None
     record = await store.snapshot(binding.session_id, binding.service) if secrets else None
@@ -154,7 +156,7 @@ def _is_exact(value: object) -> bool:
 
 
 async def _journal(
-    store: Store,
+    store: SQLStore,
     session_id: str,
     room: _ByteBudget,
     report: Callable[[int, int], None] | None,

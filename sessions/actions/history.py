@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import orjson
@@ -31,10 +31,12 @@ from ..records import (
     SessionRecord,
     SummaryRecord,
 )
-from ..store.base import Store
 from ..transitions.access import Access
 from ..validation import label
 from ..views import describe_binding, timestamp
+
+if TYPE_CHECKING:
+    from ..store.sql import SQLStore
 
 NOTE_BYTES = 65_536
 """Most bytes of a message. A larger one is refused, not cut, because its author wants to read it back whole."""
@@ -210,7 +212,7 @@ class Histories:
 
 
 async def summarize(
-    store: Store, record: SessionRecord, redactor: Redactor, session: LiveSession | None = None
+    store: SQLStore, record: SessionRecord, redactor: Redactor, session: LiveSession | None = None
 ) -> JSON:
     """Return the summary of a stored session; see History.summary. Pass `session` if this process holds it."""
     counts = await store.journal_counts(record.id)
@@ -221,7 +223,9 @@ async def summarize(
     }
 
 
-async def _material(store: Store, record: SessionRecord, session: LiveSession | None) -> Material:
+async def _material(
+    store: SQLStore, record: SessionRecord, session: LiveSession | None
+) -> Material:
     read_history, key = store.history, record.id
     calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
     failed_calls = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
@@ -247,7 +251,7 @@ async def _material(store: Store, record: SessionRecord, session: LiveSession | 
     )
 
 
-async def _pages(store: Store, session_id: str, service: str) -> list[JSON]:
+async def _pages(store: SQLStore, session_id: str, service: str) -> list[JSON]:
     record = await store.snapshot(session_id, service)
     if record is None or len(record.data) > SNAPSHOT_BYTES:
         return []

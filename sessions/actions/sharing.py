@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..core import Core
 from ..errors import InvalidArgument, SessionClosed, SessionLimit
 from ..lifecycle import Status
 from ..live.directory import Directory
 from ..records import Grantee, Principal, ShareRecord, ShareRights
-from ..store.base import Store
 from ..views import describe_share, describe_shared
+
+if TYPE_CHECKING:
+    from ..store.sql import SQLStore
 
 SHARES: Final = 100
 """Shares of a session that have not expired."""
@@ -107,7 +109,7 @@ class Sharing:
 
 
 async def put_share(
-    store: Store,
+    store: SQLStore,
     session_id: str,
     principal: Principal,
     grantee: Grantee,

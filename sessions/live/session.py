@@ -34,13 +34,14 @@ from ..records import (
     SummaryRecord,
 )
 from ..services import SessionView
-from ..store.base import Store, Write
+from ..store.base import Write
 from ..views import describe, describe_binding, expiry, timestamp
 from .binding import Binding
 from .connection import CallActivity
 from .write_size import written_bytes
 
 if TYPE_CHECKING:
+    from ..store.sql import SQLStore
     from .quota import Quota
 
 logger = logging.getLogger("statehold.sessions")
@@ -96,7 +97,7 @@ class LiveSession:
         record: SessionRecord,
         state: StateRecord,
         *,
-        store: Store,
+        store: SQLStore,
         node: str,
         clock: Clock,
         last_seq: int = 0,

@@ -13,9 +13,9 @@ from sqlalchemy import Connection, String, bindparam, delete, select, update
 from ..journal.entries import OVERHEAD, STARTED
 from ..json_codec import dumps, loads
 from ..owned_map import BoundedMap
+from ..policy import JournalLimits
 from ..records import JournalKind
 from . import schema
-from .base import JournalLimits
 from .dialect import accumulate, among, execute_many, pack_ids, upsert
 from .rows import Row, columns_of
 

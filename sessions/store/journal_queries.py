@@ -17,7 +17,6 @@ from ..records import (
     SummaryRecord,
 )
 from . import rows, schema
-from .compaction import OTHERS
 from .rows import columns_of
 
 _j = schema.journal.c
@@ -41,7 +40,8 @@ _SUMMARY = select(schema.summary).where(schema.summary.c.session_id == _this)
 def page(
     connection: Connection, session_id: str, history_filter: HistoryFilter
 ) -> list[JournalRecord]:
-    """Find the positions first, in the index that holds every filter but the times, then read the entries."""
+    """Return the newest entries that match a filter, oldest first."""
+    # The index holds every filter but the times, so it finds the positions before the entries are read.
     if history_filter.limit == 0:
         return []
     query = select(_j.seq).where(_j.session_id == session_id)
@@ -125,11 +125,13 @@ def receipt(connection: Connection, session_id: str, operation_id: str) -> Recei
 
 
 def receipts(connection: Connection, session_id: str) -> tuple[int, int]:
+    """Return the number of a session's receipts, and the bytes of their results."""
     row = connection.execute(_RECEIPTS, {"session_id": session_id}).one()
     return int(row[0]), int(row[1])
 
 
 def all_receipts(connection: Connection, session_id: str) -> list[ReceiptRecord]:
+    """Return every receipt of a session, in the order of its calls."""
     result = connection.execute(_ALL_RECEIPTS, {"session_id": session_id})
     return [rows.receipt_record(columns_of(row)) for row in result]
 
@@ -141,6 +143,7 @@ _STARTED_ENTRIES = select(schema.journal).where(_j.session_id == _this, _j.statu
 def started_calls(
     connection: Connection, session_id: str
 ) -> list[tuple[ReceiptRecord, JournalRecord]]:
+    """Return the calls with an operation id whose end is not recorded: the receipt and the journal entry of each."""
     parameters = {"session_id": session_id}
     receipts_by_seq = {
         receipt.seq: receipt
@@ -176,7 +179,10 @@ _ENDS = select(_j.seq, _j.started_at).where(_j.session_id == _this).limit(1)
 
 
 def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
-    """Count the entries of a journal, compacted ones included. Started calls are counted as such."""
+    """Return the counts of a session's calls by tool and outcome, and of its other entries, compacted ones included.
+
+    Started calls are counted as such.
+    """
     this = {"session_id": session_id}
     calls: dict[str, dict[str, int]] = {}
     messages: dict[str, int] = {}
@@ -215,15 +221,3 @@ def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
         last_at=None if last is None else last[1],
         last_seq=0 if last is None else last[0],
     )
-
-
-__all__ = [
-    "OTHERS",
-    "all_receipts",
-    "page",
-    "receipt",
-    "receipts",
-    "started_calls",
-    "summary",
-    "journal_counts",
-]

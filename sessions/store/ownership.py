@@ -27,11 +27,11 @@ from ..errors import OutcomeUnknown
 from ..journal.entries import STARTED
 from ..json_codec import dumps
 from ..lifecycle import OPEN, Event, Status
-from ..records import BindingStatus, JournalKind, NodeState
+from ..records import BindingStatus, JournalKind, NodeRecord, NodeState
 from . import queries, schema
 from .base import RESTARTED, ClaimedSession
 from .dialect import among, earlier, pack_ids
-from .rows import Row
+from .rows import Row, node_row
 
 _s = schema.session.c
 _n = schema.node.c
@@ -42,12 +42,13 @@ _t = schema.tally.c
 RESTART = "server_restart"
 
 
-def join(connection: Connection, row: Row) -> None:
-    connection.execute(insert(schema.node), row)
+def join(connection: Connection, node: NodeRecord) -> None:
+    """Register a process as a node. Called once, before any claim."""
+    connection.execute(insert(schema.node), node_row(node))
 
 
 def declare_dead(connection: Connection, node: str) -> bool:
-    """Mark a node dead. Return True if it was not dead before."""
+    """Mark a node dead, permanently. Call it on proof, or for this process. Return False if it was dead already."""
     result = connection.execute(
         update(schema.node)
         .where(_n.id == node, _n.state != NodeState.DEAD.value)
@@ -86,7 +87,11 @@ _CLAIM = (
 def claim(
     connection: Connection, session_id: str, node: str, now: float, retention: float
 ) -> ClaimedSession | None:
-    """Make a node the owner; if the owner is dead, release the session first."""
+    """Make a node the owner, if the session is open and has no owner, a dead one, or the node itself.
+
+    One statement raises the epoch. Returns None when another node owns it, or it is closed or gone. Concurrent claims have
+    one winner. The session of a dead owner is released first.
+    """
     if connection.scalar(_ABANDONED, {"session_id": session_id}) is not None:
         _release(connection, [session_id], now, retention)
     result = connection.execute(_CLAIM, {"session_id": session_id, "me": node})
@@ -94,7 +99,12 @@ def claim(
 
 
 def adopt(connection: Connection, dead: Sequence[str], now: float, retention: float) -> list[str]:
-    """Release the sessions of dead nodes, and delete the nodes that own nothing any more."""
+    """Pause every session that dead nodes left open (T20) and return their ids; delete the nodes.
+
+    Sessions left `creating` are closed with reason `server_restart`, `closing` ones are closed; those are not returned. The
+    epoch rises, the owner becomes None, `due_at` follows the paused timeout, open bindings become `lost`, and each
+    transition is in the journal. The time is proportional to the changes.
+    """
     if dead:
         connection.execute(
             update(schema.node).where(among(_n.id)).values(state=NodeState.DEAD.value),
@@ -250,7 +260,7 @@ def _released_columns(now: float, retention: float) -> dict[str, Any]:
 
 
 def purge(connection: Connection, session_id: str) -> bool:
-    """Delete every row of a closed session."""
+    """Delete every row of a closed session. Return False when it is open or gone."""
     result = connection.execute(
         delete(schema.session).where(_s.id == session_id, _s.status == Status.CLOSED.value)
     )

@@ -1,4 +1,4 @@
-"""Reading the store. Each function runs single statements on the connection it is given."""
+"""Reading the store. Each function runs single statements on the connection it is given; see SQLStore."""
 
 from __future__ import annotations
 
@@ -64,12 +64,14 @@ _LAST_SEQ = select(func.max(schema.journal.c.seq)).where(schema.journal.c.sessio
 
 
 def nodes(connection: Connection) -> list[NodeRecord]:
+    """Return the nodes that are not dead."""
     statement = select(schema.node).where(schema.node.c.state != NodeState.DEAD.value)
     result = connection.execute(statement.order_by(schema.node.c.started_at))
     return [rows.node_record(columns_of(row)) for row in result]
 
 
 def get(connection: Connection, session_id: str, owner: str | None = None) -> SessionRecord | None:
+    """Return a session; with `owner`, only one of that owner: the row of another owner is not read."""
     parameters = {"session_id": session_id}
     if owner is None:
         row = connection.execute(_GET, parameters).first()
@@ -79,6 +81,7 @@ def get(connection: Connection, session_id: str, owner: str | None = None) -> Se
 
 
 def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
+    """Return the open session of that name, None if there is none."""
     parameters = {"owner": owner, "namespace": namespace, "name": name}
     row = connection.execute(_FIND, parameters).first()
     return None if row is None else rows.session_record(columns_of(row))
@@ -87,6 +90,7 @@ def find(connection: Connection, owner: str, namespace: str, name: str) -> Sessi
 def find_closed(
     connection: Connection, owner: str, namespace: str, name: str
 ) -> SessionRecord | None:
+    """Return the session of that name that was closed last, None if there is none."""
     parameters = {"owner": owner, "namespace": namespace, "name": name}
     row = connection.execute(_FIND_CLOSED, parameters).first()
     return None if row is None else rows.session_record(columns_of(row))
@@ -114,10 +118,12 @@ _SIZES_OF = [
 
 
 def usage(connection: Connection, owner: str) -> int:
+    """Return the approximate bytes of an owner's sessions, closed ones included, in time proportional to them."""
     return sum(int(connection.scalar(part, {"owner": owner}) or 0) for part in _USAGE)
 
 
 def sizes(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
+    """Return the approximate bytes of each of some sessions that has any."""
     found = Counter[str]()
     for part in _SIZES_OF:
         for session_id, size in connection.execute(part, {"ids": pack_ids(session_ids)}):
@@ -126,10 +132,12 @@ def sizes(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
 
 
 def ids(connection: Connection, owner: str) -> list[str]:
+    """Return the ids of all sessions of an owner, closed ones included."""
     return [row[0] for row in connection.execute(_MINE, {"owner": owner})]
 
 
 def counts(connection: Connection, owner: str | None = None) -> dict[str, int]:
+    """Return the number of sessions by status, of all owners or of one."""
     statement = select(_s.status, func.count()).group_by(_s.status)
     result = connection.execute(statement if owner is None else statement.where(_s.owner == owner))
     return {row[0]: row[1] for row in result}
@@ -146,17 +154,22 @@ def state(connection: Connection, session_id: str) -> StateRecord | None:
 
 
 def state_versions(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
+    """Return the versions of the states of those sessions that exist."""
     result = connection.execute(_VERSIONS, {"ids": pack_ids(session_ids)})
     return {row[0]: row[1] for row in result}
 
 
 def snapshot(connection: Connection, session_id: str, service: str) -> SnapshotRecord | None:
+    """Return the newest snapshot of a binding."""
     parameters = {"session_id": session_id, "service": service}
     row = connection.execute(_SNAPSHOT, parameters).first()
     return None if row is None else rows.snapshot_record(columns_of(row))
 
 
-def journal(connection: Connection, session_id: str, last: int, after: int) -> list[JournalRecord]:
+def journal(
+    connection: Connection, session_id: str, *, last: int = 100, after: int = 0
+) -> list[JournalRecord]:
+    """Return the last entries with `seq > after`, oldest first."""
     c = schema.journal.c
     statement = select(schema.journal).where(c.session_id == session_id, c.seq > after)
     result = connection.execute(statement.order_by(c.seq.desc()).limit(last))
@@ -178,13 +191,15 @@ def load_session(connection: Connection, session_id: str) -> ClaimedSession:
 _due = (_s.node.is_(None), _s.due_at.is_not(None))
 
 
-def due(connection: Connection, now: float, limit: int) -> list[SessionRecord]:
+def due(connection: Connection, now: float, limit: int = 100) -> list[SessionRecord]:
+    """Return ownerless sessions with `due_at <= now`, the most overdue first (paused: T10, closed: T19)."""
     statement = select(schema.session).where(*_due, _s.due_at <= now)
     result = connection.execute(statement.order_by(_s.due_at).limit(limit))
     return [rows.session_record(columns_of(row)) for row in result]
 
 
 def next_due(connection: Connection) -> float | None:
+    """Return the earliest `due_at` of an ownerless session."""
     return connection.scalar(select(func.min(_s.due_at)).where(*_due))
 
 

@@ -46,13 +46,17 @@ Position = tuple[float | str, str]
 
 
 def page(
-    connection: Connection, session_filter: SessionFilter, after: Position | None
+    connection: Connection, session_filter: SessionFilter
 ) -> tuple[list[SessionRecord], str | None]:
-    """Return sessions in their order, and the cursor of the next page or None.
+    """Return a page in the order of the filter, and the cursor of the next page or None.
 
     The indexes of the owner and of the labels bound the rows that are read. Metadata and texts are compared here, value by
     value, so that a value is never mistaken for a part of another, on any database.
+
+    Raises:
+        InvalidArgument: when the filter has a cursor that this function did not return.
     """
+    after = _position(session_filter.cursor, session_filter.order)
     matches: list[Any] = []
     room = PAGE_BYTES
     for read_count, (row, fits) in enumerate(_candidates(connection, session_filter, after)):
@@ -210,12 +214,9 @@ def _cursor(after: Position | None) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def position(cursor: str, order: SessionOrder = SessionOrder.USED) -> Position:
-    """Read the cursor of a list in some order.
-
-    Raises:
-        InvalidArgument: when it is not a cursor of `page`.
-    """
+def _position(cursor: str | None, order: SessionOrder) -> Position | None:
+    if cursor is None:
+        return None
     try:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         value, session_id = loads(text)

@@ -1,4 +1,4 @@
-"""The store on an SQL database."""
+"""The store on an SQL database: the queries of its modules as methods, over one read() and one write()."""
 
 from __future__ import annotations
 
@@ -6,36 +6,24 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypedDict, TypeVar, Unpack
 
 import anyio
 
-from ..audit.entry import AuditHead, AuditRow
 from ..cluster.leases import Leases
 from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
+from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
-    HistoryFilter,
-    JournalCounts,
     JournalRecord,
     NodeRecord,
     ReceiptRecord,
-    SessionFilter,
     SessionRecord,
-    SnapshotRecord,
     StateRecord,
-    SummaryRecord,
 )
-from . import (
-    journal_queries,
-    ownership,
-    queries,
-    rows,
-    session_queries,
-    tool_receipts,
-)
-from .base import ClaimedSession, JournalLimits, Write
+from . import journal_queries, ownership, queries, rows, session_queries, tool_receipts
+from .base import ClaimedSession, Write
 from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase
@@ -45,7 +33,7 @@ from .people import audit_queries
 from .people.audit_queries import AuditAppend
 from .people.store import AccessStore
 from .rows import Change, JournalAppend
-from .transactions import Transactions
+from .transactions import Queries, Transactions, read_method, write_method
 from .writer import Writer
 
 T = TypeVar("T")
@@ -53,11 +41,24 @@ T = TypeVar("T")
 CLOSE_SECONDS = 10.0
 
 
-class SQLStore:
-    """A `Store` over kept connections and a group-commit writer; see `Store` for the contract of each method.
+class StoreOptions(TypedDict, total=False):
+    """Options of a store."""
 
-    Use it as an async context manager, once. Leaving it writes the queued entries, for ten seconds at most, and closes every
-    connection. Afterwards every method raises StoreUnavailable.
+    journal_backlog: int
+    """Most journal entries that wait to be written; 10,000 by default. See append()."""
+    retention: float
+    """Seconds that sessions closed by a restart are kept, a week by default; 0 means for ever."""
+    limits: JournalLimits | None
+    """The limits of the journal of each session."""
+
+
+class SQLStore(Queries):
+    """Durable sessions. Use it as an async context manager, once per process, and leave it in the same task.
+
+    It carries out each call and refuses only what a fence, a unique name or a missing row forbids; the registry decides.
+    Every method may be called from any task. A cancelled caller does not undo a write that the writer has taken. Leaving
+    it writes the queued entries, for ten seconds at most, and closes every connection. Every method raises StoreUnavailable
+    when the database cannot be reached, and after the store was left.
     """
 
     def __init__(
@@ -66,18 +67,19 @@ class SQLStore:
         *,
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,
-        busy_seconds: float = 5.0,
         limits: JournalLimits | None = None,
+        busy_seconds: float = 5.0,
         replace_damaged: bool = False,
     ) -> None:
         self._location = location
         self._connections = Connections(location, busy_seconds, replace_damaged=replace_damaged)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
+        super().__init__(Transactions(self._connections, self._writer))
         self._retention = retention
         self._stack = AsyncExitStack()
-        self._transactions = Transactions(self._connections, self._writer)
-        self.access = AccessStore(self._transactions)
-        self._node_row: rows.Row | None = None
+        self.access = AccessStore(self.transactions)
+        """The rows that say who may do what."""
+        self._node: NodeRecord | None = None
         self._is_serving = False
         """Whether this process has adopted sessions, and may serve."""
 
@@ -86,49 +88,28 @@ class SQLStore:
         cls,
         folder: Path,
         *,
-        journal_backlog: int = 10_000,
-        retention: float = 604_800.0,
         busy_seconds: float = 5.0,
-        limits: JournalLimits | None = None,
         replace_damaged: bool = False,
+        **options: Unpack[StoreOptions],
     ) -> SQLStore:
         """Return a store in a data folder, which other processes of this machine may share.
 
-        `retention` is the time in seconds that sessions closed by a restart are kept; 0 means for ever. `busy_seconds` is
-        the time to wait for a process that holds the database. `limits` bound the journal of each session.
+        `busy_seconds` is the time to wait for a process that holds the database.
 
         With `replace_damaged`, a database that is too damaged to be opened, or to be used up to the first `adopt`, is
         renamed and an empty one is created. Without it, such a store cannot be opened.
         """
-        return cls(
-            DataFolder(folder),
-            journal_backlog=journal_backlog,
-            retention=retention,
-            busy_seconds=busy_seconds,
-            limits=limits,
-            replace_damaged=replace_damaged,
-        )
+        location = DataFolder(folder)
+        return cls(location, busy_seconds=busy_seconds, replace_damaged=replace_damaged, **options)
 
     @classmethod
-    def memory(
-        cls,
-        *,
-        journal_backlog: int = 10_000,
-        retention: float = 604_800.0,
-        limits: JournalLimits | None = None,
-    ) -> SQLStore:
+    def memory(cls, **options: Unpack[StoreOptions]) -> SQLStore:
         """Return a store in memory. It is lost when closed, and behaves like any other until then."""
-        return cls(None, journal_backlog=journal_backlog, retention=retention, limits=limits)
+        return cls(None, **options)
 
     @classmethod
     def remote(
-        cls,
-        url: str,
-        *,
-        journal_backlog: int = 10_000,
-        retention: float = 604_800.0,
-        busy_seconds: float = 5.0,
-        limits: JournalLimits | None = None,
+        cls, url: str, *, busy_seconds: float = 5.0, **options: Unpack[StoreOptions]
     ) -> SQLStore:
         """Return a store in a PostgreSQL or MariaDB database, which other processes of this machine may share.
 
@@ -136,13 +117,7 @@ class SQLStore:
             ValueError: when the URL names no such database.
             StoreUnavailable: when its driver is not installed.
         """
-        return cls(
-            RemoteDatabase(url),
-            journal_backlog=journal_backlog,
-            retention=retention,
-            busy_seconds=busy_seconds,
-            limits=limits,
-        )
+        return cls(RemoteDatabase(url), busy_seconds=busy_seconds, **options)
 
     @property
     def location(self) -> str:
@@ -166,7 +141,10 @@ class SQLStore:
 
     @property
     def trouble(self) -> str | None:
-        """Why it refuses writes, in words for any caller; None when it takes them."""
+        """Why the store refuses writes, in one line without secrets; None when it takes them.
+
+        It is known from the last write, and checked again every second while writes fail.
+        """
         return self._writer.trouble or self._connections.trouble
 
     async def __aenter__(self) -> SQLStore:
@@ -182,11 +160,11 @@ class SQLStore:
             )  # the error must not pass the task group, which would wrap it
             raise
         self._stack.push_async_callback(self._writer.aclose, CLOSE_SECONDS)
-        self._transactions.is_open = True
+        self.transactions.is_open = True
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._transactions.is_open = False
+        self.transactions.is_open = False
         await self._stack.aclose()
 
     async def _before_serving(self, step: Callable[[], Awaitable[T]]) -> T:
@@ -196,33 +174,42 @@ class SQLStore:
         except (StoreUnavailable, InvalidArgument) as error:
             if self._is_serving or not await self._connections.replace_if_damaged(error):
                 raise
-        if self._node_row is not None:
-            await self._transactions.submit(partial(ownership.join, row=self._node_row))
+        if self._node is not None:
+            await self.transactions.write(partial(ownership.join, node=self._node))
         return await step()
 
+    # One node: this process.
     async def join(self, node: NodeRecord) -> None:
-        row = rows.node_row(node)
-        await self._before_serving(
-            lambda: self._transactions.submit(partial(ownership.join, row=row))
-        )
-        self._node_row = row
+        """Register this process as a node. Called once, before any claim."""
+        work = partial(ownership.join, node=node)
+        await self._before_serving(lambda: self.transactions.write(work))
+        self._node = node
 
-    async def leave(self, node: str) -> None:
-        await self._transactions.submit(partial(ownership.declare_dead, node=node))
+    leave = write_method(ownership.declare_dead)
 
     async def nodes(self) -> list[NodeRecord]:
-        return await self._before_serving(lambda: self._transactions.read(queries.nodes))
+        """Return the nodes that are not dead."""
+        return await self._before_serving(lambda: self.transactions.read(queries.nodes))
 
     async def declare_dead(self, node: str) -> bool:
-        operation = partial(ownership.declare_dead, node=node)
-        return bool(await self._before_serving(lambda: self._transactions.submit(operation)))
+        """Mark a node dead, permanently. Call it only on proof. Return False when it was dead already."""
+        return await self._before_serving(lambda: self.leave(node))
 
     async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
-        operation = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
-        session_ids = await self._before_serving(lambda: self._transactions.submit(operation))
+        """Release the sessions of dead nodes in one transaction, and return the ids of those it paused."""
+        work = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
+        session_ids = await self._before_serving(lambda: self.transactions.write(work))
         self._is_serving = True
-        return cast("list[str]", session_ids)
+        return session_ids
 
+    async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:
+        """Make `node` the owner of a session that may be claimed, and return its records; see ownership.claim()."""
+        work = partial(
+            ownership.claim, session_id=session_id, node=node, now=now, retention=self._retention
+        )
+        return await self.transactions.write(work)
+
+    # Sessions.
     async def create(
         self,
         session: SessionRecord,
@@ -233,81 +220,77 @@ class SQLStore:
         limit_name: str = "limits.sessions_per_principal",
         receipt: ReceiptRecord | None = None,
     ) -> None:
-        session = session.model_copy(update={"epoch": 1})
-        row = rows.session_row(session)
+        """Insert a new session owned by `session.node` at epoch 1, durable on return.
+
+        `receipt` is the receipt of the call that creates the session, if it has an operation id. It is inserted too.
+
+        Raises:
+            OperationBusy: when a session of the owner already has the receipt of a creating call with that id.
+            NameTaken: when an open session of the same owner and namespace has the name. Closed ones do not count.
+            SessionLimit: when the owner has `per_owner` open sessions already (0: no limit). It names the limit.
+        """
+        row = rows.session_row(session.model_copy(update={"epoch": 1}))
         binding_rows = [rows.binding_row(binding) for binding in bindings]
         receipt_row = None if receipt is None else rows.receipt_row(receipt)
-        await self._transactions.submit(
+        await self.transactions.write(
             NewSession(row, rows.state_row(state), binding_rows, per_owner, receipt_row, limit_name)
         )
 
-    async def get(self, session_id: str, owner: str | None = None) -> SessionRecord | None:
-        return await self._transactions.read(
-            partial(queries.get, session_id=session_id, owner=owner)
-        )
-
-    async def find(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
-        query = partial(queries.find, owner=owner, namespace=namespace, name=name)
-        return await self._transactions.read(query)
-
-    async def find_closed(self, owner: str, namespace: str, name: str) -> SessionRecord | None:
-        query = partial(queries.find_closed, owner=owner, namespace=namespace, name=name)
-        return await self._transactions.read(query)
-
-    async def list_sessions(
-        self, session_filter: SessionFilter
-    ) -> tuple[list[SessionRecord], str | None]:
-        after = (
-            None
-            if session_filter.cursor is None
-            else session_queries.position(session_filter.cursor, session_filter.order)
-        )
-        return await self._transactions.read(
-            partial(session_queries.page, session_filter=session_filter, after=after)
-        )
-
-    async def usage(self, owner: str) -> int:
-        return await self._transactions.read(partial(queries.usage, owner=owner))
-
-    async def sizes(self, session_ids: Sequence[str]) -> dict[str, int]:
-        return await self._transactions.read(partial(queries.sizes, session_ids=session_ids))
-
-    async def ids(self, owner: str) -> list[str]:
-        return await self._transactions.read(partial(queries.ids, owner=owner))
-
-    async def creation_receipt(self, owner: str, operation_id: str) -> ReceiptRecord | None:
-        query = partial(tool_receipts.creation_receipt, owner=owner, operation_id=operation_id)
-        return await self._transactions.read(query)
-
-    def free_bytes(self) -> int | None:
-        return self._connections.free_bytes()
-
-    async def counts(self, owner: str | None = None) -> dict[str, int]:
-        return await self._transactions.read(partial(queries.counts, owner=owner))
-
-    async def claim(self, session_id: str, node: str, now: float) -> ClaimedSession | None:
-        operation = partial(
-            ownership.claim,
-            session_id=session_id,
-            node=node,
-            now=now,
-            retention=self._retention,
-        )
-        return cast("ClaimedSession | None", await self._transactions.submit(operation))
+    get = read_method(queries.get)
+    find = read_method(queries.find)
+    find_closed = read_method(queries.find_closed)
+    list_sessions = read_method(session_queries.page)
+    usage = read_method(queries.usage)
+    sizes = read_method(queries.sizes)
+    ids = read_method(queries.ids)
+    counts = read_method(queries.counts)
+    bindings = read_method(queries.bindings)
+    state = read_method(queries.state)
+    state_versions = read_method(queries.state_versions)
+    snapshot = read_method(queries.snapshot)
+    due = read_method(queries.due)
+    next_due = read_method(queries.next_due)
+    purge = write_method(ownership.purge)
 
     async def write(self, write: Write) -> None:
-        await self._transactions.submit(rows.to_change(write))
+        """Apply one unit of change, durable on return. Writes that wait together share one transaction.
+
+        Raises:
+            SessionFenced: when the session is not owned by `write.node` with `write.epoch`.
+            NameTaken: when it sets a name that another open session of the owner has.
+        """
+        await self.transactions.write(rows.to_change(write))
+
+    # The journal, the receipts and the summary of a session.
+    journal = read_method(queries.journal)
+    history = read_method(journal_queries.page)
+    journal_counts = read_method(journal_queries.journal_counts)
+    summary = read_method(journal_queries.summary)
+    receipt = read_method(journal_queries.receipt)
+    receipts = read_method(journal_queries.receipts)
+    all_receipts = read_method(journal_queries.all_receipts)
+    started_calls = read_method(journal_queries.started_calls)
+    creation_receipt = read_method(tool_receipts.creation_receipt)
+    start_receipt = write_method(tool_receipts.start)
+    end_receipt = write_method(tool_receipts.end)
 
     def append(self, entry: JournalRecord, node: str, owner: str = "") -> None:
+        """Queue one journal entry; never blocks. It is written within 50 ms, fenced like a write, but silently.
+
+        Once written it survives the end of the process, and a second later a power cut. Beyond the backlog the oldest
+        entries of the `owner` with the most, the key of a principal, are dropped and counted.
+        """
         row = rows.journal_row(entry)
         self._writer.append(JournalAppend(entry.session_id, node, entry.epoch, row), owner)
 
     def append_call(self, entry: CallEntry, owner: str) -> None:
+        """Queue the entry of a call, as `append` does. Its values are computed soon, in any thread."""
         self._writer.append(entry, owner)
 
     def append_end(
         self, entry: JournalRecord, receipt: ReceiptRecord, node: str, owner: str
     ) -> None:
+        """Queue the end of a started call, with its receipt, as `append` queues an entry."""
         change = Change(
             entry.session_id,
             node,
@@ -317,111 +300,43 @@ class SQLStore:
         )
         self._writer.append(change, owner)
 
-    async def start_receipt(self, receipt: ReceiptRecord) -> ReceiptRecord | None:
-        operation = partial(tool_receipts.start, row=rows.receipt_row(receipt))
-        return cast("ReceiptRecord | None", await self._transactions.submit(operation))
-
-    async def end_receipt(self, receipt: ReceiptRecord, *, forget: bool = False) -> None:
-        row = rows.receipt_row(receipt)
-        await self._transactions.submit(partial(tool_receipts.end, row=row, forget=forget))
-
     def append_receipt(self, receipt: ReceiptRecord, owner: str, *, forget: bool = False) -> None:
-        row = rows.receipt_row(receipt)
-        self._writer.append(partial(tool_receipts.end, row=row, forget=forget), owner)
-
-    async def write_audit(self, document: str) -> None:
-        await self._transactions.submit(AuditAppend(document))
-
-    def append_audit(self, document: str, owner: str) -> None:
-        self._writer.append(AuditAppend(document), owner)
-
-    async def audit_page(self, after: int, limit: int) -> Sequence[AuditRow]:
-        return await self._transactions.read(partial(audit_queries.page, after=after, limit=limit))
-
-    async def audit_head(self) -> AuditHead:
-        return await self._transactions.read(audit_queries.head)
+        """Queue the change of end_receipt(), as `append` queues an entry."""
+        self._writer.append(partial(tool_receipts.end, receipt=receipt, forget=forget), owner)
 
     async def flush(self) -> None:
-        if not self._transactions.is_open or not self._writer.idle:
-            await self._transactions.submit(queries.do_nothing)
+        """Return when everything appended before is durable."""
+        if not self.transactions.is_open or not self._writer.idle:
+            await self.transactions.write(queries.do_nothing)
 
-    async def bindings(self, session_id: str) -> list[BindingRecord]:
-        return await self._transactions.read(partial(queries.bindings, session_id=session_id))
+    # The audit log.
+    audit_page = read_method(audit_queries.page)
+    audit_head = read_method(audit_queries.head)
 
-    async def state(self, session_id: str) -> StateRecord | None:
-        return await self._transactions.read(partial(queries.state, session_id=session_id))
+    async def write_audit(self, document: str) -> None:
+        """Append an entry to the audit log, durable on return. See sessions/audit."""
+        await self.transactions.write(AuditAppend(document))
 
-    async def state_versions(self, session_ids: Sequence[str]) -> dict[str, int]:
-        return await self._transactions.read(
-            partial(queries.state_versions, session_ids=session_ids)
-        )
+    def append_audit(self, document: str, owner: str) -> None:
+        """Queue an entry of the audit log, as `append` queues an entry."""
+        self._writer.append(AuditAppend(document), owner)
 
-    async def snapshot(self, session_id: str, service: str) -> SnapshotRecord | None:
-        return await self._transactions.read(
-            partial(queries.snapshot, session_id=session_id, service=service)
-        )
-
-    async def journal(
-        self, session_id: str, *, last: int = 100, after: int = 0
-    ) -> list[JournalRecord]:
-        query = partial(queries.journal, session_id=session_id, last=last, after=after)
-        return await self._transactions.read(query)
-
-    async def history(self, session_id: str, history_filter: HistoryFilter) -> list[JournalRecord]:
-        return await self._transactions.read(
-            partial(journal_queries.page, session_id=session_id, history_filter=history_filter)
-        )
-
-    async def journal_counts(self, session_id: str) -> JournalCounts:
-        return await self._transactions.read(
-            partial(journal_queries.journal_counts, session_id=session_id)
-        )
-
-    async def receipt(self, session_id: str, operation_id: str) -> ReceiptRecord | None:
-        query = partial(journal_queries.receipt, session_id=session_id, operation_id=operation_id)
-        return await self._transactions.read(query)
-
-    async def receipts(self, session_id: str) -> tuple[int, int]:
-        return await self._transactions.read(
-            partial(journal_queries.receipts, session_id=session_id)
-        )
-
-    async def started_calls(self, session_id: str) -> list[tuple[ReceiptRecord, JournalRecord]]:
-        return await self._transactions.read(
-            partial(journal_queries.started_calls, session_id=session_id)
-        )
-
-    async def all_receipts(self, session_id: str) -> list[ReceiptRecord]:
-        return await self._transactions.read(
-            partial(journal_queries.all_receipts, session_id=session_id)
-        )
-
-    async def summary(self, session_id: str) -> SummaryRecord | None:
-        return await self._transactions.read(
-            partial(journal_queries.summary, session_id=session_id)
-        )
-
-    async def due(self, now: float, limit: int = 100) -> list[SessionRecord]:
-        return await self._transactions.read(partial(queries.due, now=now, limit=limit))
-
-    async def next_due(self) -> float | None:
-        return await self._transactions.read(queries.next_due)
-
-    async def purge(self, session_id: str) -> bool:
-        return bool(
-            await self._transactions.submit(partial(ownership.purge, session_id=session_id))
-        )
+    # Health.
+    def free_bytes(self) -> int | None:
+        """Return the free bytes on the disk of the data folder, None without such a folder."""
+        return self._connections.free_bytes()
 
     async def check(self) -> list[str]:
+        """Return the faults of the database, one line each; empty when it is sound."""
         try:
-            return await self._transactions.read(queries.check)
+            return await self.transactions.read(queries.check)
         except StoreUnavailable as error:
             return [str(error)]
 
     async def check_writes(self) -> str | None:
         """Write without a change. Return why the database refuses that, None when it does not."""
         try:
-            await self._transactions.submit(queries.touch)
+            await self.transactions.write(queries.touch)
         except StoreUnavailable as error:
             return str(error)
         return self.trouble

@@ -14,7 +14,7 @@ from ..errors import SessionNotFound
 from ..journal.entries import STARTED
 from ..records import ReceiptRecord
 from . import journal_queries, schema
-from .rows import Row, columns_of, receipt_record
+from .rows import columns_of, receipt_record, receipt_row
 
 _r = schema.receipt.c
 _s = schema.session.c
@@ -32,35 +32,44 @@ _CREATED = (
 _ENDS = ("status", "ended_at", "bytes", "result", "error")
 
 
-def start(connection: Connection, row: Row) -> ReceiptRecord | None:
-    """Insert the receipt of a starting call and return None; if there is one already, return that."""
-    session_id: str = row["session_id"]
+def start(connection: Connection, receipt: ReceiptRecord) -> ReceiptRecord | None:
+    """Insert the receipt of a starting call. Not fenced: the first call claims the id.
+
+    Returns the receipt that the session already has for this id; then nothing was written.
+
+    Raises:
+        SessionNotFound: when there is no such session.
+    """
     # The lock on its row keeps others from deleting the session, or claiming the same id, at the same time.
-    if connection.scalar(_LOCK, {"session_id": session_id}) is None:
+    if connection.scalar(_LOCK, {"session_id": receipt.session_id}) is None:
         raise SessionNotFound
-    existing = journal_queries.receipt(connection, session_id, row["operation_id"])
+    existing = journal_queries.receipt(connection, receipt.session_id, receipt.operation_id)
     if existing is None:
-        connection.execute(insert(schema.receipt), row)
+        connection.execute(insert(schema.receipt), receipt_row(receipt))
     return existing
 
 
-def end(connection: Connection, row: Row, forget: bool = False) -> None:
-    """End a started receipt, or delete it. A receipt that has ended, or is gone with its session, stays so."""
+def end(connection: Connection, receipt: ReceiptRecord, *, forget: bool = False) -> None:
+    """End a receipt that start() or a creating call began, or delete it. Not fenced.
+
+    A receipt that has ended, or is gone with its session, stays so.
+    """
     this = (
-        _r.session_id == row["session_id"],
-        _r.operation_id == row["operation_id"],
-        _r.digest == row["digest"],
+        _r.session_id == receipt.session_id,
+        _r.operation_id == receipt.operation_id,
+        _r.digest == receipt.digest,
         _r.status == STARTED,
     )
     if forget:
         connection.execute(delete(schema.receipt).where(*this))
     else:
+        row = receipt_row(receipt)
         values: dict[str, Any] = {key: row[key] for key in _ENDS}
         connection.execute(update(schema.receipt).where(*this).values(values))
 
 
 def creation_receipt(connection: Connection, owner: str, operation_id: str) -> ReceiptRecord | None:
-    """Return the receipt with a stored id from any session of an owner."""
+    """Return the receipt of the call with a creation_id() that created a session of an owner."""
     parameters = {"owner": owner, "operation_id": operation_id}
     row = connection.execute(_CREATED, parameters).first()
     return None if row is None else receipt_record(columns_of(row))

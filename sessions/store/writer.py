@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
-from .base import JournalLimits
+from ..policy import JournalLimits
 from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
 from .creation import NewSession

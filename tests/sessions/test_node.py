@@ -24,7 +24,6 @@ from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.node import LockFolder, Node
 from statehold.sessions.records import NodeRecord, SessionFilter, SessionRecord, StateRecord
-from statehold.sessions.store import Store
 from statehold.sessions.store.sql import SQLStore, open_store
 
 WORKER = Path(__file__).parent / "store" / "node_worker.py"
@@ -34,12 +33,12 @@ def clock() -> float:
     return 100.0
 
 
-def started(store: Store, folder: Path, name: str = "n_test") -> Any:
+def started(store: SQLStore, folder: Path, name: str = "n_test") -> Any:
     return Node(store, folder, address="test", clock=clock, node_id=name)
 
 
 async def add(
-    store: Store, session_id: str, node: str | None = None, *, status: Status = Status.IDLE
+    store: SQLStore, session_id: str, node: str | None = None, *, status: Status = Status.IDLE
 ) -> None:
     record = SessionRecord(
         id=session_id,

@@ -180,7 +180,7 @@ async def test_a_session_at_hand_is_found_without_the_store(
             reads.append(query)
             raise AssertionError("the store is not asked")
 
-        monkeypatch.setattr(engine.store._transactions, "read", read)
+        monkeypatch.setattr(engine.store.transactions, "read", read)
         for _ in range(100):
             assert engine.registry.live(LOCAL, session.id) is session
             assert (await engine.registry.states.read(LOCAL, session.id)).value == {"n": 1}
@@ -265,7 +265,7 @@ async def test_a_call_costs_the_store_the_same_however_many_there_were(build: Bu
 
         async def written() -> int:
             await engine.store.flush()
-            return await engine.store._transactions.read(changed)  # pyright: ignore[reportPrivateUsage]
+            return await engine.store.transactions.read(changed)  # pyright: ignore[reportPrivateUsage]
 
         async def cost() -> int:
             before = await written()

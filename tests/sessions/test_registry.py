@@ -216,14 +216,14 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
         await engine.registry.close(ANN, closed.id)
         requested: list[str] = []
         loaded: list[object] = []
-        read = engine.store._transactions.read  # pyright: ignore[reportPrivateUsage]
+        read = engine.store.transactions.read  # pyright: ignore[reportPrivateUsage]
 
         async def watched(query: Any) -> Any:
             requested.append(query.func.__name__)
             loaded.append(record := await read(query))
             return record
 
-        monkeypatch.setattr(engine.store._transactions, "read", watched)
+        monkeypatch.setattr(engine.store.transactions, "read", watched)
         queries: list[list[str]] = []
         for ref in ("sh_aaaaaaaaaaaaaaaaaaaaaaaaaa", held.id, closed.id):
             requested.clear()

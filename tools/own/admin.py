@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio.to_thread
 from pydantic import Field
@@ -16,12 +16,14 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.registry import Registry
-from ...sessions.store.base import Store
 from ...sessions.views import timestamp
 from ..definition import Arguments
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ServiceStatus, SessionInfo, Stats
 from .sessions import CloseArguments, Name, SessionArguments, summary
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 
 class ExportArguments(SessionArguments):
@@ -78,7 +80,7 @@ class AdminTools:
     """The tools of this toolset for one registry and its store. `services` returns the status of the configured services."""
 
     def __init__(
-        self, registry: Registry, store: Store, services: Callable[[], list[JSON]]
+        self, registry: Registry, store: SQLStore, services: Callable[[], list[JSON]]
     ) -> None:
         self._registry = registry
         self._store = store

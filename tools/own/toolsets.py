@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from ...sessions.store.base import Store
 from .admin import AdminTools
 from .branches import BranchTools
 from .console_address import ConsoleAddress
@@ -18,10 +18,13 @@ from .sharing import SharingTools
 from .state import StateTools
 from .view import ViewTools
 
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
+
 
 def build_own_tools(
     registry: Registry,
-    store: Store,
+    store: SQLStore,
     toolsets: Iterable[str],
     *,
     services: Callable[[], list[JSON]] = list[JSON],

@@ -56,13 +56,13 @@ def _lock_head(connection: Connection) -> AuditHead:
 
 
 def head(connection: Connection) -> AuditHead:
-    """Return the end of the log as it is kept beside its entries."""
+    """Return the end of the audit log, as it is kept beside the entries."""
     row = connection.execute(_HEAD).first()
     return AuditHead() if row is None else AuditHead(*row)
 
 
 def page(connection: Connection, after: int, limit: int) -> Sequence[AuditRow]:
-    """Return the next entries after a position, oldest first."""
+    """Return the next entries of the audit log after a position, oldest first."""
     statement = (
         select(_a.seq, _a.document, _a.hash).where(_a.seq > after).order_by(_a.seq).limit(limit)
     )

@@ -30,7 +30,7 @@ class AccessStore:
 
     async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
         row = rows.credential_row(record)
-        await self._transactions.submit(partial(credentials.add, row=row, most=most))
+        await self._transactions.write(partial(credentials.add, row=row, most=most))
 
     async def credential(self, digest: str) -> CredentialRecord | None:
         return await self._transactions.read(partial(credentials.credential, digest=digest))
@@ -38,7 +38,7 @@ class AccessStore:
     async def add_credential_once(self, record: CredentialRecord, *, most: int) -> bool:
         row = rows.credential_row(record)
         return bool(
-            await self._transactions.submit(partial(credentials.add_once, row=row, most=most))
+            await self._transactions.write(partial(credentials.add_once, row=row, most=most))
         )
 
     async def exchange_credential(
@@ -50,7 +50,7 @@ class AccessStore:
         operation = partial(
             credentials.exchange, digest=digest, login=rows.credential_row(login), most=most
         )
-        return cast("CredentialRecord | None", await self._transactions.submit(operation))
+        return cast("CredentialRecord | None", await self._transactions.write(operation))
 
     async def open_credentials(self, digests: Sequence[str]) -> set[str]:
         return await self._transactions.read(partial(credentials.open_digests, digests=digests))
@@ -62,42 +62,42 @@ class AccessStore:
 
     async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
         operation = partial(credentials.delete_link, session_id=session_id, link=link)
-        return cast("CredentialRecord | None", await self._transactions.submit(operation))
+        return cast("CredentialRecord | None", await self._transactions.write(operation))
 
     async def delete_login(self, digest: str) -> None:
-        await self._transactions.submit(partial(credentials.delete_login, digest=digest))
+        await self._transactions.write(partial(credentials.delete_login, digest=digest))
 
     async def delete_logins(self, principal: str | None, link: str | None) -> None:
-        await self._transactions.submit(
+        await self._transactions.write(
             partial(credentials.delete_logins, principal=principal, link=link)
         )
 
     async def delete_expired_credentials(self, now: float) -> None:
         if await self._transactions.read(partial(credentials.has_expired, now=now)):
-            await self._transactions.submit(partial(credentials.delete_expired, now=now))
+            await self._transactions.write(partial(credentials.delete_expired, now=now))
         if await self._transactions.read(partial(oauth.has_expired, now=now)):
-            await self._transactions.submit(partial(oauth.delete_expired, now=now))
+            await self._transactions.write(partial(oauth.delete_expired, now=now))
 
     async def add_oauth(self, record: OAuthRecord) -> bool:
-        return bool(await self._transactions.submit(partial(oauth.add, row=record.model_dump())))
+        return bool(await self._transactions.write(partial(oauth.add, row=record.model_dump())))
 
     async def oauth_record(self, digest: str) -> OAuthRecord | None:
         return await self._transactions.read(partial(oauth.record, digest=digest))
 
     async def exchange_oauth(self, record: OAuthRecord, secret: str, now: float) -> bool:
         operation = partial(oauth.exchange, row=record.model_dump(), secret=secret, now=now)
-        return bool(await self._transactions.submit(operation))
+        return bool(await self._transactions.write(operation))
 
     async def delete_oauth(self, digest: str) -> None:
-        await self._transactions.submit(partial(oauth.delete_one, digest=digest))
+        await self._transactions.write(partial(oauth.delete_one, digest=digest))
 
     async def put_share(self, record: ShareRecord, *, most: int) -> bool:
         row = rows.share_row(record)
-        return bool(await self._transactions.submit(partial(shares.put, row=row, most=most)))
+        return bool(await self._transactions.write(partial(shares.put, row=row, most=most)))
 
     async def delete_share(self, session_id: str, grantee: str) -> bool:
         operation = partial(shares.delete_one, session_id=session_id, grantee=grantee)
-        return bool(await self._transactions.submit(operation))
+        return bool(await self._transactions.write(operation))
 
     async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
         return await self._transactions.read(
@@ -129,7 +129,7 @@ class AccessStore:
         self, target: PolicyTarget, changes: Mapping[str, Any], now: float
     ) -> PolicyLimits:
         operation = partial(principals.limit, target=target, changes=changes, now=now)
-        return cast("PolicyLimits", await self._transactions.submit(operation))
+        return cast("PolicyLimits", await self._transactions.write(operation))
 
     async def put_membership(
         self, target: PolicyTarget, membership: Membership, now: float
@@ -137,16 +137,16 @@ class AccessStore:
         operation = partial(
             principals.put_membership, target=target, membership=membership, now=now
         )
-        await self._transactions.submit(operation)
+        await self._transactions.write(operation)
 
     async def principals(self) -> Sequence[PrincipalSummary]:
         return await self._transactions.read(principals.summaries)
 
     async def revoke(self, record: RevocationRecord) -> None:
-        await self._transactions.submit(partial(revocations.put, record=record))
+        await self._transactions.write(partial(revocations.put, record=record))
 
     async def restore(self, owner: str) -> bool:
-        return bool(await self._transactions.submit(partial(revocations.restore, owner=owner)))
+        return bool(await self._transactions.write(partial(revocations.restore, owner=owner)))
 
     async def revocations(self) -> list[RevocationRecord]:
         return await self._transactions.read(revocations.all_records)

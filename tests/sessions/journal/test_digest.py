@@ -19,9 +19,8 @@ from statehold.sessions.journal.digest import Material, digest, pages_of, topics
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.live.snapshots import encode_snapshot
 from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, HistoryFilter
+from statehold.sessions.records import LOCAL, HistoryFilter, JournalCounts
 from statehold.sessions.services import Snapshot
-from statehold.sessions.store import JournalCounts
 
 TALLY = JournalCounts(
     calls={f"tool_{n}": {"ok": n + 1, "error": 1} for n in range(500)},

@@ -9,7 +9,6 @@ from store_making import NODE, MakeStore, Sessions, node_record
 from support.databases import DatabaseServer
 from support.selection import matrix
 
-from statehold.sessions.store import Store
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.sql import SQLStore
 
@@ -33,7 +32,7 @@ def _database(url: str) -> RemoteDatabase:
 
 
 @pytest.fixture
-async def store(make_store: MakeStore) -> AsyncGenerator[Store]:
+async def store(make_store: MakeStore) -> AsyncGenerator[SQLStore]:
     """An open store with one node, NODE."""
     async with make_store() as opened:
         await opened.join(node_record(NODE))
@@ -41,5 +40,5 @@ async def store(make_store: MakeStore) -> AsyncGenerator[Store]:
 
 
 @pytest.fixture
-def sessions(store: Store) -> Sessions:
+def sessions(store: SQLStore) -> Sessions:
     return Sessions(store)

@@ -14,7 +14,6 @@ from statehold.sessions.records import (
     SessionRecord,
     StateRecord,
 )
-from statehold.sessions.store import Store
 from statehold.sessions.store.sql import SQLStore
 
 NODE = "n_one"
@@ -45,7 +44,7 @@ def entry(session_id: str, seq: int, *, epoch: int = 1, **values: Any) -> Journa
 class Sessions:
     """Makes sessions in a store, with defaults for most fields."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SQLStore) -> None:
         self.store = store
 
     async def make(
@@ -63,7 +62,7 @@ class Sessions:
         return record
 
 
-async def version_of(store: Store, session_id: str = "sh_a") -> int:
+async def version_of(store: SQLStore, session_id: str = "sh_a") -> int:
     """Return the version of a state that there has to be."""
     state = await store.state(session_id)
     assert state is not None

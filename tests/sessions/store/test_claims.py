@@ -11,7 +11,7 @@ from store_making import Sessions, session_record
 from statehold.sessions.calls.receipts import Operation, creation_id
 from statehold.sessions.errors import NameTaken, OperationBusy, SessionNotFound
 from statehold.sessions.records import ReceiptRecord, StateRecord
-from statehold.sessions.store import Store
+from statehold.sessions.store.sql import SQLStore
 
 
 def begun(operation: str = "op", digest: str = "d", session: str = "sh_a") -> ReceiptRecord:
@@ -22,7 +22,7 @@ def ended(receipt: ReceiptRecord, result: Any = None) -> ReceiptRecord:
     return receipt.model_copy(update={"status": "ok", "ended_at": 3.0, "result": result})
 
 
-async def test_one_of_an_id_is_claimed(store: Store, sessions: Sessions) -> None:
+async def test_one_of_an_id_is_claimed(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     claims: list[ReceiptRecord | None] = []
 
@@ -40,7 +40,7 @@ async def test_one_of_an_id_is_claimed(store: Store, sessions: Sessions) -> None
 
 @pytest.mark.parametrize("behind", [False, True])
 async def test_an_operation_ends_once_under_any_owner(
-    store: Store, sessions: Sessions, *, behind: bool
+    store: SQLStore, sessions: Sessions, *, behind: bool
 ) -> None:
     await sessions.make("sh_a", status="paused", node=None)
     receipt = begun()
@@ -66,7 +66,7 @@ async def test_an_operation_ends_once_under_any_owner(
 
 
 async def test_a_session_is_made_once_for_an_id_of_its_owner(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     async def make(session: str, owner: str = "me", operation: str = "op", **values: Any) -> None:
         await store.create(

@@ -13,14 +13,15 @@ from statehold.sessions.errors import (
     SessionLimit,
 )
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.store import Store, Write
+from statehold.sessions.store import Write
+from statehold.sessions.store.sql import SQLStore
 
 
 def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:
     return Write(session_id, node, epoch, **parts)
 
 
-async def test_a_name_is_taken_per_owner_and_namespace(store: Store, sessions: Sessions) -> None:
+async def test_a_name_is_taken_per_owner_and_namespace(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", name="login")
     await sessions.make("sh_b", name="login", owner="somebody")
     await sessions.make("sh_c", name="login", namespace="team")
@@ -35,7 +36,7 @@ async def test_a_name_is_taken_per_owner_and_namespace(store: Store, sessions: S
 
 @pytest.mark.parametrize("status", [Status.CLOSING, Status.CLOSED])
 async def test_a_session_gives_its_name_up_when_it_closes(
-    store: Store, sessions: Sessions, status: Status
+    store: SQLStore, sessions: Sessions, status: Status
 ) -> None:
     await sessions.make("sh_a", name="login")
     await store.write(write("sh_a", session={"status": status}))
@@ -49,14 +50,14 @@ async def test_a_session_gives_its_name_up_when_it_closes(
     assert old.name == "login"
 
 
-async def test_sessions_without_a_name_do_not_collide(store: Store, sessions: Sessions) -> None:
+async def test_sessions_without_a_name_do_not_collide(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     await sessions.make("sh_b")
     assert await store.counts() == {"idle": 2}
 
 
 async def test_renaming_to_a_taken_name_is_refused_and_changes_nothing(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", name="one")
     await sessions.make("sh_b", name="two")
@@ -72,7 +73,7 @@ async def test_renaming_to_a_taken_name_is_refused_and_changes_nothing(
 
 
 async def test_an_owner_has_no_more_open_sessions_than_allowed(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", per_owner=2)
     await sessions.make("sh_b", per_owner=2)
@@ -84,7 +85,7 @@ async def test_an_owner_has_no_more_open_sessions_than_allowed(
 
 
 async def test_a_limit_holds_for_creates_that_come_together(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     refused: list[str] = []
 
@@ -102,7 +103,7 @@ async def test_a_limit_holds_for_creates_that_come_together(
 
 
 async def test_of_creates_of_one_name_that_come_together_one_wins(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     won: list[int] = []
 

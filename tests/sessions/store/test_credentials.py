@@ -8,7 +8,6 @@ import anyio
 from store_making import MakeStore
 
 from statehold.sessions.records import CredentialKind, CredentialRecord
-from statehold.sessions.store import Store
 from statehold.sessions.store.sql import SQLStore
 
 CODE, LINK, LOGIN, ATTEMPT = CredentialKind
@@ -21,12 +20,12 @@ def credential(kind: CredentialKind, digest: str, **values: Any) -> CredentialRe
     )
 
 
-async def add(store: Store, *records: CredentialRecord, most: int = 1000) -> None:
+async def add(store: SQLStore, *records: CredentialRecord, most: int = 1000) -> None:
     for record in records:
         await store.access.add_credential(record, most=most)
 
 
-async def test_a_code_is_exchanged_once_and_the_login_has_its_user(store: Store) -> None:
+async def test_a_code_is_exchanged_once_and_the_login_has_its_user(store: SQLStore) -> None:
     await add(store, credential(CODE, "code", name="eve", principal="7.0:issuer:eve"))
     login = credential(LOGIN, "cookie", created_at=20.0, expires_at=500.0)
     exchanged = await store.access.exchange_credential("code", login, most=1000)
@@ -40,14 +39,14 @@ async def test_a_code_is_exchanged_once_and_the_login_has_its_user(store: Store)
     assert await store.access.open_credentials(["code", "cookie", "second"]) == {"cookie"}
 
 
-async def test_a_login_keeps_the_role_and_the_groups_of_its_person(store: Store) -> None:
+async def test_a_login_keeps_the_role_and_the_groups_of_its_person(store: SQLStore) -> None:
     groups = ("staff", "fu\u0308r alle")
     record = credential(LOGIN, "cookie", principal=":ada", role="operator", groups=groups)
     await add(store, record)
     assert await store.access.credential("cookie") == record
 
 
-async def test_an_answer_of_an_issuer_is_used_once(store: Store) -> None:
+async def test_an_answer_of_an_issuer_is_used_once(store: SQLStore) -> None:
     record = credential(ATTEMPT, "answer")
     used: list[bool] = []
 
@@ -61,13 +60,13 @@ async def test_an_answer_of_an_issuer_is_used_once(store: Store) -> None:
     assert await store.access.add_credential_once(credential(ATTEMPT, "other"), most=1000)
 
 
-async def test_a_code_expires(store: Store) -> None:
+async def test_a_code_expires(store: SQLStore) -> None:
     await add(store, credential(CODE, "code", expires_at=20.0))
     login = credential(LOGIN, "cookie", created_at=20.0)
     assert await store.access.exchange_credential("code", login, most=1000) is None
 
 
-async def test_a_link_stays_listed_and_ends_with_its_login(store: Store) -> None:
+async def test_a_link_stays_listed_and_ends_with_its_login(store: SQLStore) -> None:
     link = credential(LINK, "code", session_id="sh_a", rights="view", expires_at=60.0)
     await add(store, link, credential(LINK, "other", session_id="sh_b"))
     login = await store.access.exchange_credential(
@@ -88,7 +87,7 @@ async def test_a_link_stays_listed_and_ends_with_its_login(store: Store) -> None
     assert await store.access.open_credentials(["code", "cookie", "other"]) == {"other"}
 
 
-async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: Store) -> None:
+async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: SQLStore) -> None:
     logins = {
         "machine": {},
         "machine again": {},
@@ -108,7 +107,9 @@ async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: Store)
     assert await store.access.open_credentials(list(logins)) == {"Alice"}
 
 
-async def test_the_oldest_of_a_principal_or_a_session_goes_and_none_of_others(store: Store) -> None:
+async def test_the_oldest_of_a_principal_or_a_session_goes_and_none_of_others(
+    store: SQLStore,
+) -> None:
     """A link goes with its login, and no number of logins or links ends those of another."""
     alice, bob, mallory = (f"3.0:issuer:{name}" for name in ("alice", "bob", "Alice"))
     await add(store, credential(LOGIN, "alice", principal=alice, created_at=1.0), most=2)
@@ -137,7 +138,7 @@ async def test_the_oldest_of_a_principal_or_a_session_goes_and_none_of_others(st
     assert open_ones == {*others, *links[2:]}
 
 
-async def test_expired_credentials_are_deleted(store: Store) -> None:
+async def test_expired_credentials_are_deleted(store: SQLStore) -> None:
     await add(store, credential(LOGIN, "old", expires_at=50.0), credential(LOGIN, "new"))
     await store.access.delete_expired_credentials(49.0)
     assert await store.access.open_credentials(["old", "new"]) == {"old", "new"}
@@ -146,7 +147,7 @@ async def test_expired_credentials_are_deleted(store: Store) -> None:
 
 
 async def exchange(
-    store: Store, code: str, digest: str, won: list[CredentialRecord | None]
+    store: SQLStore, code: str, digest: str, won: list[CredentialRecord | None]
 ) -> None:
     login = credential(LOGIN, digest, created_at=20.0)
     won.append(await store.access.exchange_credential(code, login, most=1000))

@@ -19,7 +19,7 @@ from statehold.sessions.records import (
     ReceiptRecord,
     SummaryRecord,
 )
-from statehold.sessions.store import JournalLimits, Store, Write
+from statehold.sessions.store import JournalLimits, Write
 from statehold.sessions.store.sql import SQLStore
 
 
@@ -34,11 +34,11 @@ def message(seq: int, role: str, run: str | None = None) -> JournalRecord:
     )
 
 
-async def seqs(store: Store, **wanted: Any) -> list[int]:
+async def seqs(store: SQLStore, **wanted: Any) -> list[int]:
     return [each.seq for each in await store.history("sh_a", HistoryFilter(**wanted))]
 
 
-async def filled(store: Store, sessions: Sessions) -> None:
+async def filled(store: SQLStore, sessions: Sessions) -> None:
     """Two runs of a question, a call and an answer, a call that failed, and a transition."""
     await sessions.make("sh_a")
     await store.write(
@@ -89,7 +89,7 @@ async def filled(store: Store, sessions: Sessions) -> None:
     ],
 )
 async def test_a_journal_is_read_with_filters(
-    store: Store, sessions: Sessions, wanted: dict[str, Any], found: list[int]
+    store: SQLStore, sessions: Sessions, wanted: dict[str, Any], found: list[int]
 ) -> None:
     await filled(store, sessions)
     assert await seqs(store, **wanted) == found
@@ -101,7 +101,7 @@ async def test_a_journal_is_read_with_filters(
     indirect=["make_store"],
 )
 async def test_pages_have_each_entry_once(
-    store: Store, sessions: Sessions, entries: int, limit: int
+    store: SQLStore, sessions: Sessions, entries: int, limit: int
 ) -> None:
     await sessions.make("sh_a")
     await store.write(write("sh_a", journal=[entry("sh_a", n) for n in range(1, entries + 1)]))
@@ -132,7 +132,7 @@ async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_calls_and_messages_are_counted(store: Store, sessions: Sessions) -> None:
+async def test_calls_and_messages_are_counted(store: SQLStore, sessions: Sessions) -> None:
     await filled(store, sessions)
     tally = await store.journal_counts("sh_a")
     assert tally.calls == {"click": {"ok": 1}, "fill": {"error": 1}}
@@ -146,7 +146,7 @@ def run(seq: int, name: str, status: str) -> JournalRecord:
 
 
 async def test_runs_are_left_out_by_the_status_of_their_newest_entry(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     begun = [run(1, "a", "error"), message(2, "user", "a"), run(3, "b", "running")]
@@ -163,7 +163,7 @@ async def test_runs_are_left_out_by_the_status_of_their_newest_entry(
 
 
 async def test_a_summary_of_a_session_without_an_owner_is_kept_until_it_has_one(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     summary = SummaryRecord(session_id="sh_a", text="x", updated_at=4.0, through_seq=3)
@@ -188,7 +188,7 @@ async def _room(store: SQLStore) -> tuple[int, int]:
         assert counted == one(connection, f"SELECT entries, bytes FROM tally {of}")
         return counted
 
-    return await store._transactions.read(look)  # pyright: ignore[reportPrivateUsage]
+    return await store.transactions.read(look)  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def receipt(operation_id: str, **values: Any) -> ReceiptRecord:
 
 
 async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     result: Any = {
@@ -308,7 +308,7 @@ async def test_a_receipt_comes_back_exact_until_its_session_is_purged(
 
 
 async def test_an_unfinished_call_of_a_dead_node_has_an_unknown_outcome(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     begun = entry("sh_a", 1, status="started", operation_id="op")
@@ -323,7 +323,7 @@ async def test_an_unfinished_call_of_a_dead_node_has_an_unknown_outcome(
     assert paused.kind is JournalKind.TRANSITION
 
 
-async def test_a_summary_is_kept_until_the_next_one(store: Store, sessions: Sessions) -> None:
+async def test_a_summary_is_kept_until_the_next_one(store: SQLStore, sessions: Sessions) -> None:
     """A summary has a text, topics and a time."""
     await sessions.make("sh_a")
     assert await store.summary("sh_a") is None

@@ -5,21 +5,21 @@ from __future__ import annotations
 import anyio
 
 from statehold.sessions.principals.oauth import OAuthRecord
-from statehold.sessions.store import Store
+from statehold.sessions.store.sql import SQLStore
 
 
 def record(digest: str, secret: str = "first", expires_at: float = 100.0) -> OAuthRecord:
     return OAuthRecord(digest=digest, secret=secret, document="{}", expires_at=expires_at)
 
 
-async def test_a_record_is_added_once(store: Store) -> None:
+async def test_a_record_is_added_once(store: SQLStore) -> None:
     assert await store.access.add_oauth(record("one"))
     assert not await store.access.add_oauth(record("one", secret="second"))
     assert await store.access.oauth_record("one") == record("one")
     assert await store.access.oauth_record("two") is None
 
 
-async def test_of_concurrent_exchanges_one_wins(store: Store) -> None:
+async def test_of_concurrent_exchanges_one_wins(store: SQLStore) -> None:
     await store.access.add_oauth(record("one"))
     winners: list[str] = []
 
@@ -34,7 +34,7 @@ async def test_of_concurrent_exchanges_one_wins(store: Store) -> None:
     assert await store.access.oauth_record("one") == record("one", winners[0])
 
 
-async def test_an_expired_record_cannot_be_exchanged_and_is_deleted(store: Store) -> None:
+async def test_an_expired_record_cannot_be_exchanged_and_is_deleted(store: SQLStore) -> None:
     await store.access.add_oauth(record("old", expires_at=20.0))
     await store.access.add_oauth(record("new"))
     assert not await store.access.exchange_oauth(record("old", "second"), "first", 20.0)
@@ -43,7 +43,7 @@ async def test_an_expired_record_cannot_be_exchanged_and_is_deleted(store: Store
     assert await store.access.oauth_record("new") is not None
 
 
-async def test_a_deleted_record_cannot_be_exchanged(store: Store) -> None:
+async def test_a_deleted_record_cannot_be_exchanged(store: SQLStore) -> None:
     await store.access.add_oauth(record("one"))
     await store.access.add_oauth(record("other"))
     await store.access.delete_oauth("one")

@@ -19,14 +19,15 @@ from statehold.sessions.records import (
     SessionFilter,
     Timeouts,
 )
-from statehold.sessions.store import Store, Write
+from statehold.sessions.store import Write
+from statehold.sessions.store.sql import SQLStore
 
 
 def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:
     return Write(session_id, node, epoch, **parts)
 
 
-async def test_nodes_are_listed_until_they_are_dead(store: Store) -> None:
+async def test_nodes_are_listed_until_they_are_dead(store: SQLStore) -> None:
     await store.join(node_record(OTHER))
     assert {n.id for n in await store.nodes()} == {NODE, OTHER}
     assert (await store.nodes())[0] == node_record(NODE)
@@ -39,7 +40,7 @@ async def test_nodes_are_listed_until_they_are_dead(store: Store) -> None:
 
 
 async def test_a_claim_loads_the_session_and_raises_the_epoch(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "browser", state={"n": 1}, node=None, status=Status.PAUSED)
     loaded = await store.claim("sh_a", NODE, 5.0)
@@ -56,7 +57,7 @@ async def test_a_claim_loads_the_session_and_raises_the_epoch(
 
 
 async def test_a_session_of_a_living_node_cannot_be_claimed(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await store.join(node_record(OTHER))
     await sessions.make("sh_a")
@@ -66,7 +67,7 @@ async def test_a_session_of_a_living_node_cannot_be_claimed(
     assert (record.node, record.epoch) == (NODE, 1)
 
 
-async def test_only_a_node_that_is_up_can_claim(store: Store, sessions: Sessions) -> None:
+async def test_only_a_node_that_is_up_can_claim(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", node=None)
     assert await store.claim("sh_a", "n_unknown", 5.0) is None
     await store.declare_dead(NODE)
@@ -75,7 +76,7 @@ async def test_only_a_node_that_is_up_can_claim(store: Store, sessions: Sessions
 
 @pytest.mark.parametrize("status", [Status.CLOSING, Status.CLOSED])
 async def test_a_session_that_is_not_open_cannot_be_claimed(
-    store: Store, sessions: Sessions, status: Status
+    store: SQLStore, sessions: Sessions, status: Status
 ) -> None:
     await sessions.make("sh_a", node=None, status=status)
     assert await store.claim("sh_a", NODE, 5.0) is None
@@ -83,7 +84,7 @@ async def test_a_session_that_is_not_open_cannot_be_claimed(
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_claiming_from_a_dead_node_takes_what_it_left_as_lost(
-    store: Store, sessions: Sessions, known: bool
+    store: SQLStore, sessions: Sessions, known: bool
 ) -> None:
     if known:
         await store.join(node_record(OTHER))
@@ -104,7 +105,9 @@ async def test_claiming_from_a_dead_node_takes_what_it_left_as_lost(
         await store.write(write("sh_a", node=OTHER))
 
 
-async def test_claims_that_come_together_have_one_winner(store: Store, sessions: Sessions) -> None:
+async def test_claims_that_come_together_have_one_winner(
+    store: SQLStore, sessions: Sessions
+) -> None:
     names = [f"n_{number}" for number in range(20)]
     for name in names:
         await store.join(node_record(name))
@@ -124,7 +127,9 @@ async def test_claims_that_come_together_have_one_winner(store: Store, sessions:
     assert record.epoch == 2
 
 
-async def test_adopting_pauses_what_a_dead_node_left_open(store: Store, sessions: Sessions) -> None:
+async def test_adopting_pauses_what_a_dead_node_left_open(
+    store: SQLStore, sessions: Sessions
+) -> None:
     await store.join(node_record(OTHER))
     timeouts = Timeouts(paused=100)
     await sessions.make("sh_idle", "a", "b", "c", node=OTHER, timeouts=timeouts)
@@ -184,7 +189,7 @@ async def test_adopting_pauses_what_a_dead_node_left_open(store: Store, sessions
 
 
 async def test_adopting_closes_what_was_being_created_or_closed(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await store.join(node_record(OTHER))
     await sessions.make("sh_new", "a", node=OTHER, status=Status.CREATING, name="login")
@@ -203,7 +208,7 @@ async def test_adopting_closes_what_was_being_created_or_closed(
 
 
 async def test_adopting_takes_up_what_an_earlier_adopter_left_half_done(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await store.join(node_record(OTHER))
     await sessions.make("sh_a", node=OTHER)
@@ -211,7 +216,7 @@ async def test_adopting_takes_up_what_an_earlier_adopter_left_half_done(
     assert await store.adopt([], 50.0) == ["sh_a"]
 
 
-async def test_the_writes_of_a_dead_node_are_refused(store: Store, sessions: Sessions) -> None:
+async def test_the_writes_of_a_dead_node_are_refused(store: SQLStore, sessions: Sessions) -> None:
     await store.join(node_record(OTHER))
     await sessions.make("sh_a", node=OTHER)
     await store.adopt([OTHER], 50.0)

@@ -20,7 +20,6 @@ from statehold.sessions.principals.rules import (
     PolicyTarget,
 )
 from statehold.sessions.records import Principal
-from statehold.sessions.store import Store
 from statehold.sessions.store.dialect.sqlite import FILE_NAME
 from statehold.sessions.store.sql import SQLStore
 
@@ -28,7 +27,7 @@ ADA = PolicyTarget.principal(Principal(issuer="https://idp.example", subject="ad
 CREW = PolicyTarget(kind=PolicySubject.GROUP, name="ada")
 
 
-async def test_limits_are_changed_one_by_one(store: Store) -> None:
+async def test_limits_are_changed_one_by_one(store: SQLStore) -> None:
     access = store.access
     assert await access.changed_principals(0) == []
     rate = {"calls_per_minute": 5.0, "burst": 2}
@@ -49,7 +48,7 @@ async def test_limits_are_changed_one_by_one(store: Store) -> None:
     assert ada.limits == removed
 
 
-async def test_a_membership_and_a_policy_share_a_row(store: Store) -> None:
+async def test_a_membership_and_a_policy_share_a_row(store: SQLStore) -> None:
     await store.access.put_membership(ADA, Membership(("a", "b"), "operator"), 1.0)
     await store.access.limit_principal(ADA, {"sessions": 1}, 2.0)
     await store.access.put_membership(ADA, Membership(("c",)), 3.0)
@@ -57,7 +56,7 @@ async def test_a_membership_and_a_policy_share_a_row(store: Store) -> None:
     assert (ada.groups, ada.role, ada.limits.sessions) == (["c"], "user", 1)
 
 
-async def test_a_group_that_is_no_text_is_read_as_one(store: Store) -> None:
+async def test_a_group_that_is_no_text_is_read_as_one(store: SQLStore) -> None:
     """An issuer may send one; it must not end the processes that read the row."""
     await store.access.put_membership(ADA, Membership(("\ud800", "b")), 1.0)
     [ada] = await store.access.changed_principals(0)
@@ -87,7 +86,9 @@ async def test_a_membership_of_another_version_is_read(stored: str, tmp_path: Pa
     assert ada.ends == ({"b": 9.0} if "9.0" in stored else {})
 
 
-async def test_principals_are_listed_with_their_sessions(store: Store, sessions: Sessions) -> None:
+async def test_principals_are_listed_with_their_sessions(
+    store: SQLStore, sessions: Sessions
+) -> None:
     assert list(await store.access.principals()) == []
     await sessions.make("sh_a", owner=":ada", used_at=5.0)
     await sessions.make("sh_b", owner=":ada", used_at=9.0, status=Status.CLOSED)

@@ -12,11 +12,11 @@ from store_making import NODE, Sessions, node_record
 from support.selection import matrix
 
 from statehold.sessions.records import LABELS, SessionFilter, SessionOrder, SummaryRecord
-from statehold.sessions.store import Store, Write, session_queries
+from statehold.sessions.store import Write, session_queries
 from statehold.sessions.store.sql import SQLStore
 
 
-async def listed(store: Store, **wanted: Any) -> list[str]:
+async def listed(store: SQLStore, **wanted: Any) -> list[str]:
     """Return the ids on all pages."""
     ids: list[str] = []
     cursor: str | None = None
@@ -42,7 +42,7 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-async def test_metadata_is_found_by_value_not_by_text(store: Store, sessions: Sessions) -> None:
+async def test_metadata_is_found_by_value_not_by_text(store: SQLStore, sessions: Sessions) -> None:
     """The given keys are compared for equality, and values of different kinds are not equal."""
     values: list[Any] = [1, 1.0, True, None, "1", {"deep": [1]}]
     for number, (key, value) in enumerate(zip("abcdef", values, strict=True)):
@@ -52,7 +52,7 @@ async def test_metadata_is_found_by_value_not_by_text(store: Store, sessions: Se
         assert await listed(store, metadata=metadata) == expected, metadata
 
 
-async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None:
+async def test_labels_and_times_choose(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", user_id="ann", agent_id="buyer", used_at=1.0)
     await sessions.make("sh_b", user_id="ann", team_id="blue", used_at=2.0)
     await sessions.make("sh_c", user_id="ANN", workflow_id="w/1", used_at=3.0)
@@ -73,7 +73,7 @@ async def test_labels_and_times_choose(store: Store, sessions: Sessions) -> None
 
 @pytest.mark.parametrize("order", matrix(*SessionOrder))
 async def test_an_order_the_other_way_round_has_the_same_pages(
-    store: Store, sessions: Sessions, order: SessionOrder
+    store: SQLStore, sessions: Sessions, order: SessionOrder
 ) -> None:
     """Sessions with the same time, or without a name, are on one page only."""
     for number, name in enumerate(["b", None, "a", None, "c"]):
@@ -85,7 +85,7 @@ async def test_an_order_the_other_way_round_has_the_same_pages(
 
 
 async def test_a_text_is_sought_in_what_callers_wrote_only(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     """The search looks into names, labels, metadata and summaries, never into states or names of fields."""
     await sessions.make("sh_a", name="Straße kaufen", used_at=1.0)
@@ -101,7 +101,7 @@ async def test_a_text_is_sought_in_what_callers_wrote_only(
     assert await listed(store, query="%") == []
 
 
-async def test_a_text_is_found_where_json_escapes_it(store: Store, sessions: Sessions) -> None:
+async def test_a_text_is_found_where_json_escapes_it(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", metadata={"said": 'He said "Ünder\\over"\n'}, used_at=1.0)
     await sessions.make("sh_b", metadata={"said": 'He "did"'}, name="Ünder", used_at=2.0)
     for text in ('"ünder\\OVER"\n', "over", 'd "ü'):
@@ -150,7 +150,7 @@ async def test_sqlite_reads_only_the_sessions_that_may_have_a_text(
 
 
 async def test_a_page_looks_at_so_many_sessions_only(
-    store: Store, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+    store: SQLStore, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_queries, "READ_LIMIT", 7)
     monkeypatch.setattr(session_queries, "CHUNK", 3)
@@ -166,7 +166,7 @@ async def test_a_page_looks_at_so_many_sessions_only(
     assert await listed(store, metadata={"even": None}) == []
 
 
-async def test_a_page_of_much_metadata_ends_early(store: Store, sessions: Sessions) -> None:
+async def test_a_page_of_much_metadata_ends_early(store: SQLStore, sessions: Sessions) -> None:
     for number in range(70):
         await sessions.make(f"sh_{number:02}", metadata={"x": "x" * 16_000})
     page, cursor = await store.list_sessions(SessionFilter(limit=100))
@@ -218,7 +218,7 @@ async def test_labels_are_found_through_their_indexes(
 
 
 async def test_a_list_is_sorted_by_use_creation_or_name_over_its_pages(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     for number, name in enumerate(["b", None, "a", "b2", None]):
         await sessions.make(

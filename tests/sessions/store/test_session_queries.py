@@ -16,7 +16,8 @@ from statehold.sessions.records import (
     SessionFilter,
     SnapshotRecord,
 )
-from statehold.sessions.store import Store, Write
+from statehold.sessions.store import Write
+from statehold.sessions.store.sql import SQLStore
 
 
 def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Write:
@@ -24,7 +25,7 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
 
 
 async def test_sessions_are_listed_newest_use_first_over_pages(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     for number in range(25):
         await sessions.make(f"sh_{number:02}", used_at=float(number // 3))
@@ -39,7 +40,7 @@ async def test_sessions_are_listed_newest_use_first_over_pages(
     assert ids == [f"sh_{number:02}" for number in reversed(range(25))]
 
 
-async def test_a_full_last_page_has_no_cursor(store: Store, sessions: Sessions) -> None:
+async def test_a_full_last_page_has_no_cursor(store: SQLStore, sessions: Sessions) -> None:
     for number in range(4):
         await sessions.make(f"sh_{number}")
     page, cursor = await store.list_sessions(SessionFilter(limit=4))
@@ -47,7 +48,7 @@ async def test_a_full_last_page_has_no_cursor(store: Store, sessions: Sessions) 
     assert await store.list_sessions(SessionFilter(owner="nobody")) == ([], None)
 
 
-async def test_a_list_is_filtered_by_every_field(store: Store, sessions: Sessions) -> None:
+async def test_a_list_is_filtered_by_every_field(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", name="Login_1", namespace="team", status=Status.PAUSED)
     await sessions.make("sh_b", name="login_2", owner="somebody")
     await sessions.make("sh_c", name="100%", used_at=9.0)
@@ -67,13 +68,13 @@ async def test_a_list_is_filtered_by_every_field(store: Store, sessions: Session
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!", "", base64.b64encode(b"[1]").decode(), "ä"])
-async def test_an_invalid_cursor_is_refused(store: Store, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(store: SQLStore, cursor: str) -> None:
     with pytest.raises(InvalidArgument):
         await store.list_sessions(SessionFilter(cursor=cursor))
 
 
 async def test_ownerless_sessions_come_due_the_most_overdue_first(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", node=None, due_at=20.0, status=Status.PAUSED)
     await sessions.make("sh_b", node=None, due_at=10.0, status=Status.CLOSED)
@@ -85,7 +86,9 @@ async def test_ownerless_sessions_come_due_the_most_overdue_first(
     assert await store.next_due() == 10.0
 
 
-async def test_purging_leaves_nothing_of_a_closed_session(store: Store, sessions: Sessions) -> None:
+async def test_purging_leaves_nothing_of_a_closed_session(
+    store: SQLStore, sessions: Sessions
+) -> None:
     await sessions.make("sh_a", "browser", node=None, status=Status.PAUSED)
     loaded = await store.claim("sh_a", NODE, 2.0)
     assert loaded is not None

@@ -10,7 +10,7 @@ from support.selection import matrix
 
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import Grantee, GranteeKind, Principal, ShareRecord, ShareRights
-from statehold.sessions.store import Store
+from statehold.sessions.store.sql import SQLStore
 
 VIEW, USE = ShareRights.VIEW, ShareRights.USE
 ALL = tuple(Status)
@@ -28,7 +28,7 @@ def share(session_id: str, grantee: Grantee = BEN, **values: Any) -> ShareRecord
     return ShareRecord(session_id=session_id, grantee=grantee, **{**defaults, **values})
 
 
-async def test_a_share_gives_its_rights_to_its_grantee_until_it_expires(store: Store) -> None:
+async def test_a_share_gives_its_rights_to_its_grantee_until_it_expires(store: SQLStore) -> None:
     await Sessions(store).make("sh_a", owner=":ada")
     assert await store.access.put_share(share("sh_a"), most=10)
     for session_id, grantees, rights, now, owner in (
@@ -44,7 +44,7 @@ async def test_a_share_gives_its_rights_to_its_grantee_until_it_expires(store: S
         assert await store.access.shared_owner(session_id, digests, rights, now) == owner
 
 
-async def test_a_share_replaces_that_of_the_same_grantee(store: Store) -> None:
+async def test_a_share_replaces_that_of_the_same_grantee(store: SQLStore) -> None:
     await Sessions(store).make("sh_a", owner=":ada")
     later = share("sh_a", rights=USE, created_at=20.0)
     assert await store.access.put_share(share("sh_a"), most=1)
@@ -60,7 +60,7 @@ async def test_a_share_replaces_that_of_the_same_grantee(store: Store) -> None:
     assert await store.access.shares("sh_a", 150.0) == []
 
 
-async def test_shared_sessions_are_listed_and_shares_are_deleted_with_them(store: Store) -> None:
+async def test_shared_sessions_are_listed_and_shares_are_deleted_with_them(store: SQLStore) -> None:
     sessions = Sessions(store)
     await sessions.make("sh_a", owner=":ada", used_at=1.0, status=Status.CLOSED, node=None)
     await sessions.make("sh_b", owner=":eve", used_at=2.0)
@@ -81,7 +81,9 @@ async def test_shared_sessions_are_listed_and_shares_are_deleted_with_them(store
 
 
 @pytest.mark.parametrize("strangers", matrix(1, 3))
-async def test_many_shares_of_others_hide_none_of_a_neighbour(store: Store, strangers: int) -> None:
+async def test_many_shares_of_others_hide_none_of_a_neighbour(
+    store: SQLStore, strangers: int
+) -> None:
     sessions = Sessions(store)
     await sessions.make("sh_ada", owner=":ada", used_at=1.0)
     await sessions.make("sh_done", owner=":ada", used_at=9.0, status=Status.CLOSED, node=None)

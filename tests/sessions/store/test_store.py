@@ -22,7 +22,8 @@ from statehold.sessions.records import (
     StateRecord,
     Timeouts,
 )
-from statehold.sessions.store import Store, Write
+from statehold.sessions.store import Write
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.validation import label
 
 
@@ -30,7 +31,7 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
     return Write(session_id, node, epoch, **parts)
 
 
-async def test_a_created_session_comes_back_as_it_was(store: Store, sessions: Sessions) -> None:
+async def test_a_created_session_comes_back_as_it_was(store: SQLStore, sessions: Sessions) -> None:
     """A created session reads the same from every database."""
     created = await sessions.make(
         "sh_a",
@@ -52,7 +53,7 @@ async def test_a_created_session_comes_back_as_it_was(store: Store, sessions: Se
 
 
 async def test_numbers_and_text_of_a_state_come_back_exact(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     value: dict[str, Any] = {
         "big": 2**63 - 1,
@@ -70,7 +71,7 @@ async def test_numbers_and_text_of_a_state_come_back_exact(
 
 
 async def test_words_of_others_are_stored_with_any_content(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     # The ids of runs and operations and roles come without control characters: see `label()`.
@@ -95,7 +96,9 @@ async def test_words_of_others_are_stored_with_any_content(
     assert (noted.run, noted.role) == (plain, plain)
 
 
-async def test_names_that_only_look_alike_are_different(store: Store, sessions: Sessions) -> None:
+async def test_names_that_only_look_alike_are_different(
+    store: SQLStore, sessions: Sessions
+) -> None:
     alike = ["name", "Name", "n\u00e4me", "na\u0308me", "name ", " name", "n\u0430me", "NAME"]
     for number, name in enumerate(alike):
         await sessions.make(f"sh_{number}", name=name)
@@ -106,7 +109,7 @@ async def test_names_that_only_look_alike_are_different(store: Store, sessions: 
 
 
 async def test_the_usage_of_an_owner_includes_closed_sessions(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "browser", owner="ann")
     before = await store.usage("ann")
@@ -121,7 +124,7 @@ async def test_the_usage_of_an_owner_includes_closed_sessions(
     assert (await store.usage("bob"), await store.ids("bob")) == (0, [])
 
 
-async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None:
+async def test_nothing_is_found_of_an_id_that_is_not_there(store: SQLStore) -> None:
     assert await store.get("sh_x") is None
     assert await store.state("sh_x") is None
     assert await store.snapshot("sh_x", "browser") is None
@@ -134,13 +137,13 @@ async def test_nothing_is_found_of_an_id_that_is_not_there(store: Store) -> None
         await store.write(write("sh_x"))
 
 
-async def test_an_id_is_never_used_twice(store: Store, sessions: Sessions) -> None:
+async def test_an_id_is_never_used_twice(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     with pytest.raises(InvalidArgument):
         await sessions.make("sh_a")
 
 
-async def test_a_search_for_an_impossible_value_is_refused(store: Store) -> None:
+async def test_a_search_for_an_impossible_value_is_refused(store: SQLStore) -> None:
     with pytest.raises(InvalidArgument):
         await store.get("\ud83d")
     with pytest.raises(InvalidArgument):
@@ -153,7 +156,7 @@ async def test_a_search_for_an_impossible_value_is_refused(store: Store) -> None
 # Writes and their fence.
 
 
-async def test_a_write_changes_every_part_of_a_session(store: Store, sessions: Sessions) -> None:
+async def test_a_write_changes_every_part_of_a_session(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", "browser", metadata={"keep": 1})
     bound = BindingRecord(
         session_id="sh_a",
@@ -201,7 +204,7 @@ async def test_a_write_changes_every_part_of_a_session(store: Store, sessions: S
     assert await store.journal("sh_a") == [noted]
 
 
-async def test_plain_values_are_as_good_as_models(store: Store, sessions: Sessions) -> None:
+async def test_plain_values_are_as_good_as_models(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     plain = {"status": "paused", "timeouts": {"idle": 3.0}, "metadata": {"a": 1}, "name": None}
     await store.write(write("sh_a", session=plain))
@@ -224,7 +227,7 @@ async def test_plain_values_are_as_good_as_models(store: Store, sessions: Sessio
     ],
 )
 async def test_a_write_that_makes_no_sense_is_refused_at_once(
-    store: Store, sessions: Sessions, parts: dict[str, Any]
+    store: SQLStore, sessions: Sessions, parts: dict[str, Any]
 ) -> None:
     await sessions.make("sh_a")
     with pytest.raises(ValueError, match=r"write|Timeouts"):
@@ -233,7 +236,7 @@ async def test_a_write_that_makes_no_sense_is_refused_at_once(
 
 @pytest.mark.parametrize(("node", "epoch"), [(NODE, 0), (NODE, 2), (OTHER, 1)])
 async def test_a_write_is_refused_without_the_right_node_and_epoch(
-    store: Store, sessions: Sessions, node: str, epoch: int
+    store: SQLStore, sessions: Sessions, node: str, epoch: int
 ) -> None:
     await sessions.make("sh_a")
     parts: dict[str, Any] = {
@@ -259,7 +262,7 @@ async def test_a_write_is_refused_without_the_right_node_and_epoch(
 
 
 async def test_a_released_session_is_fenced_until_it_is_claimed_again(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     await store.write(write("sh_a", session={"node": None, "status": Status.PAUSED}))
@@ -272,7 +275,7 @@ async def test_a_released_session_is_fenced_until_it_is_claimed_again(
 
 
 async def test_unbinding_takes_the_binding_and_its_snapshots(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "one", "two")
     saved = [
@@ -287,7 +290,7 @@ async def test_unbinding_takes_the_binding_and_its_snapshots(
 
 
 async def test_unbinding_and_binding_again_in_one_write_begins_afresh(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "one")
     old = SnapshotRecord(session_id="sh_a", service="one", seq=1, taken_at=1, epoch=1, data=b"x")
@@ -299,7 +302,7 @@ async def test_unbinding_and_binding_again_in_one_write_begins_afresh(
 
 
 async def test_the_last_two_snapshots_of_a_binding_are_kept(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "one", "two")
     for seq in range(1, 5):
@@ -316,12 +319,11 @@ async def test_the_last_two_snapshots_of_a_binding_are_kept(
     assert await _snapshot_seqs(store, "two") == [1, 2]
 
 
-async def _snapshot_seqs(store: Store, service: str) -> Sequence[int]:
+async def _snapshot_seqs(store: SQLStore, service: str) -> Sequence[int]:
     """Count by taking the newest away: there is no other way to see the second."""
     from sqlalchemy import Connection, select
 
     from statehold.sessions.store.schema import snapshot
-    from statehold.sessions.store.sql import SQLStore
 
     def look(connection: Connection) -> list[int]:
         rows = connection.execute(select(snapshot.c.seq).where(snapshot.c.service == service))
@@ -335,7 +337,7 @@ async def _snapshot_seqs(store: Store, service: str) -> Sequence[int]:
 
 
 async def test_appended_entries_are_read_in_order_and_by_page(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     """Entries are added, and none is written again."""
     await sessions.make("sh_a")
@@ -348,14 +350,16 @@ async def test_appended_entries_are_read_in_order_and_by_page(
 
 
 async def test_an_entry_becomes_durable_without_being_waited_for(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     store.append(entry("sh_a", 1), NODE)
     await until(lambda: store.journal("sh_a"))
 
 
-async def test_an_entry_is_completed_under_its_position(store: Store, sessions: Sessions) -> None:
+async def test_an_entry_is_completed_under_its_position(
+    store: SQLStore, sessions: Sessions
+) -> None:
     await sessions.make("sh_a")
     await store.write(write("sh_a", journal=[entry("sh_a", 1, operation_id="op")]))
     done = entry("sh_a", 1, operation_id="op", status="ok", ended_at=3.0, result={"n": 1})
@@ -364,7 +368,7 @@ async def test_an_entry_is_completed_under_its_position(store: Store, sessions: 
 
 
 async def test_an_entry_of_a_lost_session_is_left_out_silently(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     store.append(entry("sh_a", 1, epoch=7), NODE)
@@ -397,6 +401,6 @@ async def test_closing_writes_what_was_written_behind(make_store: MakeStore) -> 
     assert store.dropped_entries == 0
 
 
-async def test_a_sound_store_has_nothing_wrong(store: Store, sessions: Sessions) -> None:
+async def test_a_sound_store_has_nothing_wrong(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a", "browser")
     assert await store.check() == []

@@ -25,7 +25,7 @@ from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import BindingRecord, SnapshotRecord, StateRecord
 from statehold.sessions.services import ToolResult
-from statehold.sessions.store import Store, Write, database, writer
+from statehold.sessions.store import Write, database, writer
 from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.store.writer import LATER
 
@@ -60,7 +60,7 @@ def state(session_id: str, version: int) -> StateRecord:
 
 
 async def test_of_writes_that_wait_together_the_later_wins(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     writes = {
@@ -83,7 +83,7 @@ async def test_of_writes_that_wait_together_the_later_wins(
     assert len(await store.journal("sh_a", last=2000)) == 1000
 
 
-async def test_writes_of_different_columns_are_merged(store: Store, sessions: Sessions) -> None:
+async def test_writes_of_different_columns_are_merged(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     await sessions.make("sh_b")
     works = {
@@ -100,7 +100,7 @@ async def test_writes_of_different_columns_are_merged(store: Store, sessions: Se
     assert b.used_at == 7.0
 
 
-async def test_a_stale_write_fails_alone(store: Store, sessions: Sessions) -> None:
+async def test_a_stale_write_fails_alone(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     works = {
         "good": store.write(write("sh_a", session={"used_at": 2.0})),
@@ -114,7 +114,7 @@ async def test_a_stale_write_fails_alone(store: Store, sessions: Sessions) -> No
     assert a.used_at == 2.0
 
 
-async def test_a_release_fences_the_writes_behind_it(store: Store, sessions: Sessions) -> None:
+async def test_a_release_fences_the_writes_behind_it(store: SQLStore, sessions: Sessions) -> None:
     await sessions.make("sh_a")
     works = {
         "before": store.write(write("sh_a", session={"used_at": 2.0})),
@@ -129,7 +129,7 @@ async def test_a_release_fences_the_writes_behind_it(store: Store, sessions: Ses
 
 
 async def test_a_unit_that_the_database_refuses_fails_alone(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     for number in range(40):
         await sessions.make(f"sh_{number}", name=f"name {number}")
@@ -162,7 +162,7 @@ async def test_a_unit_that_the_database_refuses_fails_alone(
 
 
 async def test_a_step_that_breaks_fails_alone_and_leaves_no_trace(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
 
@@ -184,7 +184,7 @@ async def test_a_step_that_breaks_fails_alone_and_leaves_no_trace(
 
 
 async def test_a_name_passes_on_when_its_holder_closes_just_before(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", name="login")
     works = {
@@ -195,7 +195,7 @@ async def test_a_name_passes_on_when_its_holder_closes_just_before(
 
 
 async def test_bindings_and_snapshots_of_one_batch_keep_their_order(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a", "x")
 
@@ -218,7 +218,7 @@ async def test_bindings_and_snapshots_of_one_batch_keep_their_order(
 
 
 async def test_a_cancelled_waiter_neither_loses_its_write_nor_disturbs_others(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     for number in range(30):
         await sessions.make(f"sh_{number}")
@@ -239,7 +239,7 @@ async def test_a_cancelled_waiter_neither_loses_its_write_nor_disturbs_others(
 
 
 async def test_a_create_that_is_cancelled_before_it_is_taken_is_left_out(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(sessions.make, "sh_a")
@@ -250,7 +250,7 @@ async def test_a_create_that_is_cancelled_before_it_is_taken_is_left_out(
 
 
 async def test_cancelled_reads_leave_the_connections_usable(
-    store: Store, sessions: Sessions
+    store: SQLStore, sessions: Sessions
 ) -> None:
     await sessions.make("sh_a")
     for _ in range(5):
