@@ -34,6 +34,7 @@ _CHANGED = select(schema.principal)
 
 
 def changed(connection: Connection, after: int) -> list[PrincipalRecord]:
+    """Return the rows with a higher version, in the order of their versions."""
     rows = connection.execute(_CHANGED.where(_p.version > after).order_by(_p.version))
     return [_record(columns_of(row)) for row in rows]
 
@@ -44,7 +45,7 @@ def limit(
     changes: Mapping[str, Any],
     now: float,
 ) -> PolicyLimits:
-    """Change the policy of a subject, and return it. A change to None removes a limit."""
+    """Change limits of a subject, and return those it has now. A change to None removes a limit."""
     version = _next_version(connection)
     row = _find(connection, target)
     former = {} if row is None else _record(row).limits.model_dump(exclude_none=True)
@@ -59,6 +60,7 @@ def limit(
 def put_membership(
     connection: Connection, target: PolicyTarget, membership: Membership, now: float
 ) -> None:
+    """Store the groups and the role of a principal."""
     version = _next_version(connection)
     row = _find(connection, target)
     if row is not None:

@@ -18,7 +18,10 @@ _COLUMNS = select(
 
 
 def put(connection: Connection, record: RevocationRecord) -> None:
-    """Store a revocation, and end the logins of the principal, also those of clients, and the links to its sessions."""
+    """Store a revocation in place of an earlier one of the principal.
+
+    It ends the logins of the principal, also those of clients, and the links to its sessions.
+    """
     _delete(connection, record.owner)
     values = {
         "digest": _digest(record.owner),
@@ -48,6 +51,7 @@ def restore(connection: Connection, owner: str) -> bool:
 
 
 def all_records(connection: Connection) -> list[RevocationRecord]:
+    """Return all revocations, also those that have ended by themselves, the oldest first."""
     return [_record(row) for row in connection.execute(_COLUMNS)]
 
 

@@ -10,14 +10,15 @@ from ...lifecycle import Status
 from ...records import SessionRecord, ShareRecord, ShareRights
 from .. import schema
 from ..dialect import among, pack_ids
-from ..rows import Row, columns_of, session_record, share_record
+from ..rows import columns_of, session_record, share_record, share_row
 
 _t = schema.session_share.c
 _s = schema.session.c
 
 
-def put(connection: Connection, row: Row, most: int) -> bool:
+def put(connection: Connection, record: ShareRecord, *, most: int) -> bool:
     """Store a share, in place of one with the same grantee. Return False if the session has `most` others."""
+    row = share_row(record)
     of_session = delete(schema.session_share).where(_t.session_id == row["session_id"])
     replaced = or_(_t.grantee == row["grantee"], _t.expires_at <= row["created_at"])
     connection.execute(of_session.where(replaced))
@@ -29,11 +30,13 @@ def put(connection: Connection, row: Row, most: int) -> bool:
 
 
 def delete_one(connection: Connection, session_id: str, grantee: str) -> bool:
+    """Delete the share with the digest of a grantee. Return False if there is none."""
     this = (_t.session_id == session_id, _t.grantee == grantee)
     return bool(connection.execute(delete(schema.session_share).where(*this)).rowcount)
 
 
 def of_session(connection: Connection, session_id: str, now: float) -> list[ShareRecord]:
+    """Return the shares of a session that have not expired, the oldest first."""
     statement = select(schema.session_share).where(_t.session_id == session_id, _t.expires_at > now)
     rows = connection.execute(statement.order_by(_t.created_at, _t.grantee))
     return [share_record(columns_of(row)) for row in rows]
@@ -46,7 +49,7 @@ def owner(
     rights: Sequence[ShareRights],
     now: float,
 ) -> str | None:
-    """Return the owner of a session that is shared with one of the grantees, with one of the rights."""
+    """Return the key of the owner of a session that is shared with one of the grantees, with one of the rights."""
     statement = select(_s.owner).join(schema.session_share, _t.session_id == _s.id)
     statement = statement.where(_s.id == session_id, among(_t.grantee), _t.expires_at > now)
     statement = statement.where(_t.rights.in_([each.value for each in rights])).limit(1)

@@ -1,152 +1,66 @@
-"""The rows that say who may do what, on an SQL database."""
+"""The rows that say who may do what, as methods of the store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, cast
-
-from ...lifecycle import Status
-from ...principals.oauth import OAuthRecord
-from ...principals.revocations import RevocationRecord
-from ...principals.rules import (
-    Membership,
-    PolicyLimits,
-    PolicyTarget,
-    PrincipalRecord,
-    PrincipalSummary,
-)
-from ...records import CredentialRecord, SessionRecord, ShareRecord, ShareRights
-from .. import rows
-from ..transactions import Transactions
-from . import credentials, oauth, principals, revocations, shares
+from ...records import CredentialRecord
+from ..transactions import Queries, read_method, write_method
+from . import credentials
+from . import principals as principal_rows
+from . import revocations as revocation_rows
+from . import shares as share_rows
 
 
-class AccessStore:
-    """The `AccessRecords` of an SQL database; see there for the contract of each method."""
+class AccessStore(Queries):
+    """The console's codes, links and logins, the shares of sessions, the logins of the authorization server, and the
+    memberships and revocations of principals.
 
-    def __init__(self, transactions: Transactions) -> None:
-        self._transactions = transactions
+    It lives as long as its store, and its methods have the same bounds and errors.
+    """
 
-    async def add_credential(self, record: CredentialRecord, *, most: int) -> None:
-        row = rows.credential_row(record)
-        await self._transactions.write(partial(credentials.add, row=row, most=most))
-
-    async def credential(self, digest: str) -> CredentialRecord | None:
-        return await self._transactions.read(partial(credentials.credential, digest=digest))
-
-    async def add_credential_once(self, record: CredentialRecord, *, most: int) -> bool:
-        row = rows.credential_row(record)
-        return bool(
-            await self._transactions.write(partial(credentials.add_once, row=row, most=most))
-        )
+    add_credential = write_method(credentials.add)
+    add_credential_once = write_method(credentials.add_once)
+    credential = read_method(credentials.credential)
+    open_credentials = read_method(credentials.open_digests)
+    links = read_method(credentials.links)
+    delete_link = write_method(credentials.delete_link)
+    delete_login = write_method(credentials.delete_login)
+    delete_logins = write_method(credentials.delete_logins)
 
     async def exchange_credential(
         self, digest: str, login: CredentialRecord, *, most: int
     ) -> CredentialRecord | None:
+        """Exchange a code for a login; see credentials.exchange()."""
         # A guess costs no write.
         if await self.credential(digest) is None:
             return None
-        operation = partial(
-            credentials.exchange, digest=digest, login=rows.credential_row(login), most=most
-        )
-        return cast("CredentialRecord | None", await self._transactions.write(operation))
+        return await self._exchange(digest, login, most=most)
 
-    async def open_credentials(self, digests: Sequence[str]) -> set[str]:
-        return await self._transactions.read(partial(credentials.open_digests, digests=digests))
+    _exchange = write_method(credentials.exchange)
 
-    async def links(self, session_id: str, now: float) -> list[CredentialRecord]:
-        return await self._transactions.read(
-            partial(credentials.links, session_id=session_id, now=now)
-        )
-
-    async def delete_link(self, session_id: str, link: str) -> CredentialRecord | None:
-        operation = partial(credentials.delete_link, session_id=session_id, link=link)
-        return cast("CredentialRecord | None", await self._transactions.write(operation))
-
-    async def delete_login(self, digest: str) -> None:
-        await self._transactions.write(partial(credentials.delete_login, digest=digest))
-
-    async def delete_logins(self, principal: str | None, link: str | None) -> None:
-        await self._transactions.write(
-            partial(credentials.delete_logins, principal=principal, link=link)
-        )
+    add_oauth = write_method(credentials.add_oauth)
+    oauth_record = read_method(credentials.oauth_record)
+    exchange_oauth = write_method(credentials.exchange_oauth)
+    delete_oauth = write_method(credentials.delete_oauth)
 
     async def delete_expired_credentials(self, now: float) -> None:
-        if await self._transactions.read(partial(credentials.has_expired, now=now)):
-            await self._transactions.write(partial(credentials.delete_expired, now=now))
-        if await self._transactions.read(partial(oauth.has_expired, now=now)):
-            await self._transactions.write(partial(oauth.delete_expired, now=now))
+        """Delete the credentials and OAuth records that have expired. It writes only if there are some."""
+        if await self._have_expired(now):
+            await self._delete_expired(now)
 
-    async def add_oauth(self, record: OAuthRecord) -> bool:
-        return bool(await self._transactions.write(partial(oauth.add, row=record.model_dump())))
+    _have_expired = read_method(credentials.have_expired)
+    _delete_expired = write_method(credentials.delete_expired)
 
-    async def oauth_record(self, digest: str) -> OAuthRecord | None:
-        return await self._transactions.read(partial(oauth.record, digest=digest))
+    put_share = write_method(share_rows.put)
+    delete_share = write_method(share_rows.delete_one)
+    shares = read_method(share_rows.of_session)
+    shared_owner = read_method(share_rows.owner)
+    shared_sessions = read_method(share_rows.sessions)
 
-    async def exchange_oauth(self, record: OAuthRecord, secret: str, now: float) -> bool:
-        operation = partial(oauth.exchange, row=record.model_dump(), secret=secret, now=now)
-        return bool(await self._transactions.write(operation))
+    changed_principals = read_method(principal_rows.changed)
+    limit_principal = write_method(principal_rows.limit)
+    put_membership = write_method(principal_rows.put_membership)
+    principals = read_method(principal_rows.summaries)
 
-    async def delete_oauth(self, digest: str) -> None:
-        await self._transactions.write(partial(oauth.delete_one, digest=digest))
-
-    async def put_share(self, record: ShareRecord, *, most: int) -> bool:
-        row = rows.share_row(record)
-        return bool(await self._transactions.write(partial(shares.put, row=row, most=most)))
-
-    async def delete_share(self, session_id: str, grantee: str) -> bool:
-        operation = partial(shares.delete_one, session_id=session_id, grantee=grantee)
-        return bool(await self._transactions.write(operation))
-
-    async def shares(self, session_id: str, now: float) -> list[ShareRecord]:
-        return await self._transactions.read(
-            partial(shares.of_session, session_id=session_id, now=now)
-        )
-
-    async def shared_owner(
-        self, session_id: str, grantees: Sequence[str], rights: Sequence[ShareRights], now: float
-    ) -> str | None:
-        query = partial(
-            shares.owner,
-            session_id=session_id,
-            grantees=grantees,
-            rights=rights,
-            now=now,
-        )
-        return await self._transactions.read(query)
-
-    async def shared_sessions(
-        self, grantees: Sequence[str], statuses: Sequence[Status], now: float, limit: int
-    ) -> list[tuple[SessionRecord, ShareRights]]:
-        query = partial(shares.sessions, grantees=grantees, statuses=statuses, now=now, limit=limit)
-        return await self._transactions.read(query)
-
-    async def changed_principals(self, after: int) -> list[PrincipalRecord]:
-        return await self._transactions.read(partial(principals.changed, after=after))
-
-    async def limit_principal(
-        self, target: PolicyTarget, changes: Mapping[str, Any], now: float
-    ) -> PolicyLimits:
-        operation = partial(principals.limit, target=target, changes=changes, now=now)
-        return cast("PolicyLimits", await self._transactions.write(operation))
-
-    async def put_membership(
-        self, target: PolicyTarget, membership: Membership, now: float
-    ) -> None:
-        operation = partial(
-            principals.put_membership, target=target, membership=membership, now=now
-        )
-        await self._transactions.write(operation)
-
-    async def principals(self) -> Sequence[PrincipalSummary]:
-        return await self._transactions.read(principals.summaries)
-
-    async def revoke(self, record: RevocationRecord) -> None:
-        await self._transactions.write(partial(revocations.put, record=record))
-
-    async def restore(self, owner: str) -> bool:
-        return bool(await self._transactions.write(partial(revocations.restore, owner=owner)))
-
-    async def revocations(self) -> list[RevocationRecord]:
-        return await self._transactions.read(revocations.all_records)
+    revoke = write_method(revocation_rows.put)
+    restore = write_method(revocation_rows.restore)
+    revocations = read_method(revocation_rows.all_records)
