@@ -265,7 +265,7 @@ async def test_a_call_costs_the_store_the_same_however_many_there_were(build: Bu
 
         async def written() -> int:
             await engine.store.flush()
-            return await engine.store.transactions.read(changed)  # pyright: ignore[reportPrivateUsage]
+            return await engine.store.transactions.read(changed)
 
         async def cost() -> int:
             before = await written()

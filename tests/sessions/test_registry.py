@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
+from sqlalchemy import Connection, event
 from support.counting import Counting
 from support.engine import Build
 
@@ -216,11 +218,20 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
         await engine.registry.close(ANN, closed.id)
         requested: list[str] = []
         loaded: list[object] = []
-        read = engine.store.transactions.read  # pyright: ignore[reportPrivateUsage]
+        read = engine.store.transactions.read
 
-        async def watched(query: Any) -> Any:
-            requested.append(query.func.__name__)
-            loaded.append(record := await read(query))
+        def note(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+            requested.append(statement)
+
+        async def watched(query: Callable[[Connection], Any]) -> Any:
+            def run(connection: Connection) -> Any:
+                event.listen(connection, "before_cursor_execute", note)
+                try:
+                    return query(connection)
+                finally:
+                    event.remove(connection, "before_cursor_execute", note)
+
+            loaded.append(record := await read(run))
             return record
 
         monkeypatch.setattr(engine.store.transactions, "read", watched)

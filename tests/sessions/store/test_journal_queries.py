@@ -188,7 +188,7 @@ async def _room(store: SQLStore) -> tuple[int, int]:
         assert counted == one(connection, f"SELECT entries, bytes FROM tally {of}")
         return counted
 
-    return await store.transactions.read(look)  # pyright: ignore[reportPrivateUsage]
+    return await store.transactions.read(look)
 
 
 @pytest.mark.parametrize(
