@@ -12,8 +12,9 @@ from ..server.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 from ..server.gateway.stores import may_exist, store_of
 from ..server.operate.node_list import ANSWER_SECONDS, describe_seen, read_nodes
 from ..server.printing import complain
-from ..sessions.cluster.leases import Leases, SeenNode
+from ..sessions.cluster.lease import SeenNode
 from ..sessions.records import NodeRecord
+from ..sessions.store.leases import PostgresLeases
 from ..sessions.store.sql import SQLStore
 from .command_line import CommandLine
 from .output import say, say_json, span, table
@@ -64,7 +65,7 @@ def _show(nodes: Iterable[SeenNode], arguments: CommandLine) -> int:
     return OK
 
 
-async def _drain(leases: Leases, record: NodeRecord) -> int:
+async def _drain(leases: PostgresLeases, record: NodeRecord) -> int:
     await leases.set_draining(record.id, within=ANSWER_SECONDS)
     say(f"{record.id} takes on no more sessions, and gives up those it has.")
     return OK

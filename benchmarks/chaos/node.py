@@ -47,7 +47,7 @@ def remove_fence() -> None:
 
 def remove_second_clock() -> None:
     """Let a node declare others dead when the clock of the database alone says so."""
-    from statehold.sessions.cluster.observer import Observer
+    from statehold.sessions.cluster.lease import Observer
 
     Observer.is_silent = lambda self, node, lease_seconds, now: True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...sessions.cluster.leases import SeenNode
+from ...sessions.cluster.lease import SeenNode
 from ...sessions.json_codec import JSON
 from ...sessions.records import NodeRecord
 from ...sessions.views import timestamp

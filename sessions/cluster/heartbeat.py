@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 
 from ..errors import StoreUnavailable
 from ..records import NodeRecord, NodeState
-from .lease import Lease
-from .leases import Leases, Renewal, SeenNode
-from .observer import Observer
+from .lease import Lease, Observer, Renewal, SeenNode
+
+if TYPE_CHECKING:
+    from ..store.leases import PostgresLeases
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -63,7 +64,7 @@ class Heartbeat:
     """
 
     def __init__(
-        self, node: str, lease_seconds: float, leases: Leases, now: Callable[[], float]
+        self, node: str, lease_seconds: float, leases: PostgresLeases, now: Callable[[], float]
     ) -> None:
         self.node = node
         self.lease = Lease(lease_seconds)

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, TypeVar
 import anyio
 from sqlalchemy import Connection, select, text, update
 
-from ..cluster.leases import Renewal, SeenNode
+from ..cluster.lease import Renewal, SeenNode
 from ..errors import StoreUnavailable
 from ..records import NodeState
 from . import schema
@@ -51,7 +51,11 @@ _DECLARE_DEAD: Final = text(
 
 
 class PostgresLeases:
-    """The leases in a database of PostgreSQL; implements Leases. Its connection is used for nothing else."""
+    """The leases of nodes. Open it as an async context manager; leaving it closes the connection.
+
+    Every method gives up after `within` seconds, and raises StoreUnavailable when the database does not answer. No other
+    work delays a renewal: the connection is used for nothing else.
+    """
 
     def __init__(self, database: RemoteDatabase) -> None:
         driver = ServerDriver(database.engine(BUSY_SECONDS), {"isolation_level": "AUTOCOMMIT"})
@@ -76,6 +80,7 @@ class PostgresLeases:
     async def renew(
         self, node: str, *, lease_seconds: float, sessions: int, within: float
     ) -> Renewal:
+        """Renew the lease of a node, and return all nodes."""
         values = {"node": node, "seconds": lease_seconds, "sessions": sessions}
         openings = self._connection.openings
 
@@ -91,18 +96,23 @@ class PostgresLeases:
         )
 
     async def look(self, *, within: float) -> list[SeenNode]:
+        """Return all nodes that are not dead, the first to start first."""
+
         def work(connection: Connection) -> list[SeenNode]:
             return _seen([dict(columns_of(row)) for row in connection.execute(_LOOK)])
 
         return await self._run(work, within)
 
     async def declare_dead(self, node: str, beat: int, *, within: float) -> bool:
+        """Mark a node dead if its lease is over and it still has that beat. Return False when it has not, or was dead."""
+
         def work(connection: Connection) -> bool:
             return connection.execute(_DECLARE_DEAD, {"node": node, "beat": beat}).rowcount > 0
 
         return await self._run(work, within)
 
     async def owned_epochs(self, node: str, *, within: float) -> dict[str, int]:
+        """Return the epochs of the sessions that a node owns, by id."""
         columns = schema.session.c
         statement = select(columns.id, columns.epoch).where(columns.node == node)
 
@@ -112,6 +122,7 @@ class PostgresLeases:
         return await self._run(work, within)
 
     async def set_draining(self, node: str, *, within: float) -> None:
+        """Report that a node takes on no more sessions. Cannot be undone."""
         columns = schema.node.c
         statement = (
             update(schema.node)

@@ -10,7 +10,6 @@ from typing import TypedDict, TypeVar, Unpack
 
 import anyio
 
-from ..cluster.leases import Leases
 from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
 from ..policy import JournalLimits
@@ -129,7 +128,7 @@ class SQLStore(Queries):
         """Whether the nodes of the store may have leases: it is a database of PostgreSQL."""
         return isinstance(self._location, RemoteDatabase) and self._location.kind == "postgresql"
 
-    def leases(self) -> Leases:
+    def leases(self) -> PostgresLeases:
         """Return the leases of the nodes, not opened yet. Only a database of PostgreSQL has them."""
         assert isinstance(self._location, RemoteDatabase)
         return PostgresLeases(self._location)

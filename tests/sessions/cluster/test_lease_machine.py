@@ -21,8 +21,7 @@ from hypothesis.stateful import (
 )
 from support.selection import matrix
 
-from statehold.sessions.cluster.lease import Lease
-from statehold.sessions.cluster.observer import Observer
+from statehold.sessions.cluster.lease import Lease, Observer
 
 SECONDS = 10.0
 NODES = ("n_a", "n_b")

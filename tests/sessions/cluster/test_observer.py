@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statehold.sessions.cluster.observer import Observer
+from statehold.sessions.cluster.lease import Observer
 
 LEASE = 10.0
 INTERVAL = 2.0
