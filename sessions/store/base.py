@@ -73,7 +73,7 @@ class DeferredStore:
         await self._store.__aenter__()
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, *exc: Any) -> None:
         await self._store.__aexit__(*exc)
 
     def __getattr__(self, name: str) -> Any:
