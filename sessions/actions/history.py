@@ -44,6 +44,8 @@ ROLE_LENGTH = 64
 """Most characters of the role of a message."""
 PAGE_BYTES = 262_144
 """Most bytes of a page; the next page starts where it ended."""
+FIRST_READ = 64
+"""Entries that are read first for a page; each further read is twice as large, until the page is full."""
 SNAPSHOT_BYTES = 8 << 20
 """Largest snapshot that is searched for open pages."""
 
@@ -86,14 +88,34 @@ class Histories:
             history_filter = history_filter.model_copy(
                 update={"before": min(before, history_filter.before or before)}
             )
-        extended = history_filter.model_copy(
-            update={"limit": history_filter.limit + 1 if history_filter.limit else 0}
-        )
-        entries = await self._core.store.history(record.id, extended)
+        entries = await self._read(record, history_filter)
         newest = entries[-history_filter.limit :] if history_filter.limit else []
-        page = _newest_that_fit([self._show_entry(record, entry) for entry in newest])
+        page = _newest_that_fit(newest)
         more = bool(page) and len(page) < len(entries)
         return record, page, cursor_before(page[0]["seq"]) if more else None
+
+    async def _read(self, record: SessionRecord, history_filter: HistoryFilter) -> list[JSON]:
+        """Return the newest entries, one more than the filter asks for, or more than fit into a page.
+
+        They are read in parts: a thousand messages may take megabytes, of which a page shows little.
+        """
+        missing = history_filter.limit + 1 if history_filter.limit else 0
+        entries: list[JSON] = []
+        size, part = 0, FIRST_READ
+        while missing and size <= PAGE_BYTES:
+            limit = min(part, missing)
+            rows = await self._core.store.history(
+                record.id, history_filter.model_copy(update={"limit": limit})
+            )
+            shown = [self._show_entry(record, row) for row in rows]
+            size += sum(map(_size, shown))
+            entries[:0] = shown
+            if len(rows) < limit:
+                break
+            history_filter = history_filter.model_copy(update={"before": rows[0].seq})
+            missing -= limit
+            part *= 2
+        return entries
 
     async def entry(
         self, principal: Principal, ref: str, seq: int, *, namespace: str | None = None

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
+from mcp.server.auth.provider import AccessToken
 from starlette.types import Message, Receive, Scope, Send
 from support.hostile_issuer import AUDIENCE, INTROSPECTOR, HostileIssuer
 from support.selection import matrix
@@ -19,8 +20,9 @@ from support.waiting import until
 from statehold.access.config.auth import AuthSettings
 from statehold.access.errors import TokenInvalid, VerifierUnavailable
 from statehold.access.issuer_requests import FORMS
+from statehold.access.scopes import USE
 from statehold.access.single_flight import SingleFlight
-from statehold.access.verifier import CACHE_SECONDS, Verifier
+from statehold.access.verifier import CACHE_SECONDS, OwnTokens, Verifier
 from statehold.access.wrong_tokens import Backoff
 from statehold.server.http.open_streams import OpenStreams
 
@@ -28,7 +30,11 @@ WAYS: list[tuple[str, str]] = []
 CALLERS = 20
 
 
-def verifier_for(issuer: HostileIssuer, now: Callable[[], float] = time.time) -> Verifier:
+def verifier_for(
+    issuer: HostileIssuer,
+    now: Callable[[], float] = time.time,
+    own: OwnTokens | None = None,
+) -> Verifier:
     client_id, client_secret = INTROSPECTOR
     asked = {
         "issuer": issuer.url,
@@ -37,7 +43,7 @@ def verifier_for(issuer: HostileIssuer, now: Callable[[], float] = time.time) ->
         "client_secret": client_secret,
     }
     settings = AuthSettings.model_validate({"issuers": [asked], "audience": [AUDIENCE]})
-    return Verifier(None, settings, now=now)
+    return Verifier(None, settings, own, now=now)
 
 
 async def verify_together(verifier: Verifier, token: str) -> list[object]:
@@ -168,6 +174,44 @@ async def test_a_wrong_token_delays_the_next_question_of_its_network_only(
     await verifier.verify("right", "192.0.2.2")
     await verifier.verify("right", "192.0.2.1")
     assert slept == [0.05, 0.1]
+
+
+async def test_a_new_token_of_this_server_is_not_delayed_by_wrong_ones_of_its_network(
+    asked_issuer: HostileIssuer,
+) -> None:
+    class Own:
+        def accepts(self, token: str) -> bool:
+            return token.startswith("own-")
+
+        async def caller(self, token: str, now: float) -> AccessToken:
+            if token == "own-forged":
+                raise TokenInvalid("it is no token of this server")
+            claims = {"iss": asked_issuer.url, "groups": list[str](), "role": "user"}
+            return AccessToken(
+                token="",
+                client_id="c",
+                scopes=[USE],
+                subject="ada",
+                claims=claims,
+                expires_at=2**40,
+            )
+
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    verifier = verifier_for(asked_issuer, own=Own())
+    verifier.backoff = Backoff(sleep=sleep)
+    for _ in range(5):
+        verifier.backoff.fail("192.0.2.1")
+    await verifier.verify("own-right", "192.0.2.1")
+    with pytest.raises(TokenInvalid):
+        await verifier.verify("own-forged", "192.0.2.1")
+    assert slept == []
+    with pytest.raises(TokenInvalid):
+        await verifier.verify("guess", "192.0.2.1")
+    assert len(slept) == 1
 
 
 async def test_a_caller_that_leaves_passes_its_work_to_the_next_one() -> None:

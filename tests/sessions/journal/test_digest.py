@@ -11,8 +11,9 @@ import orjson
 import pytest
 from support.counting import Counting, Nobody
 from support.engine import Build
+from support.selection import matrix
 
-from statehold.sessions.actions.history import PAGE_BYTES
+from statehold.sessions.actions.history import FIRST_READ, PAGE_BYTES
 from statehold.sessions.calls.request import Request
 from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.journal.digest import Material, digest, pages_of, topics_of
@@ -143,6 +144,41 @@ async def test_a_page_has_a_size_and_the_next_one_goes_on(build: Build) -> None:
             pages += 1
         assert pages > 2
         assert [text for text in words if text] == [str(number) for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("count", "characters"), matrix((150, 30_000), (300, 10), (64, 10), (65, 10), (130, 3000))
+)
+async def test_a_page_reads_little_more_than_it_shows(
+    build: Build, count: int, characters: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with build() as home:
+        session, history = (await home.create()).id, home.registry.history
+        for number in range(count):
+            await history.note(LOCAL, session, "user", f"{number} {'x' * characters}")
+        read, reading = list[int](), home.store.history
+
+        async def read_counted(session_id: str, history_filter: HistoryFilter) -> Any:
+            rows = await reading(session_id, history_filter)
+            read.append(len(rows))
+            return rows
+
+        monkeypatch.setattr(home.store, "history", read_counted)
+        newest = HistoryFilter(roles=["user"], limit=1000)
+        seen: list[str] = []
+        cursor, pages = None, 0
+        while pages == 0 or cursor is not None:
+            read.clear()
+            _, entries, cursor = await history.page(LOCAL, session, newest, cursor=cursor)
+            assert sum(read) <= 2 * len(entries) + FIRST_READ
+            seen = [entry["content"].split(" ")[0] for entry in entries] + seen
+            pages += 1
+        assert seen == [str(number) for number in range(count)]
+        _, entries, cursor = await history.page(
+            LOCAL, session, newest.model_copy(update={"limit": count - 1})
+        )
+        assert len(entries) <= count - 1
+        assert cursor is not None
 
 
 async def test_a_call_in_flight_is_shown_as_started(build: Build) -> None:
