@@ -10,12 +10,32 @@ const { tools } = require('playwright-core/lib/coreBundle');
 
 const FORM = [
   [/ \[ref=\w+\]/g, ''], [/ \[active\]/g, ''], [/ \[cursor=pointer\]/g, ''], [/^- \[[^\]]+\]\(/gm, '- [link]('],
-  [/(^|["'(\s])\.\/(?=\w)/g, '$1'], [/\.playwright-mcp\//g, ''], [/[({[] *\n\s*/g, text => text.trim()], [/,?\s*\n\s*(?=[)}\]])/g, ''],
-  [/<secret>([\w-]+)<\/secret>/g, (_, name) => `%${name.replaceAll('-', '_')}%`],
+  [/(^|["'(\s])\.\/(?=\w)/g, '$1'], [/[({[] *\n\s*/g, text => text.trim()], [/,?\s*\n\s*(?=[)}\]])/g, ''],
   [/\{ /g, '{'], [/ \}/g, '}'], [/\s+/g, ' '],
 ];
 const ACTIONS = /\.(?!getBy|locator|first|nth|filter)\w+(?=\()/g;
-const TOKENS = /https?:\/\/[^\s)"'`]+|"[^"\n]+"|'[^'\n]+'|`[^`\n]+`|%\w+%|\[[\w= ]+\]|\b\d+\b/g;
+const TOKENS = /https?:\/\/[^\s)"'`]+|"[^"\n]+"|'[^'\n]+'|`[^`\n]+`|\[[\w= ]+\]|\b\d+\b/g;
+
+// Our words for what the suite knows by the words of the peer or of a browser.
+const WORDS = [
+  [/Not allowed to reach [^ ]+: /g, 'net::ERR_BLOCKED_BY_CLIENT: '],
+  [/'([^']+)' is no file of this session and none in a folder for uploads: ([^ ]+)\./g, 'File access denied: $1 is outside allowed roots. Allowed roots: $2'],
+  [/there is no program ([^ ]+);/g, 'Failed to launch $1;'],
+  [/a browser with \d+ sessions is gone:/g, 'browser disconnected:'],
+];
+
+function wordsOfPeer(text) {
+  return WORDS.reduce((rest, [pattern, theirs]) => rest.replace(pattern, theirs), text);
+}
+
+// Names of secrets have hyphens in the suite. A caller writes them as %NAME% here.
+const SECRET = /^[A-Z]+(-[A-Z]+)+$/;
+
+function secretsOfPeer(text) {
+  const hyphens = name => name.replaceAll('_', '-');
+  return text.replace(/%([A-Z]+(?:_[A-Z]+)+)%/g, (_, name) => `<secret>${hyphens(name)}</secret>`)
+      .replace(/(?<=process\.env\['|os\.environ\[")[A-Z_]+/g, hyphens);
+}
 
 function form(text) {
   return FORM.reduce((rest, [pattern, instead]) => rest.replace(pattern, instead), text ?? '').trim();
@@ -25,14 +45,14 @@ function isAdapted(received, expected, cwd) {
   if (typeof expected === 'boolean' || expected === undefined || typeof received === 'boolean')
     return (received || undefined) === (expected || undefined);
   const sample = expected.sample ?? expected;
+  if (!(sample instanceof RegExp || typeof sample === 'string'))
+    return passes(() => expect(received).toEqual(expected));
   const plain = (received ?? '').replaceAll(cwd + '/', '');
   if (sample instanceof RegExp) {
     // A name that nobody chose has no time here: page.png, page-2.png.
     const pattern = new RegExp(sample.source.replace(/-(?:\\d\{4\}.*?Z|\[\^:\]\+)/, '(?:-\\d+)?'), sample.flags);
     return [received, plain, form(plain)].some(text => pattern.test(text) || sample.test(text)) !== !!expected.inverse;
   }
-  if (typeof sample !== 'string')
-    return passes(() => expect(received).toEqual(expected));
   if (expected.sample === undefined)
     return form(plain) === form(sample);
   return (plain.includes(sample) || form(plain).includes(form(sample))) !== !!expected.inverse;
@@ -41,6 +61,8 @@ function isAdapted(received, expected, cwd) {
 // undefined: the expectation names nothing but words.
 function isRelaxed(key, parsed, expected) {
   const sample = expected?.sample ?? expected;
+  if (sample instanceof RegExp && key === 'error')
+    return !!parsed.isError && sample.test(wordsOfPeer(parsed.text)) !== !!expected.inverse;
   if (typeof sample !== 'string' || expected.inverse || ['snapshot', 'inlineSnapshot'].includes(key))
     return false;
   if (key === 'code')
@@ -68,7 +90,7 @@ function adapt(response) {
   const text = (parsed.text ?? '').replace(/(["(])session:\/\/[^")]*([")])(?: \(\d+ bytes\))? \(copied to ([^)\n]+)\)/g,
       (_, begin, end, file) => begin + path.relative(test.info().outputPath(), file) + end)
       .replace(/^- \[Body, [^\]]*\]\(([^)]*)\)$/m, '$1');
-  const content = [{ type: 'text', text }, ...(response.content ?? []).slice(1)];
+  const content = [{ type: 'text', text: secretsOfPeer(text) }, ...(response.content ?? []).slice(1)];
   const adapted = { text: '', ...tools.parseResponse({ ...response, content }, test.info().outputPath()) };
   adapted.snapshot ??= adapted.inlineSnapshot;
   adapted.inlineSnapshot ??= adapted.snapshot;
@@ -117,16 +139,47 @@ exports.toHaveResponse = function(response, object) {
   return { pass, message: () => `Not as expected: ${missing.join(', ')}\n${form(JSON.stringify(object, null, 1))}\n\nResponse:\n${parsed.text}` };
 };
 
-exports.leaveOutLinks = function(client) {
+// Answers have resources besides their text, and a secret is typed as %NAME%.
+exports.adaptCalls = function(client) {
   const callTool = client.callTool.bind(client);
-  client.callTool = async (...parameters) => {
-    const response = await callTool(...parameters);
+  client.callTool = async (request, ...rest) => {
+    const text = JSON.stringify(request);
+    const ours = JSON.stringify(request, (_, value) => typeof value === 'string' && SECRET.test(value) ? `%${value.replaceAll('-', '_')}%` : value);
+    if (ours !== text)
+      note('secrets', { strict: false, adapted: true });
+    const response = await callTool(JSON.parse(ours), ...rest);
     const content = response.content?.filter(part => part.type !== 'resource_link');
     if (content?.length === response.content?.length)
       return response;
     note('links', { strict: false, adapted: true });
     return { ...response, content };
   };
+};
+
+// A test that never reads this path has not started our server.
+exports.program = function(file) {
+  return { *[Symbol.iterator]() {
+    note('program', { strict: true, adapted: true });
+    yield file;
+  } };
+};
+
+exports.inWordsOfPeer = function(text) {
+  const theirs = wordsOfPeer(text);
+  if (theirs !== text)
+    note('words', { strict: false, adapted: false, compared: true });
+  return theirs;
+};
+
+// The messages of the console are in the answer. The peer links a file with them.
+exports.consoleEntries = function(response) {
+  note('console', { strict: false, adapted: true });
+  return response.events;
+};
+
+// A comparison with the lines that the peer writes for its tests would compare nothing, or wait in vain.
+exports.formatLog = function() {
+  throw new Error('The server writes no lines for the tests of the peer');
 };
 
 exports.parseResponse = function(response) {

@@ -5,7 +5,7 @@ const fs = require('fs');
 const os = require('os');
 const path = require('path');
 
-// The place of each flag in the configuration of the peer. A flag without one has no counterpart here.
+// The place of each flag in the configuration of the peer. A flag without one changes nothing here.
 const PLACES = {
   'allowed-origins': 'network.allowedOrigins', 'blocked-origins': 'network.blockedOrigins', 'caps': 'capabilities',
   'allow-unrestricted-file-access': 'allowUnrestrictedFileAccess', 'browser': 'browser.name', 'codegen': 'codegen',
@@ -19,12 +19,16 @@ const PLACES = {
   'save-session': 'saveSession', 'snapshot-boxes': 'snapshot.boxes', 'snapshot-mode': 'snapshot.mode',
   'storage-state': 'browser.contextOptions.storageState', 'test-id-attribute': 'testIdAttribute',
   'timeout-action': 'timeouts.action', 'timeout-navigation': 'timeouts.navigation',
-  'user-agent': 'browser.contextOptions.userAgent', 'viewport-size': 'browser.contextOptions.viewport',
+  'user-agent': 'browser.contextOptions.userAgent', 'user-data-dir': 'browser.userDataDir', 'viewport-size': 'browser.contextOptions.viewport',
 };
 const SEPARATORS = { 'allowed-origins': ';', 'blocked-origins': ';', 'caps': ',', 'grant-permissions': ',', 'allowed-hosts': ',' };
 const REPEATED = ['init-page', 'init-script', 'cdp-header'];
 const SWITCHES = ['allow-unrestricted-file-access', 'mobile', 'ignore-https-errors', 'save-session', 'snapshot-boxes', 'vision',
   'headless', 'isolated', 'no-sandbox', 'sandbox', 'shared-browser-context', 'extension', 'block-service-workers'];
+// Settings without a counterpart: a test that passes without their effect would check nothing.
+const MISSING = ['browser.userDataDir', 'browser.contextOptions.recordVideo', 'browser.launchOptions.ignoreDefaultArgs',
+  'browser.launchOptions.chromiumSandbox', 'browser.remoteHeaders'];
+const LANGUAGES = { python: 'python', javascript: 'typescript' };
 
 function put(config, place, value) {
   const keys = place.split('.');
@@ -48,9 +52,14 @@ function readFlags(words) {
   return flags;
 }
 
+function readHeader(line) {
+  const [name, ...value] = line.split(':');
+  return [name, value.join(':').trim()];
+}
+
 function readFile(file) {
   const text = fs.readFileSync(file, 'utf-8').replace(/^\uFEFF/, '');
-  if (!file.endsWith('.ini'))
+  if (text.trim().startsWith('{'))
     return JSON.parse(text);
   const config = {};
   let section = '';
@@ -93,10 +102,13 @@ function write(name, text) {
   return file;
 }
 
-// A file for pages is Python here: the calls of `page` with texts are rewritten, other statements stay as they are.
+// A file for pages is Python here: the calls and errors of its function are rewritten. A file without them fails.
 function pythonPage(file, index) {
-  const calls = fs.readFileSync(file, 'utf-8').match(/await page\.\w+\(.*\)(?=;)/g) ?? ['raise ValueError'];
-  const lines = calls.map(call => '    ' + call.replace(/(?<=page\.)\w+/, name => name.replace(/[A-Z]/g, letter => '_' + letter.toLowerCase())));
+  const source = fs.readFileSync(file, 'utf-8');
+  const statements = source.match(/(?<=^ {2,6})(await page\..*|throw new Error\(.*)\)(?=;$)/gm) ?? ['raise ValueError'];
+  const lines = statements.map(statement => '    ' + statement.replace('throw new Error', 'raise ValueError')
+      .replaceAll('.context()', '.context').replace(/(\w+): (?=-?\d)/g, '"$1": ')
+      .replace(/(?<=\.)\w+(?=\()/g, name => name.replace(/[A-Z]/g, letter => '_' + letter.toLowerCase())));
   return write(`page${index}.py`, ['async def default(page):', ...lines, ''].join('\n'));
 }
 
@@ -117,9 +129,9 @@ function settings(peer) {
     executable: launch.executablePath,
     channel: ['firefox', 'webkit'].includes(named) ? named : undefined,
     args: launch.args,
-    proxy: launch.proxy?.server,
+    proxy: (launch.proxy ?? context.proxy)?.server.replace(/^(?!\w+:\/\/)/, 'http://'),
     cdp_endpoint: browser.cdpEndpoint,
-    cdp_headers: Array.isArray(headers) ? Object.fromEntries(headers.map(line => line.split(/:\s*/, 2))) : headers,
+    cdp_headers: Array.isArray(headers) ? Object.fromEntries(headers.map(readHeader)) : headers,
     attach: browser.cdpEndpoint ? 'tabs' : undefined,
     ws_endpoint: browser.remoteEndpoint?.endpoint ?? browser.remoteEndpoint,
     viewport: typeof size === 'string' ? size.split('x').map(Number) : size ? [size.width, size.height] : undefined,
@@ -142,16 +154,17 @@ function settings(peer) {
     snapshot: peer.snapshot?.mode ?? 'full',
     snapshot_tokens: 100_000,
     snapshot_boxes: peer.snapshot?.boxes,
-    codegen: peer.codegen ?? 'typescript',
+    codegen: peer.codegen ?? LANGUAGES[process.env.PW_LANG_NAME] ?? 'typescript',
     console_level: peer.console?.level ?? 'info',
     action_seconds: seconds(peer.timeouts?.action),
     navigation_seconds: seconds(peer.timeouts?.navigation),
-    output_dir: path.resolve(peer.outputDir ?? '.playwright-mcp'),
+    output_dir: path.resolve(peer.outputDir ?? '.'),
     output_max_size: peer.outputMaxSize === undefined ? undefined : Number(peer.outputMaxSize),
     save_session: peer.saveSession,
     image_responses: peer.imageResponses,
     outlive: false,
-    uploads: [peer.allowUnrestrictedFileAccess ? '/' : process.cwd()],
+    // The peer takes files from its own folder only if the client has no roots.
+    uploads: peer.allowUnrestrictedFileAccess ? ['/'] : process.env.SUITE_HAS_ROOTS ? [] : [process.cwd()],
   };
 }
 
@@ -164,6 +177,13 @@ function toml(value) {
 }
 
 const peer = peerConfig();
+// Tests over HTTP are given a profile that most of them do not need.
+const missing = MISSING.filter(place => place.split('.').reduce((table, key) => table?.[key], peer) !== undefined)
+    .filter(place => place !== 'browser.userDataDir' || peer.server?.port === undefined);
+if (missing.length) {
+  process.stderr.write(`no counterpart: ${missing.join(', ')}\n`);
+  process.exit(1);
+}
 const lines = Object.entries(settings(peer)).filter(([, value]) => value !== undefined && value !== null);
 const hosts = peer.server?.allowedHosts ? ['[server]', `allowed_hosts = ${toml(peer.server.allowedHosts)}`] : [];
 const text = [...hosts, '[services.browser]', ...lines.map(([key, value]) => `${key} = ${toml(value)}`), ''].join('\n');
