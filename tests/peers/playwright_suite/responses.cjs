@@ -1,8 +1,9 @@
 // Compares a response with what a test of the suite expects, at three levels:
 //   strict   the comparison of the suite itself;
-//   adapted  the form may differ: snapshot inline or in a file, refs, white space, `./` before names, the words of a link;
+//   adapted  the form may differ: snapshot and console inline or in a file, refs, white space, `./` before names, the words of
+//            a link, the spelling of secrets, resources besides the text;
 //   relaxed  words may differ: addresses, quoted texts, numbers and names in brackets must be there, an error an error, and
-//            code has the same actions.
+//            code has the same actions; WORDS has ours for words of the peer that the suite finds by a pattern.
 // A test fails if it fails at the relaxed level. An annotation tells the levels at which it failed, and whether it compared anything.
 const path = require('path');
 const { expect, test } = require('playwright/test');
@@ -171,10 +172,10 @@ exports.inWordsOfPeer = function(text) {
   return theirs;
 };
 
-// The messages of the console are in the answer. The peer links a file with them.
+// The messages of the console are in the answer, equal ones once. The peer links a file with them.
 exports.consoleEntries = function(response) {
   note('console', { strict: false, adapted: true });
-  return response.events;
+  return response.events?.replace(/^(.*) \((\d+) times\)$/gm, (_, line, count) => Array(Number(count)).fill(line).join('\n'));
 };
 
 // A comparison with the lines that the peer writes for its tests would compare nothing, or wait in vain.
