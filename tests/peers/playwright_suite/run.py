@@ -3,8 +3,8 @@
 CHECKOUT is a checkout of github.com/microsoft/playwright. Its tests are copied into a temporary folder, and run there by the
 Playwright of `tests/peers/node_modules` with our server in place of theirs. More arguments choose files, as in `core tabs`.
 The last line gives the tests that pass at each level of `responses.cjs`. A test does not count if the suite leaves it out on
-this system, or if it passes without a start of our server. Exit 1 if a test fails that `expected_failures.toml` does not name,
-or if one passes that it names.
+this system, or if it passes without a start of our server. Exit 1 if a test fails that `expected_failures.toml` does not
+name, or if one passes that it names.
 """
 
 from __future__ import annotations
