@@ -26,6 +26,7 @@ from .config.private_file import read_private
 from .config.types import ConfigError
 
 SETTING: Final = "server.tokens (--token-file)"
+_REMEDY: Final = f"{SETTING}, or make the file with: statehold tokens add NAME"
 ID_DIGITS: Final = 12
 """Digits of a digest that name its token in lists."""
 _PREFIX: Final = "sha256:"
@@ -85,7 +86,7 @@ def read_tokens(path: Path) -> dict[bytes, StaticToken]:
     Raises:
         ConfigError: the file cannot be read, is open to other users, is empty, or holds a mistake. The text has no token.
     """
-    return parse_tokens(path, read_private(path, setting=SETTING, content="tokens"))
+    return parse_tokens(path, read_private(path, setting=_REMEDY, content="tokens"))
 
 
 def parse_tokens(path: Path, text: str) -> dict[bytes, StaticToken]:

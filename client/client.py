@@ -28,7 +28,7 @@ from .modules import (
     require_modules,
     save_states,
 )
-from .options import CallOptions, SessionFilters, SessionOptions
+from .options import CallOptions, SessionFilters, SessionOptions, merge_arguments
 from .protocol.calls import WITHOUT_SESSION, ToolCalls, arguments_of
 from .results import CallResult, SessionList, Tool, select_tools
 from .scopes import AutoSession, SessionBlock
@@ -263,7 +263,7 @@ class Client:
         Raises:
             NoCurrentSession: there is none.
         """
-        arguments = {**mapping, **arguments} if mapping else arguments
+        arguments = merge_arguments(mapping, arguments)
         return await self.call_tool(tool, arguments, run_id=run_id)
 
     async def call_tool(

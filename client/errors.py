@@ -127,7 +127,11 @@ def error_of_result(details: Mapping[str, Any], text: str) -> SessionError:
         error.code = code
     session_id, recovery = details.get("session_id"), details.get("recovery")
     error.session_id = session_id if isinstance(session_id, str) else None
-    error.recovery = next_step(recovery if isinstance(recovery, str) else error.recovery, PYTHON)
+    error.recovery = next_step(
+        recovery if isinstance(recovery, str) else error.recovery,
+        PYTHON,
+        retry_after=details.get("retry_after_seconds"),
+    )
     error.retryable = bool(details.get("retryable"))
     error.retry_after = details.get("retry_after_seconds")
     return error

@@ -9,6 +9,21 @@ if TYPE_CHECKING:
     from .transport.base import ProgressCallback
 
 
+def merge_arguments(mapping: Mapping[str, Any] | None, keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a tool, which are keywords, a mapping, or both.
+
+    Raises:
+        TypeError: the mapping is something else.
+    """
+    if not mapping:
+        return keywords
+    if not isinstance(mapping, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"arguments of a tool are keywords or one mapping, such as text={mapping!r}; found {mapping!r}"
+        )
+    return {**mapping, **keywords}
+
+
 class BasicCallOptions(TypedDict, total=False):
     """The options of a call that the async and the blocking client share."""
 

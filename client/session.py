@@ -38,6 +38,7 @@ from .messages import (
     summary_fields,
     text_of,
 )
+from .options import merge_arguments
 from .results import CallResult, ResourceContent, SessionBrief, Summary, Tool, select_tools
 from .runs import Run, current_run_id
 from .state import State
@@ -154,7 +155,7 @@ class Session:
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
-        arguments = {**mapping, **arguments} if mapping else arguments
+        arguments = merge_arguments(mapping, arguments)
         return await self.call_tool(tool, arguments, run_id=run_id)
 
     async def call_tool(

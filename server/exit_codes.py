@@ -13,13 +13,13 @@ INTERRUPTED = 130
 
 EXIT_CODES = {
     OK: "it worked",
-    FAILURE: "it failed, or doctor found something wrong",
-    USAGE: "the command line or the configuration is wrong; a tool did not run",
-    NOT_FOUND: "there is no such session or node",
-    BUSY: "the session is open in another running process, or has calls in flight; or the node lives",
+    FAILURE: "a service, the server or the store is not available, a limit is reached, or a check found something wrong",
+    USAGE: "the command line, an argument or the configuration is wrong; nothing ran",
+    NOT_FOUND: "there is no such session, question, caller, token or node, or it has ended",
+    BUSY: "the session is busy, paused, driven by a person or open in another process; or the node lives",
     TOOL_FAILED: "the tool says that it failed (call, answer)",
     ASKS: "the tool asks something: statehold answer (call, answer)",
-    UNKNOWN: "the outcome is unknown: look at the effect before you repeat it (call, answer)",
+    UNKNOWN: "the outcome is unknown (a lost server, a cancelled call): look at the effect before you repeat it",
     FENCED: "other nodes took over the sessions of this server: start it again (`[cluster]`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }

@@ -67,6 +67,11 @@ class SessionError(Exception):
         if recovery is not None:
             self.recovery = recovery
 
+    @property
+    def __notes__(self) -> list[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Have Python print what to do below an error that nobody catches."""
+        return [self.recovery] if self.recovery else []
+
     def details(self) -> dict[str, object]:
         """The value of `_meta["statehold/error"]`."""
         fields: dict[str, object] = {

@@ -51,13 +51,22 @@ _TOOL = re.compile(
     r"(?: with this session_id)?(?: and (?:service=(?P<service>[\w-]+)|the name of the service))?(?P<force> with force)?"
 )
 SIMILARITY = 0.6
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says to a server that speaks no TLS."""
 LONGEST = 200
 """Characters of a name that is compared with others, and the names that it is compared with at most are COMPARED."""
 COMPARED = 5000
 
 
-def next_step(recovery: str, reader: int, session: str | None = None) -> str:
-    """Return the recovery of an error in the terms of a reader. `session` is the name or the id that the reader uses."""
+def next_step(
+    recovery: str, reader: int, session: str | None = None, *, retry_after: object = None
+) -> str:
+    """Return the recovery of an error in the terms of a reader.
+
+    `session` is the name or the id that the reader uses, and `retry_after` the seconds after which trying again makes sense.
+    """
+    if isinstance(retry_after, int | float):
+        recovery = recovery.replace("retry_after_seconds", f"{retry_after:.0f} seconds")
 
     def replace(match: re.Match[str]) -> str:
         term = _TERMS[match["tool"]][reader]
@@ -102,6 +111,30 @@ def near_names(
     return [
         known[each] for each in difflib.get_close_matches(name.lower(), known, count, similarity)
     ]
+
+
+def connection_failure(error: BaseException) -> str:
+    """Return why no connection came about, with the remedy where only one is possible; empty for other reasons.
+
+    The error may be of any library: the one of the system is among its causes.
+    """
+    seen: set[int] = set()
+    causes: list[BaseException | None] = [error]
+    while causes:
+        cause = causes.pop()
+        if cause is None or id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        if getattr(cause, "reason", None) in _NO_TLS:
+            return "the server speaks no TLS, so the address begins with http:"
+        if verification := getattr(cause, "verify_message", ""):
+            return f"the certificate is not trusted ({verification}); SSL_CERT_FILE names that of its authority"
+        if isinstance(cause, ConnectionRefusedError):
+            return "Connection refused, nothing listens"
+        if type(cause).__name__ == "gaierror":
+            return "the name has no address"
+        causes += [*getattr(cause, "exceptions", ()), cause.__context__, cause.__cause__]
+    return ""
 
 
 def _quoted(name: str) -> str:

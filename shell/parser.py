@@ -121,13 +121,17 @@ def walk(command: click.Command, path: str = PROGRAM) -> Iterator[tuple[str, Com
 def parse(root: Group, words: Sequence[str]) -> CommandLine:
     """Read a command line. Ends with SystemExit after --help and after a mistake, which it explains in one line."""
     known_options = {option for _, command in walk(root) for option in _options(command)}
+    path, command = PROGRAM, root
     for word in words:
         if word == "--":
             break
         name = word.split("=")[0]
         # click would first take the value behind an unknown option for a command, and complain about that.
         if name.startswith("--") and name not in known_options:
-            _complain(f"there is no option {name}{_hint(name, known_options)}", PROGRAM)
+            own = {*_options(command), *_options(root)}
+            _complain(f"there is no option {name}{_hint(name, own)}", path)
+        if isinstance(command, Group) and word in command.commands:
+            path, command = f"{path} {word}", command.commands[word]
     try:
         command_line = root.main(list(words), prog_name=PROGRAM, standalone_mode=False)
     except click.UsageError as error:

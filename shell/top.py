@@ -101,7 +101,7 @@ def _source(arguments: CommandLine) -> tuple[str, Callable[[], Look]]:
 def _look_locally(data: str) -> Look:
     """Ask all processes of a data folder. A session that a process holds is as that one says, others as the store says."""
     answers: list[Mapping[str, Any]] = []
-    problem = f"no server runs for {data}"
+    problem = f"no server runs for {data}; `statehold serve`, a client with --shared and the next `statehold call` start one"
     try:
         for exchange in ask_each(data, "activity", {}, seconds=ANSWER_SECONDS):
             exchange.connection.close()

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
 
 BODY_BYTES: Final = 64 * 1024
+_NO_REGISTRATION: Final = (
+    "This server registers no clients: use a client with a metadata document, or have its operator set "
+    "auth.facade.registration = true."
+)
 _NO_STORE: Final = {"cache-control": "no-store"}
 _QUOTED: Final = 8
 """The length from which a text of a request is not shown in an answer to it, also where no quotes are around it."""
@@ -122,7 +126,7 @@ class Facade:
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes, for an HTTP application that checks Host and Origin."""
-        routes: list[BaseRoute] = [
+        return [
             *self._metadata.routes(),
             _route("/authorize", self._authorize, "GET"),
             _route("/consent", self._consent.show, "GET"),
@@ -130,10 +134,8 @@ class Facade:
             _route("/callback", self._consent.finish, "GET"),
             _route("/token", self._exchange, "POST"),
             _route("/revoke", self._revoke, "POST"),
+            _route("/register", self._register, "POST"),
         ]
-        if self._has_registration:
-            routes.append(_route("/register", self._register, "POST"))
-        return routes
 
     async def _authorize(self, request: Request) -> Response:
         response = await self._authorization.handle(request)
@@ -161,6 +163,10 @@ class Facade:
 
     async def _register(self, request: Request) -> Response:
         """Register a public client with its acceptable redirect URIs (RFC 7591, 2: the server may replace the metadata)."""
+        if not self._has_registration:
+            # Clients register where the metadata name no other place, and show the answer to their user.
+            content = {"error": "access_denied", "error_description": _NO_REGISTRATION}
+            return JSONResponse(content, 403, _NO_STORE)
         try:
             document = json.loads(await request.body())
         except (ValueError, RecursionError):

@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ...sessions.errors import StoreUnavailable
+from ...sessions.one_line import plain_name
 from ..account_issuer import AccountIssuer, LoginAttempt
 from ..errors import IssuerRefused, TokenInvalid, VerifierUnavailable
 from ..principals import principal_of
@@ -31,6 +32,7 @@ from .clients import FacadeClient
 from .logins import FacadeLogins
 from .pages import consent_page, problem_page, way_page
 from .provider import REQUEST_SECONDS, FacadeProvider
+from .registration import registered_client
 from .requests import LoginRequest
 from .sealing import Seal
 
@@ -135,7 +137,7 @@ class ConsentHandlers:
         logger.info(
             "%s logged in with the client %s from %s",
             principal_of(person).words,
-            login.client_id[:100],
+            _client_words(login.client_id),
             address or "?",
         )
         client_id = login.client_id[:255]
@@ -207,3 +209,9 @@ def _lost() -> Response:
 def _unavailable(error: Exception) -> Response:
     logger.warning("a login cannot go on: %s", error)
     return problem_page("The login is not available now", "Try again in a moment.", 503)
+
+
+def _client_words(client_id: str) -> str:
+    """Return a client for the log: a registered one by the name that it gave itself, since its id holds its metadata."""
+    client = registered_client(client_id)
+    return repr(plain_name(client.client_name or "")) if client else client_id[:100]

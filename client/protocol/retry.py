@@ -290,7 +290,8 @@ class RetryingRequests:
             raise RequestRefused(error.code, error.message, error.data) from None
         except AccessDenied as denied:
             raise NotAllowed(
-                str(denied), recovery="Give `token=` or `headers=` that the server accepts."
+                str(denied),
+                recovery="Give connect() a `token=` that the server accepts; `statehold tokens add NAME` there makes one.",
             ) from None
         if result.get("isError") is True and (error := error_in(result)) is not None:
             self._require_next(

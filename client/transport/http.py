@@ -16,6 +16,7 @@ import orjson
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import well_formed
+from ...sessions.wording import connection_failure
 from ...tools.http_client import http_options, server_of
 from ..errors import ServerUnreachable
 from ..results import object_of
@@ -117,7 +118,8 @@ class HttpTransport:
                     await response.aclose()
         except _NOT_SENT as error:
             raise TransportBroken(
-                f"{_text_of(error)} ({server_of(self.url, with_path=True)})", sent=False
+                f"{connection_failure(error) or _text_of(error)} ({server_of(self.url, with_path=True)})",
+                sent=False,
             ) from None
         except _BROKEN as error:
             raise TransportBroken(
@@ -140,7 +142,10 @@ class HttpTransport:
         if 300 <= status < 500 and status not in _TRANSIENT:
             raise JsonRpcError(NO_ANSWER, _describe_refusal(response, message))
         # Such an answer comes from a proxy, and the request may have reached the server.
-        raise TransportBroken(f"status {status} instead of an answer", sent=True)
+        raise TransportBroken(
+            f"status {status} instead of an answer ({server_of(self.url, with_path=True)})",
+            sent=True,
+        )
 
     async def _read_stream(
         self, response: httpx2.Response, number: int, progress_callback: ProgressCallback | None

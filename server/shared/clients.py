@@ -178,7 +178,7 @@ class LocalClients:
             note = f"{self._name()} runs code from before an update"
         session = request.session
         if session is None:
-            return {"names": await names(self._gateway), "note": note}
+            return {**await names(self._gateway), "note": note}
         # A session that is given by its id exists, or is not found.
         self._check_session(None if session.startswith("sh_") else session)
         return {"is_new": await is_new(self._gateway, session, request.presence), "note": note}

@@ -108,10 +108,14 @@ def _letters(name: str) -> str:
     return "".join(letter for letter in name if not letter.isdigit())
 
 
-async def names(gateway: Gateway) -> list[str]:
-    """Return the names of the open sessions of this user, ids for those without; those that were used last first."""
+async def names(gateway: Gateway) -> dict[str, list[str]]:
+    """Return the open sessions of this user, those that were used last first: `names`, with ids for those without, and `ids`
+    of those that have one."""
     session_filter = SessionFilter(
         namespace=gateway.config.namespace, statuses=list(OPEN), limit=NAMES
     )
     sessions, _ = await gateway.registry.page(LOCAL, session_filter)
-    return [session["name"] or session["session_id"] for session in sessions]
+    return {
+        "names": [session["name"] or session["session_id"] for session in sessions],
+        "ids": [session["session_id"] for session in sessions if session["name"]],
+    }

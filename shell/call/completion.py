@@ -63,17 +63,18 @@ def _candidates(words: Words, before: list[str], last: str) -> list[str]:
         return list(OPTIONS.get(command, {}))
     try:
         if command in ACTIONS:
-            return _of_group(words, command, [word for word in rest if not word.startswith("-")])
+            named = [word for word in rest if not word.startswith("-")]
+            return _of_group(words, command, named, last)
         if command not in OPTIONS:
             return []
         try:
             # The options of the line say which server is asked.
             line = Words(command, [*words.settings, *rest])
         except WrongUsage:
-            return _sessions(words) if rest[-1] == "--session" else []
+            return _sessions(words, last) if rest[-1] == "--session" else []
         match command, len(line.rest):
             case ("call", 0):
-                return _sessions(line)
+                return _sessions(line, last)
             case ("call", 1) | ("tools", _):
                 return [tool["name"] for tool in _tools(line)]
             case ("call", _):
@@ -86,12 +87,12 @@ def _candidates(words: Words, before: list[str], last: str) -> list[str]:
         return []
 
 
-def _of_group(words: Words, command: str, rest: list[str]) -> list[str]:
+def _of_group(words: Words, command: str, rest: list[str], last: str) -> list[str]:
     if not rest:
         return list(ACTIONS[command])
     is_session = len(rest) == 1 or rest[0] in _WITH_SESSIONS
     if command == "sessions" and rest[0] not in _WITHOUT_SESSION and is_session:
-        return _sessions(words)
+        return _sessions(words, last)
     return []
 
 
@@ -112,11 +113,15 @@ def _tools(words: Words) -> list[dict[str, Any]]:
         connection.close()
 
 
-def _sessions(words: Words) -> list[str]:
+def _sessions(words: Words, last: str) -> list[str]:
+    """Return the names of the open sessions; also all ids once an id is begun."""
+    # Imported here: no other completion needs it.
+    from ...sessions.ids import ID_PREFIX
+
     connection = LocalConnection(words, None, starts=False)
     try:
         connection.request("server/discover", {}, seconds=SECONDS)
-        return connection.names
+        return [*connection.names, *(connection.ids if last.startswith(ID_PREFIX) else ())]
     finally:
         connection.close()
 

@@ -102,7 +102,9 @@ class LocalConnection:
         self.is_new = False
         """Whether the session is created by the first call."""
         self.names: list[str] = []
-        """The names of the open sessions, if no session was named."""
+        """The names of the open sessions, if no session was named; ids of those without."""
+        self.ids: list[str] = []
+        """The ids of those with a name."""
 
     def request(
         self,
@@ -161,6 +163,7 @@ class LocalConnection:
             raise Failure(f"the server of {folder}: {error}") from None
         self.is_new = self._exchange.content.get("is_new") is True
         self.names = [str(name) for name in as_list(self._exchange.content.get("names"))]
+        self.ids = [str(each) for each in as_list(self._exchange.content.get("ids"))]
         note = self._exchange.content.get("note")
         if note and self._starts:
             import shlex

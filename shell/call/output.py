@@ -31,12 +31,19 @@ _SUFFIXES = {
 }
 
 
-def complain_of(code: str, message: str, recovery: str, session: str | None = None) -> int:
+def complain_of(
+    code: str,
+    message: str,
+    recovery: str,
+    session: str | None = None,
+    *,
+    retry_after: object = None,
+) -> int:
     """Write an error of the server to stderr, with what to do in a shell, and return its exit code."""
     # Imported here: only an error needs it.
     from ...sessions.wording import SHELL, next_step
 
-    text = f"{message} {next_step(recovery, SHELL, session)}"
+    text = f"{message} {next_step(recovery, SHELL, session, retry_after=retry_after)}"
     return complain(one_line(text), CODES.get(code, FAILURE))
 
 
@@ -101,7 +108,7 @@ def _complain_of_error(text: str, error: dict[str, Any], session: str | None) ->
     code, recovery = str(error.get("code")), str(error.get("recovery") or "")
     text = text.removeprefix("### Error\n").removeprefix(f"{code}: ")
     message = text.removesuffix(recovery).strip() if recovery else text
-    complain_of(code, message, recovery, session)
+    complain_of(code, message, recovery, session, retry_after=error.get("retry_after_seconds"))
 
 
 def _show_link(

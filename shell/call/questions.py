@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 KEPT_SECONDS = 600.0
 """Seconds that the server keeps a parked call; see sdk/caller.py."""
 FOLDER = "questions"
-GONE = "No call waits for this answer; it may have ended."
+GONE = (
+    "No call waits for this answer: it was answered, or waited longer than ten minutes, or the server was stopped. Call the "
+    "tool again; it prints a new token."
+)
 PARKED = "park:"
 """The beginning of the token of a parked call."""
 

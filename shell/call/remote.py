@@ -16,6 +16,7 @@ from ...server.protocol.text_arguments import typed_params
 from ...server.sockets.command import TEXT_ARGUMENTS
 from ...server.sockets.request import as_list, as_object
 from ...sessions.errors import InvalidArgument
+from ...sessions.wording import connection_failure
 from .connection import PROTOCOL, Failure, OutOfTime, RequestFailed, ServerLost, request_message
 from .words import Words, WrongUsage
 
@@ -23,6 +24,8 @@ ANY_SESSION = "-"
 """The session whose tools are listed when the command line names none; a list creates no session."""
 CONNECT_SECONDS = 20.0
 UNAUTHORIZED = 401
+_TOKEN_CHARACTERS = 1 << 16
+_SEE_URL = "See that --url is the address that `statehold serve` printed there, and that it runs."
 
 
 class RemoteConnection:
@@ -99,8 +102,10 @@ class RemoteConnection:
             try:
                 connection.connect()
             except OSError as error:
-                reason = error.strerror or str(error)
-                raise Failure(f"{self._url.netloc} cannot be reached: {reason}.") from None
+                reason = connection_failure(error) or error.strerror or str(error)
+                raise Failure(
+                    f"{self._url.netloc} cannot be reached: {reason}. {_SEE_URL}"
+                ) from None
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
         return self._connection
@@ -148,8 +153,13 @@ class RemoteConnection:
         if response.status == UNAUTHORIZED:
             response.read()
             if self._token is not None:
-                raise Failure(f"{self._url.netloc} does not know the token of --token-file")
-            raise Failure(f"{self._url.netloc} asks for a token; see --token-file")
+                raise Failure(
+                    f"{self._url.netloc} does not know the token of --token-file, or it has ended: `statehold tokens list` "
+                    "there shows those that are valid, and `statehold tokens add NAME` makes one"
+                )
+            raise Failure(
+                f"{self._url.netloc} asks for a token: name the file that holds it with --token-file"
+            )
         if response.getheader("Content-Type", "").startswith("text/event-stream"):
             return self._stream_result(response, on_progress)
         body = response.read()
@@ -157,9 +167,13 @@ class RemoteConnection:
             message = as_object(json.loads(body))
         except ValueError:
             message = {}
-        if "error" not in message and "result" not in message:
+        if not isinstance(message.get("error"), dict) and "result" not in message:
+            # The members of RFC 6749: the server refuses the token, or what the token allows.
+            words = message.get("error_description") or message.get("error")
+            if isinstance(words, str):
+                raise Failure(f"{self._url.netloc} answers {response.status}: {words[:300]}")
             raise Failure(
-                f"{self._url.netloc} answers {response.status}, which is no MCP; see --url"
+                f"{self._url.netloc} answers {response.status}, which is no MCP. {_SEE_URL}"
             )
         return _result_of(message)
 
@@ -192,8 +206,13 @@ def _read_token(path: str | None) -> str | None:
         return None
     try:
         with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
+            token = file.readline(_TOKEN_CHARACTERS).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUsage(
             f"--token-file: {path}: {getattr(error, 'strerror', 'is no text')}"
         ) from None
+    if not token or len(token.split()) != 1 or not token.isascii():
+        raise WrongUsage(
+            f"--token-file: {path} should begin with a line that is a token; `statehold tokens add NAME` prints one"
+        )
+    return token

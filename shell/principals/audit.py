@@ -38,15 +38,25 @@ def run(config: Config, arguments: CommandLine) -> int:
 async def _run(config: Config, arguments: CommandLine) -> int:
     try:
         async with store_of(config) as store:
+            await _require_log(config, store)
             match arguments.action:
                 case "tail":
                     return await _tail(store, arguments)
                 case "export":
                     return await _export(store, arguments)
                 case _:
-                    return await _verify(config, store, arguments)
+                    return await _verify(store, arguments)
     except CommandError as error:
         return complain(str(error), error.exit_code)
+
+
+async def _require_log(config: Config, store: SQLStore) -> None:
+    """Raise CommandError if there is no audit log: none that is read in the wrong folder is an empty one."""
+    if config.audit == "off" and (await store.audit_head()).seq == 0:
+        raise CommandError(
+            "no_audit_log",
+            f'there is no audit log in {config.data}: audit is off. audit = "on" begins one; a log elsewhere needs --config',
+        )
 
 
 async def _tail(store: SQLStore, arguments: CommandLine) -> int:
@@ -61,7 +71,7 @@ async def _tail(store: SQLStore, arguments: CommandLine) -> int:
         elif rows:
             say(table(_COLUMNS, [_cells(members) for members in _joined(rows)[-last:]]))
         else:
-            say('the audit log is empty; audit = "on" begins one')
+            say("the audit log is empty")
         return OK
     while True:
         async for page in read_rows(store, after):
@@ -83,13 +93,9 @@ async def _export(store: SQLStore, arguments: CommandLine) -> int:
     return OK
 
 
-async def _verify(config: Config, store: SQLStore, arguments: CommandLine) -> int:
+async def _verify(store: SQLStore, arguments: CommandLine) -> int:
     expected = _parse_head(arguments.head)
     head = await store.audit_head()
-    if head.seq == 0 and config.audit == "off":
-        raise CommandError(
-            "no_audit_log", f"there is no audit log in {config.data}: audit is off", FAILURE
-        )
     check = ChainCheck()
     faults: list[str] = []
     async for page in read_rows(store, until=head.seq):

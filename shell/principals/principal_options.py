@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ...access.config.policies import PolicySettings
 from ...sessions.json_codec import JSON
 from ...sessions.principals.limits import FIELDS
+from ...sessions.wording import did_you_mean
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..sessions.filters import parse_duration
@@ -37,9 +38,9 @@ def parse_changes(arguments: CommandLine) -> dict[str, Any]:
     names = list(FIELDS) if "all" in removed else removed
     unknown = [name for name in names if name not in FIELDS]
     if unknown:
-        raise CommandError.usage(
-            f"--remove: {unknown[0]} is none of {', '.join(FIELDS)} and all".replace("_", "-")
-        )
+        hint = did_you_mean(unknown[0], FIELDS)
+        text = f"--remove: {unknown[0]} is none of {', '.join(FIELDS)} and all.{hint}"
+        raise CommandError.usage(text.replace("_", "-"))
     changes: dict[str, Any] = dict.fromkeys(names)
     stored = arguments.stored_bytes
     texts = {

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.people import PersonAudit, user_name
+from ...access.token_file import StaticToken, read_tokens
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
@@ -32,7 +33,7 @@ from ...sessions.principals.rules import (
 from ...sessions.records import LOCAL, Principal
 from ...sessions.store.sql import SQLStore
 from ...sessions.views import timestamp
-from ...sessions.wording import did_you_mean
+from ...sessions.wording import did_you_mean, near_names
 from ...tools.footprint import bytes_of_files
 from ..command_line import CommandLine
 from ..errors import CommandError
@@ -95,6 +96,24 @@ class KnownPrincipals:
         ]
         return list(dict.fromkeys([*self.summaries, *rows, *self.revoked]))
 
+    def warn_of_stranger(self, principal: Principal) -> None:
+        """Warn if nobody of this name was ever seen: what is done to a misspelled name leaves its caller as it is."""
+        callers = self.callers()
+        if any(each.key == principal.key for each in callers):
+            return
+        near = near_names(principal.subject, {each.subject for each in callers}, count=3)
+        hint = f"; near: {', '.join(near)}" if near else ""
+        complain(f"warning: {principal.words} has never been seen{hint}", OK)
+
+    def callers(self) -> list[Principal]:
+        """Return the principals of the store, and those of static tokens.
+
+        Raises:
+            ConfigError: the file of static tokens cannot be read.
+        """
+        tokens = read_static_tokens(self.config)
+        return [*map(Principal.of_key, self.owners()), *(token.principal for token in tokens)]
+
     def find(self, arguments: CommandLine, *, may_be_new: bool = False) -> Principal:
         """Return the principal that a command line names.
 
@@ -153,6 +172,16 @@ class KnownPrincipals:
             if owner not in self.revoked
             else describe_revocation(self.revoked[owner]),
         }
+
+
+def read_static_tokens(config: Config) -> list[StaticToken]:
+    """Return the static tokens of a configuration.
+
+    Raises:
+        ConfigError: their file cannot be read.
+    """
+    path = config.server.tokens
+    return [] if path is None or not path.exists() else list(read_tokens(path).values())
 
 
 def describe_revocation(record: RevocationRecord) -> JSON:
@@ -250,6 +279,8 @@ async def _limit(known: KnownPrincipals, arguments: CommandLine) -> int:
     rows = [[key, limit_words(key, value)] for key, value in policy.items()]
     text = table(["LIMIT", "VALUE"], rows) if rows else "no limit of its own"
     say(f"{target.words}\n{text}")
+    if target.kind is PolicySubject.PRINCIPAL:
+        known.warn_of_stranger(Principal(issuer=target.issuer, subject=target.name))
     return OK
 
 

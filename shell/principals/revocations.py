@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import anyio
 
 from ...access.audit.people import user_name
-from ...access.token_file import StaticToken, parse_expiry, read_tokens
+from ...access.token_file import parse_expiry
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
@@ -18,11 +18,11 @@ from ...sessions.plural import plural
 from ...sessions.principals.revocations import RevocationRecord
 from ...sessions.records import LOCAL, Principal
 from ...sessions.views import timestamp
-from ...sessions.wording import near_names
+from ...sessions.wording import did_you_mean
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json
-from .principals import KnownPrincipals, describe_revocation, recorded
+from .principals import KnownPrincipals, describe_revocation, read_static_tokens, recorded
 
 REASON_CHARACTERS = 500
 
@@ -80,7 +80,7 @@ async def _revoke(known: KnownPrincipals, arguments: CommandLine) -> int:
     else:
         end = "" if until is None else f" until {timestamp(until)}"
         say(f"revoked {principal.words}{end}; {_effect(known, record)}")
-        _warn_of_stranger(known, principal)
+        known.warn_of_stranger(principal)
     return OK
 
 
@@ -94,17 +94,6 @@ def _effect(known: KnownPrincipals, record: RevocationRecord) -> str:
     return f"{rest}; {sessions} {'kept' if record.keeps_sessions else 'closed'}"
 
 
-def _warn_of_stranger(known: KnownPrincipals, principal: Principal) -> None:
-    """Warn if nobody of this name was ever seen: a misspelled name leaves its caller in."""
-    tokens = _static_tokens(known.config)
-    callers = [*map(Principal.of_key, known.owners()), *(token.principal for token in tokens)]
-    if any(each.key == principal.key for each in callers):
-        return
-    near = near_names(principal.subject, {each.subject for each in callers}, count=3)
-    hint = f"; near: {', '.join(near)}" if near else ""
-    complain(f"warning: {principal.words} has never been seen{hint}", OK)
-
-
 async def _restore(known: KnownPrincipals, arguments: CommandLine) -> int:
     revoked = [Principal.of_key(each.owner) for each in await known.store.access.revocations()]
     if arguments.token is not None:
@@ -114,7 +103,10 @@ async def _restore(known: KnownPrincipals, arguments: CommandLine) -> int:
         found = _named(revoked, arguments)
     principal = _only(found, arguments)
     if principal is None:
-        raise CommandError("principal_not_found", "this caller is not revoked", NOT_FOUND)
+        who = str(arguments.subject or arguments.token)
+        hint = did_you_mean(who, [each.subject for each in revoked])
+        text = f"{who} is not revoked.{hint} See: statehold principals list"
+        raise CommandError("principal_not_found", text, NOT_FOUND)
     async with recorded(known, f"principals restore {principal.words}"):
         await known.store.access.restore(principal.key)
     if arguments.json:
@@ -130,25 +122,31 @@ def _find_caller(known: KnownPrincipals, arguments: CommandLine) -> Principal:
     Raises:
         CommandError: it names none, or several.
     """
-    tokens = _static_tokens(known.config)
     if (arguments.subject is None) == (arguments.token is None):
         raise CommandError.usage("either SUBJECT or --token is needed; give one of them")
     if arguments.token is not None:
+        tokens = read_static_tokens(known.config)
         found = [token.principal for token in tokens if token.name == arguments.token]
         principal = _only(found, arguments)
         if principal is None:
-            text = "no static token has this name; see: statehold tokens list"
+            hint = did_you_mean(arguments.token, [token.name for token in tokens])
+            text = (
+                f"no static token has the name {arguments.token}.{hint} See: statehold tokens list"
+            )
             raise CommandError("token_not_found", text, NOT_FOUND)
         return principal
     if arguments.issuer is not None:
         return Principal(issuer=arguments.issuer, subject=arguments.subject)
-    callers = [*map(Principal.of_key, known.owners()), *(token.principal for token in tokens)]
+    callers = known.callers()
     principal = _only(_named(callers, arguments), arguments)
     if principal is not None:
         return principal
     issuers = [each.issuer for each in known.config.auth.issuers]
     if len(issuers) != 1:
-        raise CommandError.usage(f"{arguments.subject} has never called; give --issuer")
+        hint = did_you_mean(arguments.subject, {each.subject for each in callers}, count=3)
+        raise CommandError.usage(
+            f"{arguments.subject} has never called.{hint} See: statehold principals list; a new one needs --issuer"
+        )
     return Principal(issuer=issuers[0], subject=arguments.subject)
 
 
@@ -172,8 +170,3 @@ def _only(principals: Iterable[Principal], arguments: CommandLine) -> Principal 
             f"{arguments.subject or arguments.token} names several: {words}; give SUBJECT and --issuer"
         )
     return next(iter(by_key.values()), None)
-
-
-def _static_tokens(config: Config) -> list[StaticToken]:
-    path = config.server.tokens
-    return [] if path is None else list(read_tokens(path).values())

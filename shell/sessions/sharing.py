@@ -26,7 +26,13 @@ async def change_shares(
         if arguments.action == "unshare":
             content = await caller.call(record, "session_unshare", **grantee)
             was_shared = content["was_shared"]
-            text = f"is shared with {who} no more" if was_shared else f"was not shared with {who}"
+            text = (
+                f"is shared with {who} no more"
+                if was_shared
+                else (
+                    f"was not shared with {who}; see: statehold sessions show {record.name or record.id}"
+                )
+            )
         else:
             seconds = parse_duration(arguments.seconds, "--for")
             content = await caller.call(

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from ...access.audit.people import PersonAudit
 from ...server.config.model import Config, ServiceConfig
-from ...server.exit_codes import BUSY
 from ...server.operate.handler import OperatorHandler
 from ...server.operate.requests import OperatorRequest, ProcessUnavailable, ask
 from ...server.sockets.request import Refused
@@ -212,7 +211,7 @@ class ToolCaller:
         """Return the error for a session that another process holds."""
         node = next((node for node in await self.store.nodes() if node.id == record.node), None)
         message = f"{record.id} is open in {_address(node)}, {advice}"
-        return CommandError("session_busy", message, BUSY)
+        return CommandError("session_busy", message)
 
     def delete_files(self, session_id: str) -> None:
         """Remove the files of a session that was deleted from the store."""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+import traceback
 
+import httpx2
 import pytest
 
 from statehold.sessions import errors
-from statehold.sessions.wording import CONSOLE, PYTHON, SHELL, did_you_mean, next_step
+from statehold.sessions.wording import (
+    CONSOLE,
+    PYTHON,
+    SHELL,
+    connection_failure,
+    did_you_mean,
+    next_step,
+)
 
 BIND = "Call session_bind with this session_id and service=notebook."
 RECOVERIES = sorted(
@@ -42,3 +51,25 @@ def test_a_near_name_is_named_whatever_its_case() -> None:
     )
     assert did_you_mean("xyz", ["count"]) == ""
     assert did_you_mean("count" * 1000, ["count" * 1000 + "s"]) == ""
+
+
+def test_a_wait_is_named_in_seconds() -> None:
+    recovery = "Wait for retry_after_seconds, then try again."
+    assert next_step(recovery, SHELL, retry_after=12.4) == "Wait for 12 seconds, then try again."
+    assert next_step(recovery, SHELL) == recovery
+
+
+def test_python_prints_the_next_step_below_an_error_that_nobody_catches() -> None:
+    error = errors.SessionNotFound(recovery="Look again.")
+    assert traceback.format_exception_only(error)[-1] == "Look again.\n"
+
+
+async def test_the_reason_of_a_failed_connection_is_found_below_the_errors_of_libraries() -> None:
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        with pytest.raises(httpx2.ConnectError) as refused:
+            await client.get("http://127.0.0.1:9")
+    assert "nothing listens" in connection_failure(refused.value)
+    assert "nothing listens" in connection_failure(
+        ExceptionGroup("both", [ConnectionRefusedError()])
+    )
+    assert connection_failure(OSError("something else")) == ""

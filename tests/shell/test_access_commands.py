@@ -8,7 +8,7 @@ import pytest
 from support.holding import Run
 from support.token_file import write_tokens
 
-from statehold.server.exit_codes import FAILURE, NOT_FOUND, OK
+from statehold.server.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 
 
 @pytest.fixture
@@ -41,7 +41,8 @@ def test_an_audit_log_that_is_off_is_no_clean_one(
     monkeypatch.setenv("STATEHOLD_CONFIG", config)
     monkeypatch.setenv("STATEHOLD_AUDIT", "off")
     assert statehold("principals", "revoke", "ada").code == OK
-    assert statehold("audit", "verify").code == FAILURE
+    for words in (("verify",), ("tail",), ("tail", "--follow"), ("export",)):
+        assert statehold("audit", *words).code == FAILURE
     monkeypatch.setenv("STATEHOLD_AUDIT", "on")
     assert statehold("principals", "revoke", "ada").code == OK
     assert statehold("audit", "verify").code == OK
@@ -52,3 +53,24 @@ def test_a_restoration_of_a_caller_who_is_not_revoked_is_refused(
 ) -> None:
     ran = statehold("principals", "restore", "ada", "--config", config)
     assert ran.code == NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("revoke", "adda"), USAGE),
+        pytest.param(("restore", "adda"), NOT_FOUND, marks=pytest.mark.thorough),
+        pytest.param(("show", "adda"), NOT_FOUND, marks=pytest.mark.thorough),
+        pytest.param(("limit", "adda", "--sessions", "2"), OK, marks=pytest.mark.thorough),
+        pytest.param(("revoke", "--token", "laptp"), NOT_FOUND, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_caller_whom_nobody_knows_is_answered_with_near_names(
+    statehold: Run, config: str, words: tuple[str, ...], code: int
+) -> None:
+    secret = "sht_0123456789abcdefghijklmnopqrstuvwxyz"
+    write_tokens(Path(config).parent / "tokens", f"{secret} ada name=laptop")
+    assert statehold("principals", "revoke", "ada", "--config", config).code == OK
+    ran = statehold("principals", *words, "--config", config)
+    assert ran.code == code
+    assert "laptop" in ran.err or "ada" in ran.err.replace("adda", "")

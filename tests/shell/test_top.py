@@ -286,8 +286,10 @@ def test_a_call_over_an_address_imports_no_sdk(server: RemoteServer) -> None:
     ("words", "code", "says"),
     matrix(
         (("--url", "URL", "--token-file", "WRONG"), FAILURE, "does not know the token"),
-        (("--url", "URL"), FAILURE, "asks for a token; see --token-file"),
+        (("--url", "URL"), FAILURE, "asks for a token"),
         (("--url", "URL", "--token-file", "NONE"), USAGE, "No such file"),
+        (("--url", "URL", "--token-file", "WORDS"), USAGE, "a line that is a token"),
+        (("--url", "TLS"), FAILURE, "speaks no TLS"),
         (("--url", "127.0.0.1:1"), USAGE, "--url should be http://HOST:PORT"),
         (("--url", "http://127.0.0.1:1"), FAILURE, "cannot be reached"),
     ),
@@ -298,10 +300,13 @@ def test_a_server_that_cannot_be_asked_is_reported_in_one_line(
 ) -> None:
     (tmp_path / "wrong").write_text(secrets.token_hex(32))
     (tmp_path / "wrong").chmod(0o600)
+    (tmp_path / "words").write_text('data = "data"\n')
     known = {
         "URL": server.url,
         "WRONG": str(tmp_path / "wrong"),
         "NONE": str(tmp_path / "none"),
+        "WORDS": str(tmp_path / "words"),
+        "TLS": server.url.replace("http:", "https:"),
     }
     command = [*STATEHOLD, "top", *(known.get(word, word) for word in words)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

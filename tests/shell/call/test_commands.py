@@ -82,6 +82,8 @@ def test_words_are_completed(commands: Commands) -> None:
     assert completed(commands, "sessions", "pau") == ["pause"]
     for before in (("sessions", "pause"), ("sessions", "pause", "x"), ("call", "--timeout", "5")):
         assert completed(commands, *before, "$(") == ["$(touch x)"]
+    assert all(word.startswith("sh_") for word in completed(commands, "sessions", "show", "sh_"))
+    assert completed(commands, "sessions", "show", "sh_")
     # The shell completes files there.
     assert completed(commands, "call", "s", "inc", "-o", "") == []
     assert completed(commands, "sessions", "export", "s", "") == []

@@ -24,7 +24,7 @@ def test_holder_pauses_resumes_and_closes(statehold: Run, data: Path) -> None:
             "errors": [],
         }
         assert statehold("sessions", "close", ref).out == f"{ref} (work) is closed already\n"
-        assert statehold("sessions", "resume", ref).code == FAILURE
+        assert statehold("sessions", "resume", ref).code == NOT_FOUND
 
 
 def test_session_with_calls_in_flight_is_busy_until_it_is_forced(
@@ -49,7 +49,7 @@ def test_session_of_a_process_that_does_not_answer_stays_with_it(
         assert f"holder, pid {held.process.pid}" in message
         assert "does not answer" in message
         assert "does not answer" in statehold("sessions", "list").out
-        assert statehold("sessions", "purge", "work").code == FAILURE
+        assert statehold("sessions", "purge", "work").code == BUSY
 
 
 @pytest.mark.thorough
@@ -93,7 +93,7 @@ def test_command_line_leaves_no_node_behind(statehold: Run, data: Path) -> None:
 def test_open_session_is_not_purged(statehold: Run, data: Path) -> None:
     create_paused(data, "one")
     output = statehold("sessions", "purge", "one")
-    assert output.code == FAILURE
+    assert output.code == BUSY
     assert "is paused; close it first" in one_line(output)
 
 

@@ -16,7 +16,7 @@ from support.selection import matrix
 from support.shared_clients import SharedClients
 from support.tool_commands import Commands
 
-from statehold.server.exit_codes import FAILURE, NOT_FOUND, OK
+from statehold.server.exit_codes import NOT_FOUND, OK, USAGE
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ async def test_a_session_that_cannot_be_opened_is_refused_in_one_line_and_starts
     assert (await anyio.to_thread.run_sync(folder_cli.run, "close", "done"))[0] == OK
     for name, code, words in (
         ("none", NOT_FOUND, "there is no session none"),
-        ("done", FAILURE, "is closed"),
-        ("plain", FAILURE, "uses no browser of this configuration"),
+        ("done", NOT_FOUND, "is closed"),
+        ("plain", USAGE, "uses no browser of this configuration"),
     ):
         ran = await anyio.to_thread.run_sync(run, name)
         assert (ran[0], ran[1], ran[2].count("\n")) == (code, "", 1), name

@@ -22,7 +22,7 @@ def test_a_session_is_shared_shown_and_unshared(statehold: Run, data: Path) -> N
     ended = statehold("sessions", "unshare", "work", "--with", "ben")
     assert ended.out == "work is shared with ben no more\n"
     again = statehold("sessions", "unshare", "work", "--with", "ben")
-    assert again.out == "work was not shared with ben\n"
+    assert again.out.startswith("work was not shared with ben;")
     with holding(data, "held"):
         assert statehold("sessions", "share", "held", "--with", "ben").code == OK
         assert len(statehold("sessions", "show", "held", "--json").json["shares"]) == 1

@@ -20,6 +20,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from ....sessions.json_codec import JSON
 from ....sessions.owned_map import BoundedMap
+from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
 from ..list_changes import LISTEN, Reopening
 from ..sdk import redirect_location
@@ -281,7 +282,8 @@ def _cause(error: httpx2.RequestError, request: httpx2.Request) -> str:
     cause = str(error).strip().rstrip(".")
     if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
         return cause
-    return f"{cause or 'no answer'} at {server_of(str(request.url))}"
+    cause = connection_failure(error) or cause or "no answer"
+    return f"{cause} at {server_of(str(request.url))}; start that server or correct `url`"
 
 
 def _request_id(request: httpx2.Request) -> int | str | None:

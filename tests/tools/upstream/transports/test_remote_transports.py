@@ -239,4 +239,4 @@ async def test_an_address_that_nothing_listens_on_is_named(path: str) -> None:
     config = UpstreamConfig(url=f"http://127.0.0.1:9/{path}", type=transport)
     with pytest.raises(ServiceUnavailable) as raised:
         await UpstreamService("gone", config).open(view(), None)
-    assert "All connection attempts failed at http://127.0.0.1:9." in raised.value.message
+    assert "nothing listens at http://127.0.0.1:9; start that server" in raised.value.message
