@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +33,8 @@ except ModuleNotFoundError as missing:
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
+
+logger = logging.getLogger("statehold.client")
 
 Content: TypeAlias = str | list[Any]
 Handler: TypeAlias = bool | str | Callable[[ToolException], Content]
@@ -145,7 +148,15 @@ def _add_artifact(output: Any, failures: list[SessionToolError]) -> Any:
 
 def default_tools(tools: list[Tool], names: Collection[str] | None) -> list[Tool]:
     """Return the tools that a model gets: those that were named, else all but Statehold's own."""
-    return tools if names is not None else [tool for tool in tools if tool.service is not None]
+    if names is not None:
+        return tools
+    offered = [tool for tool in tools if tool.service is not None]
+    if not offered:
+        # A model without tools answers all the same, and nobody would look for the reason.
+        logger.warning(
+            "no service offers a tool now; `statehold services check` and wait_service() tell which ones start"
+        )
+    return offered
 
 
 def build_tool(tool: Tool, handle_tool_error: Handler | None, **function: Any) -> StructuredTool:

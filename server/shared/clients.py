@@ -31,7 +31,7 @@ from ..sdk.caller import COMMAND_SCOPE, NOTE_SCOPE, PIN_SCOPE
 from ..sockets.command import VERB as COMMAND
 from ..sockets.local_socket import Handler, send_content, send_error
 from ..sockets.processes import ENDING, PROCESS
-from .commands import CommandRequest, is_new, names
+from .commands import CommandRequest, is_new, references
 from .request import STOP, VERB, ClientRequest, read_build_id
 from .requested_settings import differences, label
 
@@ -178,7 +178,7 @@ class LocalClients:
             note = f"{self._name()} runs code from before an update"
         session = request.session
         if session is None:
-            return {**await names(self._gateway), "note": note}
+            return {**await references(self._gateway), "note": note}
         # A session that is given by its id exists, or is not found.
         self._check_session(None if session.startswith("sh_") else session)
         return {"is_new": await is_new(self._gateway, session, request.presence), "note": note}

@@ -80,11 +80,13 @@ async def _refuse_absent(gateway: Gateway, name: str, presence: str, error: Sess
         raise error
     if presence == EXISTING:
         await _refuse_closed(gateway, name)
-        hint = did_you_mean(name, await names(gateway))
+        hint = did_you_mean(name, (await references(gateway))["names"])
         raise SessionNotFound(f"There is no session {name:.100}.{hint}")
     if presence == NEW:
         return
-    others = [each for each in await names(gateway) if _letters(each) != _letters(name)]
+    others = [
+        each for each in (await references(gateway))["names"] if _letters(each) != _letters(name)
+    ]
     similar = near_names(name, others, similarity=SIMILAR)
     if similar:
         raise SessionNotFound(
@@ -108,7 +110,7 @@ def _letters(name: str) -> str:
     return "".join(letter for letter in name if not letter.isdigit())
 
 
-async def names(gateway: Gateway) -> dict[str, list[str]]:
+async def references(gateway: Gateway) -> dict[str, list[str]]:
     """Return the open sessions of this user, those that were used last first: `names`, with ids for those without, and `ids`
     of those that have one."""
     session_filter = SessionFilter(

@@ -266,3 +266,11 @@ async def test_an_error_without_text_is_told_by_its_structured_content(
     with blocking.session(services=["pictures"]) as s:
         message = find_tool(s.langchain_tools(), "reject").invoke(asks("reject"))
         assert message.artifact["structured_content"] == {"reason": "no seats"}
+
+
+async def test_a_list_without_tools_is_warned_of(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client.session(services=[]) as session:
+        assert await session.langchain_tools() == []
+    assert "no service offers a tool now" in caplog.text

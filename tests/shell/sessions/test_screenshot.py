@@ -215,6 +215,6 @@ def test_a_failed_screenshot_is_reported_in_one_line(
     assert "browser_navigate url=URL" in err
     assert folder_cli.on("close")[0] == OK
     code, _, err = folder_cli.on("screenshot", file)
-    assert code == FAILURE
+    assert code == NOT_FOUND
     assert "is closed" in err
     assert not Path(file).exists()
