@@ -278,24 +278,24 @@ class Context:
 
     def close_all_sessions(self) -> int:
         """Close all sessions of this space; return how many."""
-        return self.client.portal.run(self.space.close_all)
+        return self.client.portal.run(self.space.call_each, "session_close")
 
     async def close_all_sessions_async(self) -> int:
-        return await self.client.portal.wait(self.space.close_all)
+        return await self.client.portal.wait(self.space.call_each, "session_close")
 
     def restart_sessions(self) -> int:
         """Replace the live connections of all sessions of this space; return how many sessions there are."""
-        return self.client.portal.run(self.space.restart_all)
+        return self.client.portal.run(self.space.call_each, "session_restart")
 
     async def restart_sessions_async(self) -> int:
-        return await self.client.portal.wait(self.space.restart_all)
+        return await self.client.portal.wait(self.space.call_each, "session_restart")
 
     def cleanup_sessions(self) -> int:
-        """Delete the stored data of closed sessions of this space; return how many there were."""
-        return self.client.portal.run(self.space.delete_closed)
+        """Delete the stored data of closed sessions of this space; return how many there were. Needs the toolset `admin`."""
+        return self.client.portal.run(self.space.call_each, "session_delete", ["closed"])
 
     async def cleanup_sessions_async(self) -> int:
-        return await self.client.portal.wait(self.space.delete_closed)
+        return await self.client.portal.wait(self.space.call_each, "session_delete", ["closed"])
 
     def get_session_statistics(self) -> JSON:
         """Return how many sessions this space has, closed ones too, by their status."""

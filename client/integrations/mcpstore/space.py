@@ -381,23 +381,11 @@ class Space:
         services = self._register.services.values()
         return {each.name: each.spec for each in services if each.agent_id == self.agent_id}
 
-    async def close_all(self) -> int:
-        sessions = await self.sessions()
+    async def call_each(self, tool: str, statuses: Sequence[str] | None = None) -> int:
+        """Call an own tool for each session with some statuses, by default not closed; return how many there are."""
+        sessions = await self.sessions(statuses)
         for each in sessions:
-            await self.client.calls.call(each.session_id, "session_close", {})
-        return len(sessions)
-
-    async def restart_all(self) -> int:
-        sessions = await self.sessions()
-        for each in sessions:
-            await self.client.calls.call(each.session_id, "session_restart", {})
-        return len(sessions)
-
-    async def delete_closed(self) -> int:
-        """Delete the stored data of closed sessions. Needs the toolset `admin`."""
-        sessions = await self.sessions(["closed"])
-        for each in sessions:
-            await self.client.calls.call(each.session_id, "session_delete", {})
+            await self.client.calls.call(each.session_id, tool, {})
         return len(sessions)
 
     async def statistics(self) -> JSON:
