@@ -93,8 +93,10 @@ def digest(material: Material, counts: JournalCounts, redactor: Redactor) -> JSO
 def pages_of(data: bytes) -> list[JSON]:
     """Return title and address of the pages in a stored browser snapshot, nothing for any other snapshot."""
     try:
-        tabs_value: Any = orjson.loads(data)["data"]["tabs"]
-    except (ValueError, KeyError, TypeError):
+        saved: JSON = orjson.loads(data)["data"]
+        # Where it holds secrets, it also has the pages without them.
+        tabs_value: Any = saved.get("pages") or saved["tabs"]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return []
     tabs = cast("list[Any]", tabs_value) if isinstance(tabs_value, list) else []
     return [

@@ -482,7 +482,7 @@ class CookieGuard:
 async def _save(
     encryption: Encryption | None, cookie_guard: CookieGuard, session: BrowserSession, light: bool
 ) -> Snapshot:
-    context_snapshot = await capture(
+    saved = await capture(
         session.context,
         session.tabs.pages,
         session.tabs.current_index,
@@ -490,6 +490,11 @@ async def _save(
         seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
         origins=session.origins,
     )
-    cookie_guard.accept(context_snapshot.cookies)
-    typed, activities = session.secrets.named.typed.to_json(), session.activities()
-    return replace(context_snapshot, typed=typed, activities=activities).to_snapshot(encryption)
+    cookie_guard.accept(saved.cookies)
+    tabs = saved.tabs if (named := session.secrets.named) or named.typed else ()
+    return replace(
+        saved,
+        pages=[{"title": named.mask(tab.title), "url": named.mask(tab.url)} for tab in tabs],
+        typed=named.typed.to_json(),
+        activities=session.activities(),
+    ).to_snapshot(encryption)

@@ -113,6 +113,8 @@ class BrowserService:
         self._ledger = ledger
         self._encryption: Encryption | None = None
         self._lost_activities: dict[str, list[str]] = {}
+        self._session_secrets: dict[str, NamedSecrets] = {}
+        """The secrets, and the texts that a person typed, of each session that was opened here and is not purged."""
         """The activities (BrowserSession.activities) lost with a browser, by session id, until it is opened again."""
         self._tasks: TaskGroup | None = None
         self._egress: Egress | None = None
@@ -225,15 +227,19 @@ class BrowserService:
     async def forget(self, session_id: str) -> None:
         """Remove the files of a session that was purged."""
         self._lost_activities.pop(session_id, None)
+        self._session_secrets.pop(session_id, None)
         await _remove_folder(self._files_of(session_id).folder)
 
     async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
-        """Answer requests for resources with the files of a session. No browser is needed.
+        """Answer requests for resources with the files of a session, masked as results are. No browser is needed.
 
         Raises:
             InvalidArgument: There is no such file, or no such method.
         """
-        return await self._files_of(session.id).answer(method, params)
+        secrets = self._session_secrets.get(session.id)
+        if secrets is None:
+            secrets = await self._load_secrets()
+        return await self._files_of(session.id).answer(method, params, mask=secrets.mask_file)
 
     def _files_of(self, session_id: str) -> Files:
         folder = self._folder / "files" / safe_name(session_id)
@@ -373,6 +379,7 @@ class BrowserService:
     ) -> None:
         assert self._pool is not None
         self._lost_activities.pop(session_id, None)
+        self._session_secrets[session_id] = connection.session.secrets.named
         self._remember(session_id, connection, process)
         connection.on_closed.append(partial(self._pool.release, process))
 

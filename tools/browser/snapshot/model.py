@@ -89,6 +89,8 @@ class ContextSnapshot:
     current: int = 0
     lost: list[str] = field(default_factory=list[str])
     """The parts of the context as a whole that could not be saved, in words."""
+    pages: list[JSON] = field(default_factory=list[JSON])
+    """The titles and addresses of the tabs, masked as in results; empty if there is nothing to mask."""
     typed: JSON = field(default_factory=dict[str, Any])
     """Digests of the texts that a person typed, see TypedTexts."""
     activities: list[str] = field(default_factory=list[str])

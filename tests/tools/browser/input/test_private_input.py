@@ -16,6 +16,8 @@ from support.selection import matrix
 from support.taking_over import Person, press
 from support.waiting import until
 
+from statehold.sessions.journal.digest import pages_of
+from statehold.sessions.live.snapshots import encode_snapshot
 from statehold.tools.browser.input.events import InputBatch
 from statehold.tools.browser.service import BrowserService
 
@@ -187,6 +189,49 @@ async def test_the_name_of_a_download_of_the_person_has_no_typed_text(
     told = [*changes, *await names(), await browse.text("snapshot")]
     assert any("New files: " in line for line in changes)
     assert not [line for line in told if "jane" in line or "Ada" in line or "b 77" in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    matrix(
+        ("kept.txt", "text => `It is ${text}.`"),
+        ("kept.json", "text => JSON.stringify(JSON.stringify({ text: text.toUpperCase() }))"),
+        ("kept.csv", "text => encodeURIComponent(encodeURIComponent(text))"),
+        ("kept", "text => `<p title='${text}'>`"),
+    ),
+)
+async def test_files_and_the_pages_of_a_saved_session_have_no_typed_text(
+    browse: Browse, name: str, script: str
+) -> None:
+    await give_text(browse, {"type": "paste", "text": PASSWORD})
+    await browse.page.evaluate(
+        f"""text => {{
+          const link = document.createElement("a");
+          link.href = URL.createObjectURL(new Blob([({script})(text)]));
+          link.download = "{name}";
+          link.click();
+          document.title = ({script})(text);
+        }}""",
+        PASSWORD,
+    )
+    (kept,) = await until(browse.connection.session.files.names)
+    service, view = browse.service, browse.view
+    uri = {"uri": f"files/{kept}"}
+
+    async def read() -> str:
+        return str(await service.answer(view, "resources/read", uri))
+
+    async def is_masked() -> bool:
+        return "••••••" in await read()
+
+    # The download may be on its way.
+    await until(is_masked)
+    assert "YPED!" not in (await read()).upper()
+    pages = pages_of(encode_snapshot(await browse.saved()))
+    assert "••••••" in str(pages)
+    assert "YPED!" not in str(pages).upper()
+    await browse.connection.aclose()
+    assert await is_masked()
 
 
 UPPER = "<input id=text oninput='this.value = this.value.toUpperCase()'>"

@@ -262,7 +262,7 @@ async def test_a_download_that_a_page_made_of_a_value_is_masked_when_it_is_read(
     )
     result = await browse.call("click", target="button")
     (link,) = (b for b in result.payload["content"] if b["type"] == "resource_link")
-    read = await browse.connection.request("resources/read", {"uri": link["uri"]}, browse.ctx)
+    read = await browse.service.answer(browse.view, "resources/read", {"uri": link["uri"]})
     text = read["contents"][0]["text"]
     assert ("%PASSWORD%" in text, "sesame" in text) == (True, False)
     # A page gets the file as it is.
