@@ -339,16 +339,3 @@ class SQLStore(Queries):
         except StoreUnavailable as error:
             return str(error)
         return self.trouble
-
-
-def open_store(path_or_url: Path | str, *, journal_backlog: int = 10_000) -> SQLStore:
-    """Return the store of a data folder, of a database URL, or of `:memory:`; enter it to open it.
-
-    Raises:
-        ValueError: for the URL of a database that is not supported.
-    """
-    if path_or_url == ":memory:":
-        return SQLStore.memory(journal_backlog=journal_backlog)
-    if "://" in str(path_or_url):
-        return SQLStore.remote(str(path_or_url), journal_backlog=journal_backlog)
-    return SQLStore.sqlite(Path(path_or_url), journal_backlog=journal_backlog)

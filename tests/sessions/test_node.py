@@ -24,7 +24,7 @@ from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.node import LockFolder, Node
 from statehold.sessions.records import NodeRecord, SessionFilter, SessionRecord, StateRecord
-from statehold.sessions.store.sql import SQLStore, open_store
+from statehold.sessions.store.sql import SQLStore
 
 WORKER = Path(__file__).parent / "store" / "node_worker.py"
 
@@ -219,6 +219,10 @@ def workers(folder: Path, place: str, *sessions: str) -> Generator[Workers]:
         finally:
             if process.stdin is not None and not process.stdin.closed:
                 nodes.end()
+
+
+def open_store(place: str) -> SQLStore:
+    return SQLStore.remote(place) if "://" in place else SQLStore.sqlite(Path(place))
 
 
 async def made(place: str, *sessions: str) -> None:

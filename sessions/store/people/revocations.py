@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from dataclasses import asdict, fields
 
 from sqlalchemy import Connection, delete, insert, or_, select
 
 from ...principals.revocations import RevocationRecord
 from .. import schema
+from ..rows import Row, columns_of
 
 _r = schema.revocation.c
 _c = schema.credential.c
-_COLUMNS = select(
-    _r.owner, _r.revoked_at, _r.revoked_by, _r.reason, _r.until, _r.keeps_sessions
-).order_by(_r.revoked_at)
+_COLUMNS = select(*(_r[field.name] for field in fields(RevocationRecord))).order_by(_r.revoked_at)
 
 
 def put(connection: Connection, record: RevocationRecord) -> None:
@@ -23,16 +22,8 @@ def put(connection: Connection, record: RevocationRecord) -> None:
     It ends the logins of the principal, also those of clients, and the links to its sessions.
     """
     _delete(connection, record.owner)
-    values = {
-        "digest": _digest(record.owner),
-        "owner": record.owner,
-        "revoked_at": record.revoked_at,
-        "revoked_by": record.revoked_by,
-        "reason": record.reason,
-        "until": record.until,
-        "keeps_sessions": int(record.keeps_sessions),
-    }
-    connection.execute(insert(schema.revocation), values)
+    row = {**asdict(record), "keeps_sessions": int(record.keeps_sessions)}
+    connection.execute(insert(schema.revocation), {"digest": _digest(record.owner), **row})
     own = select(schema.session.c.id).where(schema.session.c.owner == record.owner)
     is_ended = or_(_c.principal == record.owner, _c.session_id.in_(own))
     connection.execute(delete(schema.credential).where(is_ended))
@@ -52,18 +43,12 @@ def restore(connection: Connection, owner: str) -> bool:
 
 def all_records(connection: Connection) -> list[RevocationRecord]:
     """Return all revocations, also those that have ended by themselves, the oldest first."""
-    return [_record(row) for row in connection.execute(_COLUMNS)]
+    return [_record(dict(columns_of(row))) for row in connection.execute(_COLUMNS)]
 
 
-def _record(row: Any) -> RevocationRecord:
-    return RevocationRecord(
-        owner=row.owner,
-        revoked_at=row.revoked_at,
-        revoked_by=row.revoked_by,
-        reason=row.reason,
-        until=row.until,
-        keeps_sessions=bool(row.keeps_sessions),
-    )
+def _record(row: Row) -> RevocationRecord:
+    row["keeps_sessions"] = bool(row["keeps_sessions"])
+    return RevocationRecord(**row)
 
 
 def _digest(owner: str) -> str:

@@ -26,7 +26,7 @@ from statehold.access.config.facade import FacadeSettings
 from statehold.access.facade.logins import GRACE_SECONDS, FacadeLogins
 from statehold.access.facade.requests import LoginRequest
 from statehold.access.scopes import USE
-from statehold.sessions.store.sql import open_store
+from statehold.sessions.store.sql import SQLStore
 from statehold.shell.main import main
 
 
@@ -169,7 +169,7 @@ async def test_a_refresh_token_that_is_used_again_later_ends_the_login(
     request = LoginRequest(
         client_id="c", redirect_uri=CALLBACK, scopes=[USE], challenge="", resource=""
     )
-    async with open_store(tmp_path) as store:
+    async with SQLStore.sqlite(tmp_path) as store:
         one, two = (FacadeLogins(store, facade, checks, SECRET) for _ in range(2))
         now = 1e9
         code = await one.find(await one.open(found_code(request), request, now), now)

@@ -19,7 +19,7 @@ from statehold.sessions.records import LOCAL, HistoryFilter, Principal
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.schema import HEAD, metadata
-from statehold.sessions.store.sql import SQLStore, open_store
+from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.store.upgrade import FIRST, migrate, revision, upgrade
 
 FIRST_SCHEMA = Path(__file__).with_name("first_schema.sql")
@@ -142,10 +142,10 @@ anyio.run(main)
 
 
 async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
-    async with open_store(tmp_path / "data") as store:
+    async with SQLStore.sqlite(tmp_path / "data") as store:
         await store.join(node_record(NODE))
         await Sessions(store).make("sh_a", name="login")
-    async with open_store(str(tmp_path / "data")) as store:
+    async with SQLStore.sqlite(tmp_path / "data") as store:
         assert await store.find("local", "", "login") is not None
 
 
@@ -154,9 +154,8 @@ async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
 )
 def test_only_supported_databases_can_be_named(url: str) -> None:
     with pytest.raises(ValueError, match=r"give \w+://USER@HOST/DATABASE") as caught:
-        open_store(url)
+        SQLStore.remote(url)
     assert "secret" not in str(caught.value)
-    assert isinstance(open_store(":memory:"), SQLStore)
     assert "secret" not in repr(RemoteDatabase("postgresql://user:secret@host/db"))
 
 
