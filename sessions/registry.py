@@ -64,7 +64,6 @@ class Registry:
         self.spawn: Callable[..., None] = core.tasks.spawn
         """Starts work that lives at most as long as the registry. A failure is logged and stops nothing else."""
         self.quota = Quota(core)
-        self.policies = PolicyWatch(core)
         self._directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
         self.connector = Connector(core, self.snapshots, self._recover)
@@ -113,6 +112,7 @@ class Registry:
         self.revocations = Revocations(
             core, self._directory, self.pausing, self.closing, self.controls
         )
+        self.policies = PolicyWatch(core, self.revocations.look)
 
     async def __aenter__(self) -> Self:
         await self.core.node.recover()
@@ -125,7 +125,7 @@ class Registry:
         await self.policies.refresh()
         if self.core.policy.shared:
             await self.revocations.refresh()
-            self.core.tasks.start(self.policies.run, self.revocations.look)
+            self.core.tasks.start(self.policies.run, self._in_flight)
         self.core.deadlines.schedule(STORED, self.core.clock.now())
         return self
 
@@ -141,6 +141,9 @@ class Registry:
         finally:
             is_handled = await self.core.tasks.__aexit__(kind, error, traceback)
         return is_handled
+
+    def _in_flight(self) -> int | None:
+        return sum(session.in_flight for session in self._directory) if self._directory else None
 
     def _note_beat(self) -> None:
         if self.core.node.is_draining and not self.draining:

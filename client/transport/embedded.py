@@ -204,7 +204,7 @@ def load_config(
         if services is not None:
             loaded = load(services=file, flags=flags, environ=_environment())
             changes["services"] = loaded.services
-            settings = config.with_notes(loaded.notes)
+            settings = config.with_source(loaded.notes)
     else:
         path = None if config is None else Path(config)
         settings = load(config=path, services=file, flags=flags, environ=_environment())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -47,6 +48,8 @@ def load(
         ConfigError: another setting is wrong. The error names the first wrong one.
     """
     environ = os.environ if environ is None else environ
+    again = partial(load, config=config, services=services, flags=flags, environ=environ)
+    file = None
     _refuse_unknown(environ)
     config_named_by = "--config" if config else CONFIG_VARIABLE
     config = config or environ.get(CONFIG_VARIABLE)
@@ -56,9 +59,9 @@ def load(
         Layer("environment", Path.cwd(), _read_environment(environ)),
     ]
     if config:
-        path = Path(config).expanduser().absolute()
-        values = parse_toml(path, read_text(path, config_named_by))
-        layers.append(Layer(str(config), path.parent, values))
+        file = Path(config).expanduser().absolute()
+        values = parse_toml(file, read_text(file, config_named_by))
+        layers.append(Layer(str(config), file.parent, values))
     client_file = ClientFile()
     if services:
         path = Path(services).expanduser().absolute()
@@ -70,7 +73,7 @@ def load(
         for name, problem in client_file.problems.items()
         if not any(_chooses_tools(layer, name) for layer in layers if not layer.of_client)
     }
-    return _validate(layers, environ, restrictions).with_notes(client_file.notes)
+    return _validate(layers, environ, restrictions).with_source(client_file.notes, file, again)
 
 
 def _chooses_tools(layer: Layer, name: str) -> bool:

@@ -7,7 +7,7 @@ directly, which reads neither. Times are seconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -149,8 +149,8 @@ class Config(Section):
     auth: AuthSettings = Field(default_factory=AuthSettings)
     policies: list[PolicySettings] = Field(
         default_factory=list[PolicySettings],
-        description="Limits of single principals, groups and roles; see docs/policies.md. A change needs a restart; "
-        "`statehold principals limit` needs none.",
+        description="Limits of single principals, groups and roles; see docs/policies.md. A running server reads "
+        "them again when the file changes.",
     )
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
@@ -161,16 +161,36 @@ class Config(Section):
     )
 
     _notes: tuple[str, ...] = PrivateAttr(())
+    _file: Path | None = PrivateAttr(None)
+    _load_again: Callable[[], Config] | None = PrivateAttr(None)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines about what the sources have and is not used, without values."""
         return self._notes
 
-    def with_notes(self, notes: Iterable[str]) -> Config:
-        """Return the settings with these notes."""
+    @property
+    def file(self) -> Path | None:
+        """The file of the settings, if there is one."""
+        return self._file
+
+    def load_again(self) -> Config:
+        """Return the settings as the sources have them now.
+
+        Raises:
+            ConfigError: a setting is wrong.
+        """
+        return self if self._load_again is None else self._load_again()
+
+    def with_source(
+        self,
+        notes: Iterable[str],
+        file: Path | None = None,
+        load_again: Callable[[], Config] | None = None,
+    ) -> Config:
+        """Return the settings with where they come from."""
         copy = self.model_copy()
-        copy._notes = tuple(notes)
+        copy._notes, copy._file, copy._load_again = tuple(notes), file, load_again
         return copy
 
     def policy(self) -> Policy:

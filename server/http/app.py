@@ -87,6 +87,7 @@ class HttpApplication:
                 challenges=challenges,
                 scopes=scopes,
                 public=public,
+                rights=gateway.registry.policies,
                 audit=gateway.person_audit,
             )
         self.asgi = HostCheck(

@@ -27,6 +27,7 @@ from ...access.scopes import ADMIN, READ, OperationScopes
 from ...access.verifier import Verifier
 from ...access.wrong_tokens import is_guessable
 from ...sessions.json_codec import loads
+from ...sessions.principals.watch import PolicyWatch
 from ..asgi import replay_messages
 from .request import read_body
 
@@ -46,9 +47,11 @@ class Authentication:
         challenges: Challenges,
         scopes: OperationScopes,
         public: Sequence[BaseRoute],
+        rights: PolicyWatch,
         audit: PersonAudit | None = None,
     ) -> None:
         self._app = app
+        self._rights = rights
         self._verifier = verifier
         self._challenges = challenges
         self._scopes = scopes
@@ -57,6 +60,8 @@ class Authentication:
         self._refusals = RefusalLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._rights.be_current()
         if scope["type"] != "http" or self._is_public(scope):
             await self._app(scope, receive, send)
             return

@@ -30,6 +30,9 @@ class OpenStreams:
         self._scopes: dict[anyio.CancelScope, Scope] = {}
         """The scope of each request."""
 
+    def __len__(self) -> int:
+        return len(self._scopes)
+
     def wrap(self, app: ASGIApp) -> ASGIApp:
         """Return an application whose requests can be ended."""
         return _Requests(app, self)

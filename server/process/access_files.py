@@ -1,28 +1,36 @@
-"""The files of the access to a server: its tokens and its certificate, read again when they change."""
+"""The files of the access to a server: tokens, certificate and policies, read again when they change."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import anyio
+import anyio.to_thread
 
-from ...access.config.private_file import LOOK_SECONDS
+from ...access.config.private_file import LOOK_SECONDS, Stamp, stamp_of
+from ...access.config.types import ConfigError
 from ...access.tokens import StaticTokens
 from ...access.verifier import Verifier
+from ...sessions.principals.watch import PolicyWatch
 from ..config.model import Config
 from ..http.open_streams import OpenStreams
 
 if TYPE_CHECKING:
     from ..http.certificate import ServerCertificate
 
+logger = logging.getLogger("statehold.server")
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class AccessFiles:
-    """The contents of the files that the configuration names. None: it names none."""
+    """The files that the settings of one process name. None: they name none."""
 
+    config: Config
     tokens: StaticTokens | None
     certificate: ServerCertificate | None
+    policies_stamp: Stamp
 
     @classmethod
     def read(cls, config: Config) -> Self:
@@ -38,19 +46,39 @@ class AccessFiles:
             from ..http.certificate import ServerCertificate
 
             certificate = ServerCertificate(server.tls)
-        return cls(tokens, certificate)
+        return cls(
+            config, tokens, certificate, () if config.file is None else stamp_of(config.file)
+        )
 
-    async def watch(self, streams: OpenStreams) -> None:
+    async def watch(
+        self, streams: OpenStreams, verifier: Verifier | None, policies: PolicyWatch
+    ) -> None:
         """Read changed files until cancelled, and end the streams whose token is valid no more."""
-        if self.tokens is None and self.certificate is None:
+        if verifier is None and self.certificate is None and self.config.file is None:
             return
         while True:
             await anyio.sleep(LOOK_SECONDS)
+            if len(streams):
+                policies.record_use()
             if self.certificate is not None:
                 self.certificate.refresh()
             if self.tokens is not None:
                 self.tokens.refresh()
                 streams.end_without_token(self.tokens.is_valid)
+            await self._refresh_policies(policies)
+
+    async def _refresh_policies(self, policies: PolicyWatch) -> None:
+        """Use the policies of a changed file of settings. The former ones hold while it has a mistake."""
+        stamp = () if self.config.file is None else stamp_of(self.config.file)
+        if stamp == self.policies_stamp:
+            return
+        self.policies_stamp = stamp
+        try:
+            rules = (await anyio.to_thread.run_sync(self.config.load_again)).policy()
+        except ConfigError as error:
+            logger.error("the former policies hold: %s", error)
+            return
+        policies.configure(rules.principal_policies)
 
 
 async def watch_streams(streams: OpenStreams, verifier: Verifier) -> None:

@@ -212,7 +212,7 @@ async def _serve_on(
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)
             tasks.start_soon(end, local_clients, shutdown, is_held)
             tasks.start_soon(_force_exit, server, shutdown)
-            tasks.start_soon(files.watch, application.streams)
+            tasks.start_soon(files.watch, application.streams, verifier, gateway.registry.policies)
             if verifier is not None and config.auth.enabled:
                 tasks.start_soon(watch_streams, application.streams, verifier)
                 tasks.start_soon(verifier.preload_keys)

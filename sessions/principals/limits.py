@@ -1,8 +1,7 @@
-"""The effective limits of principals, from the policies of the configuration and of the store.
+"""The effective limits of principals, from the policies of the configuration.
 
 For each limit the most specific policy wins that sets it: that of the principal, of its groups, of its role, of everybody;
-then `[limits]` of the configuration. For one subject, the store wins over the configuration. Of several groups the most
-generous limit holds.
+then `[limits]` of the configuration. Of several groups the most generous limit holds.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from .rules import (
     NO_MEMBERSHIP,
     Membership,
     PolicyLimits,
+    PolicyRule,
     PolicySubject,
     PolicyTarget,
     PrincipalRecord,
@@ -93,14 +93,22 @@ class PrincipalLimits:
 
     def __init__(self, defaults: Policy) -> None:
         self._defaults = defaults
-        self._configured = {rule.target: rule.limits for rule in defaults.principal_policies}
-        self._stored: dict[PolicyTarget, PolicyLimits] = {}
+        self._policies: dict[PolicyTarget, PolicyLimits] = {}
         self._memberships: dict[str, Membership] = {}
         self._effective = BoundedMap[str, EffectiveLimits](KEPT)
-        self.is_active = bool(self._configured)
-        """Whether there is any policy. Without one, callers look at the defaults alone."""
         self.nodes = 1
         """The processes that share the limits of calls."""
+        self.configure(defaults.principal_policies)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is any policy. Without one, callers look at the defaults alone."""
+        return bool(self._policies)
+
+    def configure(self, rules: Iterable[PolicyRule]) -> None:
+        """Use these policies in place of the former ones."""
+        self._policies = {rule.target: rule.limits for rule in rules}
+        self._effective.clear()
 
     def of(self, owner: str) -> EffectiveLimits:
         """Return the limits of a principal, by its key."""
@@ -112,9 +120,9 @@ class PrincipalLimits:
     def membership(self, owner: str) -> Membership:
         return self._memberships.get(owner, NO_MEMBERSHIP)
 
-    def stored_policy(self, target: PolicyTarget) -> PolicyLimits | None:
-        """Return the policy of the store for a subject."""
-        return self._stored.get(target)
+    def policy(self, target: PolicyTarget) -> PolicyLimits | None:
+        """Return the policy of a subject."""
+        return self._policies.get(target)
 
     def learn(self, owner: str, membership: Membership, now: float = 0.0) -> bool:
         """Note the groups and the role of a token of a principal. Return whether its membership is another than before."""
@@ -127,13 +135,9 @@ class PrincipalLimits:
         return True
 
     def update(self, records: Iterable[PrincipalRecord], unwritten: Collection[str] = ()) -> None:
-        """Take over rows of the store that have changed, but the groups of principals whose groups here are newer."""
+        """Take over rows of the store that have changed, but those of principals whose groups here are newer."""
         for record in records:
             target = record.target
-            if record.limits == PolicyLimits():
-                self._stored.pop(target, None)
-            else:
-                self._stored[target] = record.limits
             if target.kind is PolicySubject.PRINCIPAL:
                 owner = Principal(issuer=target.issuer, subject=target.name).key
                 if owner not in unwritten:
@@ -141,7 +145,6 @@ class PrincipalLimits:
                         tuple(record.groups), record.role, record.ends
                     )
         self._effective.clear()
-        self.is_active = bool(self._configured or self._stored)
 
     def share(self, limit: int) -> int:
         """Return the part of a limit of calls that this process admits: at least one."""
@@ -178,7 +181,7 @@ class PrincipalLimits:
             found = [
                 (value, target.words)
                 for target in targets
-                if (value := self._value(limit, target)) is not None
+                if (value := getattr(self._policies.get(target), limit, None)) is not None
             ]
             if found:
                 return _most_generous(found)
@@ -187,14 +190,6 @@ class PrincipalLimits:
             "stored_bytes": self._defaults.stored_bytes_per_principal,
         }
         return defaults.get(limit), DEFAULTS
-
-    def _value(self, limit: str, target: PolicyTarget) -> Any:
-        for policies in (self._stored, self._configured):
-            policy = policies.get(target)
-            value = None if policy is None else getattr(policy, limit)
-            if value is not None:
-                return value
-        return None
 
 
 def _most_generous(found: Sequence[tuple[Any, str]]) -> tuple[Any, str]:

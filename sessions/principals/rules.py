@@ -158,7 +158,7 @@ NO_MEMBERSHIP: Final = Membership()
 
 
 class PrincipalRecord(BaseModel):
-    """A row of the store: the policy of a principal or a group, and the membership of a principal.
+    """A row of the store: the membership of a principal.
 
     `version` rises over all rows, so that a process reads the rows that have changed since it looked.
     """
@@ -166,7 +166,8 @@ class PrincipalRecord(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     target: PolicyTarget
-    limits: PolicyLimits = Field(default_factory=PolicyLimits)
+    policy: str = ""
+    """Limits that an earlier version of the program stored, as JSON. They are not used."""
     groups: list[str] = Field(default_factory=list[str])
     ends: dict[str, float] = Field(default_factory=dict[str, float])
     role: str = DEFAULT_ROLE

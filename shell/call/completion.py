@@ -28,7 +28,7 @@ COMMANDS = (
 ACTIONS = {
     "audit": ("export", "tail", "verify"),
     "nodes": ("drain", "list", "remove"),
-    "principals": ("limit", "list", "restore", "revoke", "show"),
+    "principals": ("list", "restore", "revoke", "show"),
     "services": ("check", "list"),
     "sessions": (
         *("close", "delete", "export", "fork", "history", "import", "list", "merge", "open"),

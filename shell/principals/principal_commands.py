@@ -12,7 +12,7 @@ def principals_group() -> Group:
     """Return the group with all its commands."""
     return Group(
         "principals",
-        "See the callers of a store, and limit single ones and groups (docs/policies.md).",
+        "See the callers of a store, and end the access of single ones.",
         "statehold principals list",
         commands=[
             Command(
@@ -27,22 +27,6 @@ def principals_group() -> Group:
                 "statehold principals show ada",
                 _subject(),
                 _issuer(),
-                JSON_OPTION,
-            ),
-            Command(
-                "limit",
-                "Set or remove limits of a caller or a group. Running servers use them within a second.",
-                "statehold principals limit ada --sessions 5 --rate 60:10",
-                _subject(required=False),
-                click.Option(["--group"], metavar="GROUP", help="a group, instead of a caller"),
-                _issuer(),
-                *_limits(),
-                click.Option(
-                    ["--remove"],
-                    multiple=True,
-                    metavar="LIMIT",
-                    help="leave a limit, such as stored-bytes, or `all`, to less specific policies; may be given again",
-                ),
                 JSON_OPTION,
             ),
             Command(
@@ -89,38 +73,4 @@ def _subject(*, required: bool = True) -> click.Argument:
 
 
 def _issuer() -> click.Option:
-    return click.Option(
-        ["--issuer"], metavar="ISSUER", help="the issuer of the subject or of the group"
-    )
-
-
-def _limits() -> list[click.Option]:
-    count = click.IntRange(0)
-    return [
-        click.Option(["--sessions"], type=count, metavar="N", help="open sessions; 0: no limit"),
-        click.Option(
-            ["--stored-bytes"], metavar="SIZE", help="stored bytes, such as 500MiB; 0: no limit"
-        ),
-        click.Option(
-            ["--calls-in-flight"], type=count, metavar="N", help="calls at a time; 0: no limit"
-        ),
-        click.Option(
-            ["--rate"], metavar="N[:BURST]", help="calls a minute, and calls at once; 0: no limit"
-        ),
-        click.Option(
-            ["--tool-rate"],
-            multiple=True,
-            metavar="PATTERN=N[:BURST]",
-            help="the rate of a SERVICE or SERVICE/TOOL, with * for any text; may be given again",
-        ),
-        click.Option(["--idle"], metavar="TIME", help="longest time without use, such as 15min"),
-        click.Option(["--lifetime"], metavar="TIME", help="longest lifetime of a session"),
-        click.Option(
-            ["--allow-services"], metavar="A,B", help='these services alone, with *; "" for none'
-        ),
-        click.Option(
-            ["--allow-hosts"],
-            metavar="A,B",
-            help='these hosts alone in the built-in browser; "" for none',
-        ),
-    ]
+    return click.Option(["--issuer"], metavar="ISSUER", help="the issuer of the subject")

@@ -1,4 +1,4 @@
-"""`statehold principals list`, `show` and `limit`: the callers of a store, their usage and their limits."""
+"""`statehold principals list` and `show`: the callers of a store, their usage and their limits."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ from ...tools.footprint import bytes_of_files
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import ago, pairs, say, say_json, table
-from .principal_options import limit_words, parse_changes, size_words
 
 
 def run(config: Config, arguments: CommandLine) -> int:
     """Run one of the commands, and return the exit code."""
-    if config.ephemeral or (arguments.action != "limit" and not may_exist(config)):
+    if config.ephemeral or not may_exist(config):
         return complain("there is no caller: nothing is stored yet", NOT_FOUND)
     return anyio.run(_run, config, arguments)
 
@@ -52,13 +51,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
     try:
         async with store_of(config) as store:
             known = await KnownPrincipals.read(config, store)
-            match arguments.action:
-                case "list":
-                    return await _list(known, arguments)
-                case "show":
-                    return await _show(known, arguments)
-                case _:
-                    return await _limit(known, arguments)
+            return await (_list if arguments.action == "list" else _show)(known, arguments)
     except CommandError as error:
         return complain(str(error), error.exit_code)
 
@@ -114,15 +107,13 @@ class KnownPrincipals:
         tokens = read_static_tokens(self.config)
         return [*map(Principal.of_key, self.owners()), *(token.principal for token in tokens)]
 
-    def find(self, arguments: CommandLine, *, may_be_new: bool = False) -> Principal:
+    def find(self, arguments: CommandLine) -> Principal:
         """Return the principal that a command line names.
 
         Raises:
             CommandError: there is none, or there are several.
         """
         subject, issuer = arguments.subject, arguments.issuer
-        if issuer is not None and may_be_new:
-            return Principal(issuer=issuer, subject=subject)
         found = [
             principal
             for principal in map(Principal.of_key, self.owners())
@@ -135,17 +126,12 @@ class KnownPrincipals:
             raise CommandError.usage(
                 f"{subject} is known of several issuers: {issuers}; give --issuer"
             )
-        if not may_be_new:
-            subjects = {Principal.of_key(owner).subject for owner in self.owners()}
-            hint = did_you_mean(subject, subjects)
-            raise CommandError(
-                "principal_not_found",
-                f"there is no caller {subject}.{hint} See: statehold principals list",
-                NOT_FOUND,
-            )
-        issuers = [each.issuer for each in self.config.auth.issuers]
-        is_only = len(issuers) == 1 and self.config.server.tokens is None
-        return Principal(issuer=issuers[0] if is_only else "", subject=subject)
+        hint = did_you_mean(subject, {Principal.of_key(owner).subject for owner in self.owners()})
+        raise CommandError(
+            "principal_not_found",
+            f"there is no caller {subject}.{hint} See: statehold principals list",
+            NOT_FOUND,
+        )
 
     async def stored_bytes(self, owner: str) -> int:
         """Return the bytes that the sessions of a principal take."""
@@ -156,7 +142,7 @@ class KnownPrincipals:
     async def describe(self, owner: str) -> JSON:
         """Return a principal with its usage, as JSON."""
         principal, summary = Principal.of_key(owner), self.summaries.get(owner)
-        policy = self.limits.stored_policy(PolicyTarget.principal(principal))
+        policy = self.limits.policy(PolicyTarget.principal(principal))
         membership = self.limits.membership(owner)
         return {
             "subject": principal.subject,
@@ -198,9 +184,9 @@ def describe_revocation(record: RevocationRecord) -> JSON:
 async def _list(known: KnownPrincipals, arguments: CommandLine) -> int:
     principals = [await known.describe(owner) for owner in known.owners()]
     groups = [
-        {"group": each.target.name, "issuer": each.target.issuer, "policy": _policy(each.limits)}
-        for each in known.records
-        if each.target.kind is PolicySubject.GROUP and each.limits != PolicyLimits()
+        {"group": rule.target.name, "issuer": rule.target.issuer, "policy": _policy(rule.limits)}
+        for rule in known.config.policy().principal_policies
+        if rule.target.kind is PolicySubject.GROUP
     ]
     if arguments.json:
         say_json({"principals": principals, "groups": groups})
@@ -213,7 +199,7 @@ async def _list(known: KnownPrincipals, arguments: CommandLine) -> int:
             each["issuer"],
             each["open_sessions"],
             each["sessions"],
-            size_words(each["stored_bytes"]),
+            _size_words(each["stored_bytes"]),
             ago(used.get(owner), now),
             ", ".join(each["policy"]),
             ago(known.revoked[owner].revoked_at, now) if owner in known.revoked else "",
@@ -245,13 +231,13 @@ async def _show(known: KnownPrincipals, arguments: CommandLine) -> int:
                 ("role", principal["role"]),
                 ("open sessions", principal["open_sessions"]),
                 ("all sessions", principal["sessions"]),
-                ("stored", size_words(principal["stored_bytes"])),
+                ("stored", _size_words(principal["stored_bytes"])),
                 ("last use", ago(summary.used_at, time.time()) if summary else "never"),
                 *_revocation_words(known.revoked.get(owner)),
             ]
         )
     )
-    rows = [[key, limit_words(key, limits[key]["limit"]), limits[key]["source"]] for key in FIELDS]
+    rows = [[key, _limit_words(key, limits[key]["limit"]), limits[key]["source"]] for key in FIELDS]
     say("\n" + table(["LIMIT", "VALUE", "FROM"], rows))
     return OK
 
@@ -264,49 +250,16 @@ def _revocation_words(record: RevocationRecord | None) -> list[tuple[str, str]]:
     return [("revoked", f"{timestamp(record.revoked_at)}{until} by {record.revoked_by}{reason}")]
 
 
-async def _limit(known: KnownPrincipals, arguments: CommandLine) -> int:
-    target = _target(known, arguments)
-    changes = parse_changes(arguments)
-    if not changes:
-        raise CommandError.usage("no limit is given; see: statehold principals limit --help")
-    async with recorded(known, f"principals limit {target.words}", changes):
-        limits = await known.store.access.limit_principal(target, changes, time.time())
-    if arguments.json:
-        subject = {"kind": target.kind.value, "name": target.name, "issuer": target.issuer}
-        say_json({**subject, "policy": _policy(limits)})
-        return OK
-    policy = _policy(limits)
-    rows = [[key, limit_words(key, value)] for key, value in policy.items()]
-    text = table(["LIMIT", "VALUE"], rows) if rows else "no limit of its own"
-    say(f"{target.words}\n{text}")
-    if target.kind is PolicySubject.PRINCIPAL:
-        known.warn_of_stranger(Principal(issuer=target.issuer, subject=target.name))
-    return OK
-
-
-def _target(known: KnownPrincipals, arguments: CommandLine) -> PolicyTarget:
-    if (arguments.subject is None) == (arguments.group is None):
-        raise CommandError.usage("either SUBJECT or --group is needed; give one of them")
-    if arguments.group is not None:
-        return PolicyTarget(
-            kind=PolicySubject.GROUP, issuer=arguments.issuer or "", name=arguments.group
-        )
-    return PolicyTarget.principal(known.find(arguments, may_be_new=True))
-
-
 @asynccontextmanager
-async def recorded(
-    known: KnownPrincipals, operation: str, changes: Mapping[str, Any] | None = None
-) -> AsyncGenerator[None]:
+async def recorded(known: KnownPrincipals, operation: str) -> AsyncGenerator[None]:
     """Record the change of the block in the audit log, if there is one."""
     if known.config.audit == "off":
         yield
         return
     is_required = known.config.audit == "required"
     audit = PersonAudit(AuditLog(known.store, "command", is_required=is_required), SystemClock())
-    words = f"{operation}: {', '.join(changes)}" if changes else operation
     record = await audit.admit(
-        f"{user_name()} by a command", words, None, principal=LOCAL, transport="command"
+        f"{user_name()} by a command", operation, None, principal=LOCAL, transport="command"
     )
     end = "error"
     try:
@@ -314,6 +267,33 @@ async def recorded(
         end = "ok"
     finally:
         record.end(end)
+
+
+def _limit_words(key: str, value: Any) -> str:
+    """Return a limit as the tables show it."""
+    if key in ("services", "browser_hosts"):
+        return "any" if value is None else ", ".join(value) or "none"
+    if key == "tool_rates":
+        return ", ".join(f"{name}: {_rate(rate)}" for name, rate in value.items()) or "no limit"
+    if key == "rate" and value:
+        return _rate(value)
+    if not value:
+        return "no limit"
+    if key == "stored_bytes":
+        return _size_words(value)
+    return f"{value:g} s" if key in ("idle", "lifetime") else str(value)
+
+
+def _rate(rate: Mapping[str, Any]) -> str:
+    burst = f", {rate['burst']} at once" if rate.get("burst") else ""
+    return f"{rate['calls_per_minute']:g} a minute{burst}" if rate["calls_per_minute"] else "none"
+
+
+def _size_words(size: int) -> str:
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.1f} {unit}"
+    return f"{size} B"
 
 
 def _policy(limits: PolicyLimits | None) -> JSON:

@@ -1,4 +1,4 @@
-"""The policies and the memberships of principals, and the use of sessions by principal.
+"""The memberships of principals, and the use of sessions by principal.
 
 The functions that write run in a transaction of the writer.
 """
@@ -6,7 +6,6 @@ The functions that write run in a transaction of the writer.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -17,7 +16,6 @@ from ...lifecycle import OPEN
 from ...principals.rules import (
     DEFAULT_ROLE,
     Membership,
-    PolicyLimits,
     PolicyTarget,
     PrincipalRecord,
     PrincipalSummary,
@@ -25,8 +23,6 @@ from ...principals.rules import (
 from .. import schema
 from ..dialect import wait_for_exclusive
 from ..rows import Row, columns_of
-
-logger = logging.getLogger("statehold.sessions")
 
 _p = schema.principal.c
 _s = schema.session.c
@@ -37,24 +33,6 @@ def changed(connection: Connection, after: int) -> list[PrincipalRecord]:
     """Return the rows with a higher version, in the order of their versions."""
     rows = connection.execute(_CHANGED.where(_p.version > after).order_by(_p.version))
     return [_record(columns_of(row)) for row in rows]
-
-
-def limit(
-    connection: Connection,
-    target: PolicyTarget,
-    changes: Mapping[str, Any],
-    now: float,
-) -> PolicyLimits:
-    """Change limits of a subject, and return those it has now. A change to None removes a limit."""
-    version = _next_version(connection)
-    row = _find(connection, target)
-    former = {} if row is None else _record(row).limits.model_dump(exclude_none=True)
-    limits = PolicyLimits.model_validate(
-        {key: value for key, value in {**former, **changes}.items() if value is not None}
-    )
-    policy = limits.model_dump_json(exclude_none=True)
-    _put(connection, target, row, {"policy": policy, "version": version, "changed_at": now})
-    return limits
 
 
 def put_membership(
@@ -104,16 +82,11 @@ def _put(connection: Connection, target: PolicyTarget, row: Row | None, values: 
 
 def _record(row: Mapping[str, Any]) -> PrincipalRecord:
     target = {key: row[key] for key in ("kind", "issuer", "name")}
-    stored: dict[str, Any] = json.loads(row["policy"])
-    # A later version of the program may have limits that this one does not know.
     groups = _groups(json.loads(row["member_of"]))
-    unknown = stored.keys() - PolicyLimits.model_fields.keys()
-    if unknown:
-        logger.warning("limits of %s that are not known here: %s", row["name"], sorted(unknown))
     return PrincipalRecord.model_validate(
         {
             "target": target,
-            "limits": {key: value for key, value in stored.items() if key not in unknown},
+            "policy": "" if row["policy"] == "{}" else row["policy"],
             "groups": list(groups),
             "ends": {group: end for group, end in groups.items() if end},
             "role": row["role"],

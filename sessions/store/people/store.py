@@ -57,7 +57,6 @@ class AccessStore(Queries):
     shared_sessions = read_method(share_rows.sessions)
 
     changed_principals = read_method(principal_rows.changed)
-    limit_principal = write_method(principal_rows.limit)
     put_membership = write_method(principal_rows.put_membership)
     principals = read_method(principal_rows.summaries)
 

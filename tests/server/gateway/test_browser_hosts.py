@@ -9,7 +9,7 @@ import anyio
 import pytest
 from lab import Lab
 from support.agent import Agent
-from support.gateway_process import JSON, Running, Way, opened_session, statehold, text_of
+from support.gateway_process import JSON, Running, Way, opened_session, text_of, toml
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -35,12 +35,15 @@ async def ada(server: Running, config_file: Path) -> AsyncGenerator[Agent]:
 
 
 async def test_a_page_reaches_the_hosts_of_the_policy_only(
-    ada: Agent, server: Running, config_file: Path, lab_site: Lab
+    ada: Agent, settings: JSON, config_file: Path, lab_site: Lab
 ) -> None:
     address = f"127.0.0.1:{lab_site.port}"
     why = f"{address} is not among the hosts that the caller may reach"
     assert why in text_of(await ada.call("browser_navigate", url=f"http://{address}/dialogs"))
-    await limit(config_file, server.data, "--allow-hosts", address)
+    rule = {"match": {"principal": "ada"}, "browser_hosts": [address]}
+    await anyio.Path(config_file).write_text(
+        toml({**settings, "policies": [*settings["policies"], rule]})
+    )
 
     async def is_reached() -> bool:
         result = await ada.call("browser_navigate", url=f"http://{address}/dialogs")
@@ -50,10 +53,3 @@ async def test_a_page_reaches_the_hosts_of_the_policy_only(
     other = lab_site.other.replace(str(lab_site.port), "8080")
     refused = text_of(await ada.call("browser_navigate", url=f"{other}/dialogs"))
     assert "is not among the hosts that the caller may reach" in refused
-
-
-async def limit(config_file: Path, data: Path, *words: str) -> None:
-    flags = ["--config", str(config_file), "--data", str(data)]
-    command = [*statehold(), "principals", "limit", "ada", *words, *flags]
-    done = await anyio.run_process(command, check=False)
-    assert done.returncode == 0, done.stderr

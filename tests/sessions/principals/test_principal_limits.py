@@ -12,7 +12,9 @@ from support.waiting import until
 from statehold.sessions.actions.document import json_text, read_document
 from statehold.sessions.errors import NotAllowed, SessionLimit, StoreUnavailable
 from statehold.sessions.policy import Policy
+from statehold.sessions.principals import watch
 from statehold.sessions.principals.limits import PrincipalLimits
+from statehold.sessions.principals.revocations import RevocationRecord
 from statehold.sessions.principals.rules import (
     EVERYBODY,
     Membership,
@@ -20,7 +22,6 @@ from statehold.sessions.principals.rules import (
     PolicyRule,
     PolicySubject,
     PolicyTarget,
-    PrincipalRecord,
     Rate,
 )
 from statehold.sessions.records import Principal
@@ -40,12 +41,6 @@ def policy(*rules: tuple[PolicyTarget, dict[str, Any]], **settings: Any) -> Poli
             PolicyRule(subject, PolicyLimits.model_validate(limits)) for subject, limits in rules
         ),
         **settings,
-    )
-
-
-def record(subject: PolicyTarget, version: int, **limits: Any) -> PrincipalRecord:
-    return PrincipalRecord(
-        target=subject, limits=PolicyLimits(**limits), version=version, changed_at=0
     )
 
 
@@ -95,12 +90,12 @@ def test_the_most_generous_of_several_groups_holds_and_zero_is_no_limit() -> Non
     assert limits.of(stranger).rate is None
 
 
-def test_the_store_wins_over_the_configuration_for_one_subject() -> None:
+def test_new_policies_take_the_place_of_the_former_ones() -> None:
     limits = PrincipalLimits(policy((OF_ADA, {"sessions": 1, "idle": 7})))
-    limits.update([record(OF_ADA, 1, sessions=2)])
-    assert (limits.of(ADA.key).sessions, limits.of(ADA.key).idle) == (2, 7)
-    limits.update([record(OF_ADA, 2)])
-    assert limits.of(ADA.key).sessions == 1
+    limits.configure(policy((OF_ADA, {"sessions": 2})).principal_policies)
+    assert (limits.of(ADA.key).sessions, limits.of(ADA.key).idle) == (2, 0)
+    limits.configure(())
+    assert (limits.of(ADA.key).sessions, limits.is_active) == (10_000, False)
 
 
 async def test_sessions_of_a_principal_are_limited_by_its_policy(build: Build) -> None:
@@ -239,13 +234,34 @@ async def test_times_are_shortened_at_creation_fork_import_and_extension(build: 
         assert ending.record.lifetime_ends_at == engine.clock.now() + 1000
 
 
-async def test_a_process_takes_over_what_another_stores(build: Build) -> None:
+async def test_a_process_without_use_and_sessions_reads_nothing(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until a request comes, which waits for what other processes wrote."""
+    # A process that looks again and again is never blocked then.
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
     async with build(policy=Policy(shared=True)) as engine:
-        await engine.store.access.limit_principal(OF_ADA, {"sessions": 1, "idle": 5}, 1.0)
-        await until(lambda: engine.registry.core.limits.of(ADA.key).sessions == 1)
-        await engine.store.access.limit_principal(OF_ADA, {"sessions": None}, 2.0)
-        await until(lambda: engine.registry.core.limits.of(ADA.key).sessions == 10_000)
-        assert engine.registry.core.limits.of(ADA.key).idle == 5
+        policies, reads = engine.registry.policies, 0
+        revocations = engine.store.access.revocations
+
+        async def counted() -> list[RevocationRecord]:
+            nonlocal reads
+            reads += 1
+            return await revocations()
+
+        engine.store.access.revocations = counted
+        with anyio.fail_after(10):
+            await anyio.wait_all_tasks_blocked()
+        assert reads == 0
+        revocation = RevocationRecord(owner=ADA.key, revoked_at=1.0, revoked_by="root")
+        await engine.store.access.revoke(revocation)
+        assert ADA.key not in engine.registry.core.revoked
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(policies.be_current)
+        assert ADA.key in engine.registry.core.revoked
+        await engine.store.access.restore(ADA.key)
+        await until(lambda: ADA.key not in engine.registry.core.revoked)
 
 
 def token(*groups: str, end: float) -> Membership:
@@ -315,10 +331,6 @@ async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> Non
         engine.clock.advance(10)
         engine.registry.policies.note_caller(ADA, Membership(("crew",), "operator"))
         await until(is_known)
-        # The policy and the groups of one principal do not replace each other.
-        await engine.store.access.limit_principal(OF_ADA, {"sessions": 2}, 1.0)
-        assert await is_known()
-        assert other.of(ADA.key).sessions == 2
 
 
 async def test_while_the_store_is_down_no_session_begins_and_running_calls_finish(
@@ -348,5 +360,4 @@ async def test_while_the_store_is_down_no_session_begins_and_running_calls_finis
 
 
 async def limit(engine: Engine, subject: PolicyTarget, **changes: Any) -> None:
-    await engine.store.access.limit_principal(subject, changes, engine.clock.now())
-    await engine.registry.policies.refresh()
+    engine.registry.policies.configure(policy((subject, changes)).principal_policies)

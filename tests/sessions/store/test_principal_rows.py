@@ -1,4 +1,4 @@
-"""Policies and memberships of principals in the store, and the use of sessions by principal."""
+"""Memberships of principals in the store, and the use of sessions by principal."""
 
 from __future__ import annotations
 
@@ -13,47 +13,24 @@ from store_making import MakeStore, Sessions
 from support.selection import matrix
 
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.principals.rules import (
-    Membership,
-    PolicyLimits,
-    PolicySubject,
-    PolicyTarget,
-)
+from statehold.sessions.principals.rules import Membership, PolicyTarget
 from statehold.sessions.records import Principal
 from statehold.sessions.store.dialect.sqlite import FILE_NAME
 from statehold.sessions.store.sql import SQLStore
 
 ADA = PolicyTarget.principal(Principal(issuer="https://idp.example", subject="ada"))
-CREW = PolicyTarget(kind=PolicySubject.GROUP, name="ada")
+BEN = PolicyTarget.principal(Principal(subject="ben"))
 
 
-async def test_limits_are_changed_one_by_one(store: SQLStore) -> None:
+async def test_rows_are_read_that_have_changed(store: SQLStore) -> None:
     access = store.access
     assert await access.changed_principals(0) == []
-    rate = {"calls_per_minute": 5.0, "burst": 2}
-    await access.limit_principal(ADA, {"sessions": 1, "rate": rate}, 1.0)
-    limits = await access.limit_principal(ADA, {"sessions": 0, "services": ["a", "b*"]}, 2.0)
-    assert limits == PolicyLimits.model_validate(
-        {"sessions": 0, "rate": rate, "services": ["a", "b*"]}
-    )
-    await access.limit_principal(CREW, {"idle": 5.0}, 3.0)
-    ada, crew = await access.changed_principals(0)
-    assert (ada.target, ada.limits, ada.changed_at) == (ADA, limits, 2.0)
-    assert (crew.target, crew.limits) == (CREW, PolicyLimits(idle=5.0))
-    assert await access.changed_principals(ada.version) == [crew]
-    assert await access.changed_principals(crew.version) == []
-    removed = await access.limit_principal(ADA, {"sessions": None, "rate": None}, 4.0)
-    assert removed == PolicyLimits(services=("a", "b*"))
-    [ada] = await access.changed_principals(crew.version)
-    assert ada.limits == removed
-
-
-async def test_a_membership_and_a_policy_share_a_row(store: SQLStore) -> None:
-    await store.access.put_membership(ADA, Membership(("a", "b"), "operator"), 1.0)
-    await store.access.limit_principal(ADA, {"sessions": 1}, 2.0)
-    await store.access.put_membership(ADA, Membership(("c",)), 3.0)
-    [ada] = await store.access.changed_principals(0)
-    assert (ada.groups, ada.role, ada.limits.sessions) == (["c"], "user", 1)
+    await access.put_membership(ADA, Membership(("a", "b"), "operator"), 1.0)
+    await access.put_membership(BEN, Membership(("c",)), 2.0)
+    ada, ben = await access.changed_principals(0)
+    assert (ada.target, ada.groups, ada.role, ada.changed_at) == (ADA, ["a", "b"], "operator", 1.0)
+    assert await access.changed_principals(ada.version) == [ben]
+    assert await access.changed_principals(ben.version) == []
 
 
 async def test_a_group_that_is_no_text_is_read_as_one(store: SQLStore) -> None:
@@ -106,9 +83,8 @@ async def test_every_change_of_two_processes_has_a_version_of_its_own(
         async with make_store() as second, anyio.create_task_group() as tasks:
             for number in range(20):
                 for store in (first, second):
-                    target = ADA if store is first else CREW
-                    changes = {"sessions": number}
-                    tasks.start_soon(store.access.limit_principal, target, changes, 1.0)
+                    target, membership = ADA if store is first else BEN, Membership((str(number),))
+                    tasks.start_soon(store.access.put_membership, target, membership, 1.0)
         versions = [each.version for each in await first.access.changed_principals(0)]
         assert len(set(versions)) == len(versions)
         # In memory, each store has a database of its own.
