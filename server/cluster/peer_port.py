@@ -17,7 +17,7 @@ from typing import Final
 
 from anyio.abc import TaskGroup
 
-from ..sockets.accept_loop import accept_sockets
+from ..sockets.local_socket import accept_sockets
 from . import tcp
 from .certificates import Certificates
 from .node_server import NodeServer

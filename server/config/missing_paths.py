@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...tools.browser import missing_paths as browser_paths
+from ...tools.browser import output_folder as browser_paths
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
 from .model import ServiceConfig

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import Final, Self, cast
 
 import anyio
 import anyio.to_thread
@@ -16,7 +16,7 @@ from ...sessions.audit.log import AuditLog
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
-from ...sessions.errors import InvalidArgument
+from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.node import Node
 from ...sessions.registry import Registry
@@ -29,21 +29,69 @@ from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.service import UpstreamService
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
-from .added_services import AddedServices
-from .list_changes import ListWatcher, ResourceChangeCallback
-from .list_updates import ListUpdates
+from .commands import Notifications, ask_summary_command
+from .list_changes import ListUpdates, ListWatcher, ResourceChangeCallback
 from .names import HeldNames
-from .notifications import Notifications
-from .opening import GatewayOpening
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
 from .probing import Probes
-from .services import AnyService, forget, service_of
-from .summary_command import ask_summary_command
+from .services import AddedServices, AnyService, forget, service_of
 from .tool_list import ToolList
 
-if TYPE_CHECKING:
-    from ...sessions.store.sql import SQLStore
+METHODS_BEFORE_OPENING: Final = frozenset(
+    {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
+)
+"""Requests that are answered before the sessions are open."""
+
+
+class GatewayOpening:
+    """Whether the sessions of a gateway are open, and whether they are needed already.
+
+    A process over stdio answers the first list of its tools before it opens its sessions.
+    """
+
+    def __init__(self) -> None:
+        self._requested = anyio.Event()
+        self._ended = anyio.Event()
+        self._problem: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self._ended.is_set() and self._problem is None
+
+    def delays(self, method: str) -> bool:
+        """Whether a request has to wait() for the sessions, or is refused there because they cannot be opened."""
+        if self._ended.is_set():
+            return self._problem is not None
+        return method not in METHODS_BEFORE_OPENING
+
+    def request(self) -> None:
+        """Have the sessions opened now, unless they are open."""
+        self._requested.set()
+
+    def complete(self) -> None:
+        """Let the requests continue that wait for the sessions."""
+        self._ended.set()
+
+    def fail(self, problem: str) -> None:
+        """Refuse the requests that wait for the sessions, and all later ones; the problem says why and what to do."""
+        self._problem = problem
+        self._ended.set()
+
+    async def wait_requested(self) -> None:
+        await self._requested.wait()
+
+    async def wait(self) -> None:
+        """Request the opening, and return when the sessions are open.
+
+        Raises:
+            ServiceUnavailable: they cannot be opened.
+        """
+        if not self._ended.is_set():
+            self.request()
+            await self._ended.wait()
+        if self._problem is not None:
+            raise ServiceUnavailable(self._problem, recovery="Then start this client again.")
 
 
 class Gateway:
@@ -277,3 +325,34 @@ class Gateway:
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
+
+
+def readiness_of(gateway: Gateway) -> tuple[int, str]:
+    """Return the HTTP status of `/readyz`, and its word: whether a proxy is to send requests to this process."""
+    if gateway.registry.draining or gateway.node.is_draining:
+        return 404, "draining"
+    return (503, "failing") if _trouble_of(gateway) is not None else (200, "ok")
+
+
+def health_of(gateway: Gateway) -> JSON:
+    """Return the body of `/health`, which needs no token: counts, no names and no ids.
+
+    The status is `ok`, `draining`, or `failing` with a `reason` when the store refuses writes or the disk is full.
+    """
+    trouble = _trouble_of(gateway)
+    statuses = [service["status"] for service in gateway.describe_services()]
+    return {
+        "status": "draining" if gateway.registry.draining else "failing" if trouble else "ok",
+        "services": {
+            "ok": statuses.count("available"),
+            "unavailable": statuses.count("unavailable"),
+        },
+        **({} if trouble is None else {"reason": trouble}),
+    }
+
+
+def _trouble_of(gateway: Gateway) -> str | None:
+    """Return why sessions cannot be served, in one line without secrets; None when they can."""
+    if not gateway.node.may_act():
+        return "The lease of this node is over: its database does not answer."
+    return gateway.store.trouble

@@ -19,9 +19,8 @@ from ...access.challenges import Challenges, PublicUrls
 from ...access.resource_metadata import ResourceMetadata
 from ...access.scopes import OperationScopes
 from ...access.verifier import Verifier
-from ...tools.own.names import own_names
-from ..gateway.gateway import Gateway
-from ..gateway.health import health_of, readiness_of
+from ...tools.own.toolsets import own_names
+from ..gateway.gateway import Gateway, health_of, readiness_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
 from .authentication import Authentication

@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 from anyio.abc import TaskGroup
 
-from ..sockets.accept_loop import accept_sockets
+from ..sockets.local_socket import accept_sockets
 from .bounded_protocol import BoundedHttp
 from .certificate import ServerCertificate
 from .clients import Clients

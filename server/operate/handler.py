@@ -19,8 +19,7 @@ from ...sessions.live.budget import Budget
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.own.definition import OwnTool, ToolContext
-from ...tools.own.names import OWN_NAMES
-from ...tools.own.toolsets import build_own_tools
+from ...tools.own.toolsets import OWN_NAMES, build_own_tools
 from ..sockets.local_socket import send_content, send_error
 from .inspection_tools import InspectionTools
 from .operator_tools import OperatorTools

@@ -16,7 +16,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser.connection import BrowserConnection
-from ...tools.browser.picture import PictureKind, take_picture
+from ...tools.browser.page_view import PictureKind, take_picture
 from ...tools.browser.service import BrowserService
 
 CAUSE = "screenshot"

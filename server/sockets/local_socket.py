@@ -2,8 +2,7 @@
 
 A connection begins with a line of JSON, `{"verb": VERB, ...}`. The handler of the verb gets the members of the line, and the
 connection at the byte after it. Handlers that answer with a line send `{"content": {...}}` or `{"error": {"code", "message",
-"recovery"}}`; so is a line answered that has no handler. request.py is the other end.
-"""
+"recovery"}}`; so is a line answered that has no handler. request.py is the other end."""
 
 from __future__ import annotations
 
@@ -23,14 +22,43 @@ from anyio.abc import TaskGroup
 
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
-from .accept_loop import accept_sockets, serve_socket
-from .address import (
-    claim_socket,
-    create_private_folder,
-    remove_socket,
-    remove_stale_sockets,
-)
+from .address import claim_socket, create_private_folder, remove_socket, remove_stale_sockets
 from .request import UNKNOWN_VERB, is_same_user
+
+RETRY_SECONDS: Final = 1.0
+
+ServeSocket = Callable[[socket.socket], Awaitable[None]]
+
+logger = logging.getLogger("statehold.server")
+
+
+async def accept_sockets(listener: socket.socket, tasks: TaskGroup, serve: ServeSocket) -> None:
+    """Accept connections until cancelled, and serve each in a task of `tasks`. A failing one is logged.
+
+    `serve` closes the connection.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            connection, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            # The process has no descriptor left; clients that leave return theirs.
+            logger.error("a client cannot be accepted: %s", error.strerror)
+            await anyio.sleep(RETRY_SECONDS)
+        else:
+            tasks.start_soon(serve_socket, connection, serve)
+
+
+async def serve_socket(connection: socket.socket, serve: ServeSocket) -> None:
+    """Serve one connection. A failure is logged, unless the connection broke."""
+    try:
+        await serve(connection)
+    except ConnectionError:
+        return
+    except Exception:
+        # One client must not end the others.
+        logger.exception("a connection failed")
+
 
 LINE_BYTES: Final = 4 << 20
 """Bytes of a first line at most: an operator request may hold a state."""
@@ -49,8 +77,6 @@ Handler = Callable[[JSON, socket.socket], Awaitable[None]]
 
 The handler closes the socket, also when it fails or is cancelled.
 """
-
-logger = logging.getLogger("statehold.server")
 
 
 class LocalSocket:

@@ -30,9 +30,8 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress, OwnerHosts
-from .missing_paths import find_missing_path
 from .opening import BrowserOpening
-from .output_folder import OutputFolder
+from .output_folder import OutputFolder, find_missing_path
 from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
 from .process.pool import BrowserDied, Pool

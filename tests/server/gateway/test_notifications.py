@@ -15,7 +15,7 @@ from support.waiting import until
 from statehold.client import connect
 from statehold.server.config.load import load
 from statehold.server.config.sections import NotifySettings
-from statehold.server.gateway.notifications import AT_ONCE, Notifications
+from statehold.server.gateway.commands import AT_ONCE, Notifications
 
 ASK: JSON = {"wait_seconds": 0}
 

@@ -27,7 +27,7 @@ from statehold.server.gateway import probing as subject
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.shell.main import main
-from statehold.tools.own.names import OWN_NAMES, own_names
+from statehold.tools.own.toolsets import OWN_NAMES, own_names
 
 CLASHING = {"one": service("naming", "read_file", "only"), "two": service("naming", "read_file")}
 

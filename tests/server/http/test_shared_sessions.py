@@ -30,7 +30,7 @@ from support.waiting import until
 
 from statehold.server.protocol.shared_sessions import TOOL_RIGHTS
 from statehold.sessions.records import ShareRights
-from statehold.tools.own.names import OWN_NAMES, own_names
+from statehold.tools.own.toolsets import OWN_NAMES, own_names
 
 ALICE, BEN, EVE = "alice-token-0123456789", "ben-token-0123456789abc", "eve-token-0123456789abc"
 DORA = "dora-token-0123456789ab"

@@ -1,7 +1,8 @@
-"""Notifications for people who have no console open, by the command and the address of `[notify]`."""
+"""The commands of the operator: `[notify]` for people who have no console open, and `[summary]`."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from typing import Final
@@ -10,7 +11,7 @@ from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON, dumps
 from ...sessions.live.budget import Budget
 from ...tools.processes.command import CommandFailed, run_command
-from ..config.sections import NotifySettings
+from ..config.sections import NotifySettings, SummarySettings
 
 logger = logging.getLogger("statehold.notify")
 
@@ -68,3 +69,25 @@ async def _post(url: str, body: bytes, seconds: float) -> None:
         return
     if not response.is_success:
         logger.warning("the address of [notify] answered %d", response.status_code)
+
+
+OUTPUT_BYTES: Final = 1 << 20
+"""Most bytes of its answer."""
+
+
+async def ask_summary_command(settings: SummarySettings, session: JSON) -> object:
+    """Return the answer of the command for a session, as JSON.
+
+    Raises:
+        ValueError: it has none; see run_command().
+    """
+    output = await run_command(
+        settings.command,
+        seconds=settings.seconds,
+        data=dumps(session).encode(),
+        output_bytes=OUTPUT_BYTES,
+    )
+    try:
+        return json.loads(output)
+    except (ValueError, RecursionError):
+        raise ValueError("its output is not JSON") from None
