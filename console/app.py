@@ -30,7 +30,7 @@ from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.records import LOCAL
 from .actions import SessionActions
-from .calls import ANYONE, ApiCall, Handler
+from .calls import ANYONE, ApiCall
 from .errors import ApiError, error_response, login_required, not_allowed, not_found
 from .events import EventHandlers
 from .login_handlers import LoginHandlers
@@ -41,8 +41,8 @@ from .people.cookies import GUEST, LOGIN
 from .people.operators import OperatorSessions
 from .people.shares import ShareHandlers
 from .port import ConsolePort
-from .requests import ApiModel, NoBody
-from .routes import PREFIX, ROUTES, ApiRoute
+from .requests import ApiModel, NoQuery
+from .routes import PREFIX, ApiRoute, Handler, routes_of
 from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
@@ -53,6 +53,19 @@ if TYPE_CHECKING:
     from .people.account_login import AccountLogin
 
 ID_CHARACTERS: Final = 128
+HANDLERS: Final = (
+    LoginHandlers,
+    ConsoleSessions,
+    StateDocuments,
+    SessionActions,
+    ScreenHandlers,
+    LinkHandlers,
+    ServerDocuments,
+    ShareHandlers,
+    OperatorSessions,
+    EventHandlers,
+)
+ROUTES: Final = tuple(route for kind in HANDLERS for route, _ in routes_of(kind))
 RIGHTS: Final[tuple[Rights, ...]] = get_args(Rights)
 M = TypeVar("M", bound=ApiModel)
 
@@ -114,8 +127,8 @@ class Console:
             self._account = AccountLogin(
                 config.auth, page, self.logins, backoff, audit, verifier.note_caller
             )
-        self._handlers: dict[str, Handler] = {
-            **LoginHandlers(
+        handlers = [
+            LoginHandlers(
                 logins=self.logins,
                 verifier=verifier,
                 backoff=backoff,
@@ -124,18 +137,20 @@ class Console:
                 server=config.server,
                 browsers=list(config.browsers()),
                 account=self._account,
-            ).handlers(),
-            **sessions.handlers(),
-            **StateDocuments(sessions, gateway.store).handlers(),
-            **SessionActions(sessions, calls).handlers(),
-            **ScreenHandlers(gateway, sessions, calls, self.logins).handlers(),
-            **LinkHandlers(
-                sessions, self.logins, links, can_embed=bool(self._embed_origins)
-            ).handlers(),
-            **ServerDocuments(gateway).handlers(),
-            **ShareHandlers(gateway, sessions, calls).handlers(),
-            **OperatorSessions(gateway, sessions, calls).handlers(),
-            **EventHandlers(gateway, sessions, calls, self.logins).handlers(),
+            ),
+            sessions,
+            StateDocuments(sessions, gateway.store),
+            SessionActions(sessions, calls),
+            ScreenHandlers(gateway, sessions, calls, self.logins),
+            LinkHandlers(sessions, self.logins, links, can_embed=bool(self._embed_origins)),
+            ServerDocuments(gateway, ROUTES),
+            ShareHandlers(gateway, sessions, calls),
+            OperatorSessions(gateway, sessions, calls),
+            EventHandlers(gateway, sessions, calls, self.logins),
+        ]
+        assert tuple(map(type, handlers)) == HANDLERS
+        self._handlers: dict[ApiRoute, Handler] = {
+            route: getattr(each, name) for each in handlers for route, name in routes_of(type(each))
         }
 
     def is_in_use(self) -> bool:
@@ -149,7 +164,9 @@ class Console:
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the console and its API, for an HTTP application that checks Host and Origin."""
         api = Router(
-            [self._route(route) for route in ROUTES], redirect_slashes=False, default=_unknown
+            [self._route(route) for route in self._handlers],
+            redirect_slashes=False,
+            default=_unknown,
         )
         login = [] if self._account is None else self._account.routes()
         page = Router([*login, *page_routes()], redirect_slashes=False, default=_unknown)
@@ -181,7 +198,8 @@ class Console:
         outcome, is_admitted = "error", False
         try:
             login, csrfs = await self._find_login(request, session_id)
-            call = await self._check(route, request, login, csrfs)
+            call = self._check(route, request, login, csrfs)
+            models = await _read_models(route, request)
             record = await self._audit.admit(
                 route=route.name,
                 name=call.user.name,
@@ -191,7 +209,7 @@ class Console:
                 is_change=route.method != "GET",
             )
             is_admitted = True
-            response = await self._handlers[route.name](call)
+            response = await self._handlers[route](call, **models)
             outcome = "ok"
             return response
         except (ApiError, SessionError, Refused) as error:
@@ -247,13 +265,13 @@ class Console:
         name = None if user is None else user.name
         self._audit.note_refusal(route.name, code, name, principal, session_id, address)
 
-    async def _check(
+    def _check(
         self, route: ApiRoute, request: Request, login: Login | None, csrfs: Sequence[str]
     ) -> ApiCall:
         """Return a request that may be answered.
 
         Raises:
-            ApiError, InvalidArgument: it may not.
+            ApiError: it may not.
         """
         if route.method != "GET":
             self._check_origin(request)
@@ -264,11 +282,7 @@ class Console:
                 raise login_required()
             _check_login(route, request, login, csrfs)
             user = login.user
-        query = _parse(route.query, dict(request.query_params))
-        body = (
-            NoBody() if route.body is None else _parse(route.body, await _read_json(request, route))
-        )
-        return ApiCall(request, user, login, query, body, route.shared)
+        return ApiCall(route, request, user, login)
 
     def _check_origin(self, request: Request) -> None:
         origin = request.headers.get("origin")
@@ -295,6 +309,19 @@ def _check_login(route: ApiRoute, request: Request, login: Login, csrfs: Sequenc
         raise not_allowed(f"This needs the role {route.role}.")
     if RIGHTS.index(user.rights) < RIGHTS.index(route.rights):
         raise not_allowed("This login may look only.")
+
+
+async def _read_models(route: ApiRoute, request: Request) -> dict[str, ApiModel]:
+    """Return the query and the body of a request, if its handler takes them.
+
+    Raises:
+        ApiError, InvalidArgument: one does not fit its model.
+    """
+    query = _parse(route.query or NoQuery, dict(request.query_params))
+    models = {} if route.query is None else {"query": query}
+    if route.body is not None:
+        models["body"] = _parse(route.body, await _read_json(request, route))
+    return models
 
 
 async def _read_json(request: Request, route: ApiRoute) -> object:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 
-from ..sessions.records import ShareRights
 from .errors import login_required
 from .logins import ConsoleUser, Login
-from .requests import ApiModel
+from .routes import ApiRoute
 
 ANYONE: Final = ConsoleUser("nobody", rights="view", session_id="")
 """The user of a request without a login: no session exists for it."""
@@ -20,15 +17,12 @@ ANYONE: Final = ConsoleUser("nobody", rights="view", session_id="")
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """A request with its user, its query and its body."""
+    """A request with its route and its user."""
 
+    route: ApiRoute
     request: Request
     user: ConsoleUser
     login: Login | None
-    query: ApiModel
-    body: ApiModel
-    shared: ShareRights | None = None
-    """The right of a share with which its user may ask for a session of another; None: it may not."""
 
     @property
     def session_id(self) -> str:
@@ -47,6 +41,3 @@ class ApiCall:
         if self.login is None:
             raise login_required()
         return self.login
-
-
-Handler = Callable[[ApiCall], Awaitable[Response]]

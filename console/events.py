@@ -16,9 +16,10 @@ from ..server.sockets.request import Refused
 from ..sessions.errors import SessionNotFound, StoreUnavailable
 from ..sessions.json_codec import JSON
 from ..sessions.records import SessionRecord, ShareRights
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .logins import ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
+from .routes import route
 from .session_documents import ConsoleSessions
 from .streams import LoginStream, SendPart
 
@@ -40,10 +41,14 @@ class EventHandlers:
         self._calls = calls
         self._logins = logins
 
-    def handlers(self) -> dict[str, Handler]:
-        return {"events": self._open}
-
-    async def _open(self, call: ApiCall) -> Response:
+    @route(
+        "GET",
+        "/events",
+        "Follow changes of sessions as server-sent events",
+        audience="guest",
+        answer="events",
+    )
+    async def events(self, call: ApiCall) -> Response:
         login = call.require_login()
         user, owner = login.user, login.user.owner or ""
         if user.session_id is not None:

@@ -30,12 +30,13 @@ from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
 from ..sessions.views import timestamp
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .errors import ApiError, json_response, not_allowed
 from .logins import Login, Logins
 from .people.cookies import GUEST, LOGIN, set_cookie
 from .people.users import user_of_token
 from .requests import LoginBody, LogoutBody
+from .routes import route
 from .session_links import LinkJournal
 
 if TYPE_CHECKING:
@@ -71,21 +72,13 @@ class LoginHandlers:
         self._account = account
         self._server = server
 
-    def handlers(self) -> dict[str, Handler]:
-        return {
-            "login_ways": self._login_ways,
-            "login": self._login,
-            "logout": self._logout,
-            "me": self._me,
-        }
-
-    async def _login_ways(self, call: ApiCall) -> Response:
+    @route("GET", "/login", "Show the ways to log in", audience="anyone")
+    async def login_ways(self, call: ApiCall) -> Response:
         account = None if self._account is None else self._account.describe()
         return json_response({"account": account, "token": self._verifier is not None})
 
-    async def _login(self, call: ApiCall) -> Response:
-        body = call.body
-        assert isinstance(body, LoginBody)
+    @route("POST", "/login", "Exchange a code or a token for a cookie", audience="anyone")
+    async def login(self, call: ApiCall, body: LoginBody) -> Response:
         if (body.code is None) == (body.token is None):
             raise InvalidArgument("body: give either code or token.")
         if body.look and body.code is not None:
@@ -175,9 +168,9 @@ class LoginHandlers:
         self._refusals.add(error.kind, address, f"{error.detail}{who} at the console")
         self._audit.note_login("login", error.code, None, principal, address)
 
-    async def _logout(self, call: ApiCall) -> Response:
-        body, login = call.body, call.require_login()
-        assert isinstance(body, LogoutBody)
+    @route("POST", "/logout", "End this login", audience="guest")
+    async def logout(self, call: ApiCall, body: LogoutBody) -> Response:
+        login = call.require_login()
         await self._logins.end(login)
         user = login.user
         self._audit.note_login("logout", "ok", user.name, user.principal, _address_of(call))
@@ -193,7 +186,8 @@ class LoginHandlers:
             set_cookie(response, name, "", 0)
         return response
 
-    async def _me(self, call: ApiCall) -> Response:
+    @route("GET", "/me", "Show this login, with its CSRF token", audience="guest")
+    async def me(self, call: ApiCall) -> Response:
         return json_response(self._describe(call.require_login()))
 
     def _describe(self, login: Login) -> JSON:

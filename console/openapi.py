@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the API, written from the table of its routes."""
+"""The OpenAPI 3.1 document of the API, written from its routes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 from ..access.config.auth import DEFAULT_ROLE
 from ..sessions.json_codec import JSON
 from .logins import Rights
-from .requests import ApiModel
-from .routes import ROUTES, ApiRoute
+from .requests import ApiModel, NoQuery
+from .routes import ApiRoute
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _TYPES: Final = {
@@ -26,7 +26,7 @@ _NEEDS: Final[dict[Rights, str]] = {
 }
 
 
-def openapi_document(version: str, routes: Iterable[ApiRoute] = ROUTES) -> JSON:
+def openapi_document(version: str, routes: Iterable[ApiRoute]) -> JSON:
     """Return the document."""
     paths: dict[str, JSON] = {}
     schemas: JSON = {"Error": _ERROR}
@@ -86,7 +86,7 @@ def _parameters(route: ApiRoute, schemas: JSON) -> list[JSON]:
         {"name": name, "in": "path", "required": True, "schema": text}
         for name in _PARAMETER.findall(route.path)
     ]
-    for name, schema in _schema(route.query, schemas)["properties"].items():
+    for name, schema in _schema(route.query or NoQuery, schemas)["properties"].items():
         parameters.append({"name": name, "in": "query", "schema": schema})
     if route.method != "GET" and route.audience != "anyone":
         parameters.append(

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from ..server.cluster.connection import ConnectionEnded
 from ..server.cluster.messages import encode_picture
 from ..server.gateway.gateway import Gateway
+from ..server.http.request import BODY_LIMIT
 from ..server.operate.pictures import SessionPictures, ViewerQuery
 from ..server.sockets.request import Refused
 from ..sessions.errors import (
@@ -27,11 +28,12 @@ from ..sessions.json_codec import JSON
 from ..sessions.lifecycle import Status
 from ..sessions.live.control_lease import is_driven
 from ..sessions.records import Principal, SessionRecord
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .errors import error_response, json_response
 from .logins import Login, Logins
 from .owner_calls import ATTEMPTS, RETRY_SECONDS, OwnerCalls, OwnerChanged
 from .requests import FramesQuery, InputBody
+from .routes import SESSION, USE, VIEW, route
 from .session_documents import ConsoleSessions
 from .streams import LoginStream, SendPart
 
@@ -59,12 +61,16 @@ class ScreenHandlers:
         self._logins = logins
         self._pages = WatchedPages(gateway, calls)
 
-    def handlers(self) -> dict[str, Handler]:
-        return {"frames": self._frames, "input": self._input}
-
-    async def _frames(self, call: ApiCall) -> Response:
-        query = call.query
-        assert isinstance(query, FramesQuery)
+    @route(
+        "GET",
+        f"{SESSION}/frames",
+        "Watch the page of its browser",
+        audience="guest",
+        rights="embed",
+        shared=VIEW,
+        answer="frames",
+    )
+    async def frames(self, call: ApiCall, query: FramesQuery) -> Response:
         login = call.require_login()
         record = await self._sessions.find_for(call)
         is_own = call.user.owner in (None, record.owner)
@@ -81,9 +87,16 @@ class ScreenHandlers:
                 return False
         return True
 
-    async def _input(self, call: ApiCall) -> Response:
-        body = call.body
-        assert isinstance(body, InputBody)
+    @route(
+        "POST",
+        f"{SESSION}/input",
+        "Use its browser while you have control",
+        audience="guest",
+        rights="control",
+        shared=USE,
+        body_bytes=BODY_LIMIT,
+    )
+    async def input(self, call: ApiCall, body: InputBody) -> Response:
         record = await self._sessions.find_for(call)
         arguments: JSON = {**body.model_dump(), "login": call.require_login().id}
         return json_response(await self._calls.call(record, "operator_input", **arguments))

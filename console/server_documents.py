@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from importlib.metadata import version
 from typing import TYPE_CHECKING, cast
 
@@ -17,9 +17,10 @@ from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
 from ..sessions.views import timestamp
 from ..tools.processes import procfs
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .errors import json_response
 from .openapi import openapi_document
+from .routes import ApiRoute, route
 
 if TYPE_CHECKING:
     from ..sessions.store.sql import SQLStore
@@ -28,21 +29,17 @@ if TYPE_CHECKING:
 class ServerDocuments:
     """The documents of one process and its store."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, routes: Iterable[ApiRoute]) -> None:
+        """`routes` are those of the OpenAPI document."""
         self._gateway = gateway
+        self._routes = routes
 
-    def handlers(self) -> dict[str, Handler]:
-        return {
-            "openapi": self._openapi,
-            "services": self._services,
-            "nodes": self._nodes,
-            "usage": self._usage,
-        }
+    @route("GET", "/openapi.json", "This document", audience="guest")
+    async def openapi(self, call: ApiCall) -> Response:
+        return json_response(openapi_document(version("statehold"), self._routes))
 
-    async def _openapi(self, call: ApiCall) -> Response:
-        return json_response(openapi_document(version("statehold")))
-
-    async def _services(self, call: ApiCall) -> Response:
+    @route("GET", "/services", "List the services of this process")
+    async def services(self, call: ApiCall) -> Response:
         owner = call.user.owner
         open_connections = Counter(
             name
@@ -57,7 +54,8 @@ class ServerDocuments:
         ]
         return json_response({"services": services})
 
-    async def _nodes(self, call: ApiCall) -> Response:
+    @route("GET", "/nodes", "List the processes of the store", audience="machine")
+    async def nodes(self, call: ApiCall) -> Response:
         nodes = await read_nodes(cast("SQLStore", self._gateway.store))
         own, owned = self._gateway.node.id, self._gateway.registry.statistics()["owned"]
         documents = [describe_seen(node) for node in nodes]
@@ -65,7 +63,8 @@ class ServerDocuments:
         shown = [{**each, "sessions": owned} if each["node"] == own else each for each in documents]
         return json_response({"nodes": shown})
 
-    async def _usage(self, call: ApiCall) -> Response:
+    @route("GET", "/usage", "Show what is used, and its limits")
+    async def usage(self, call: ApiCall) -> Response:
         registry, owner = self._gateway.registry, (call.user.principal or LOCAL).key
         usage, limits = registry.quota.usage(owner), registry.core.limits.of(owner)
         content: JSON = {

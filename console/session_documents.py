@@ -30,11 +30,12 @@ from ..sessions.records import (
     SessionRecord,
     ShareRights,
 )
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .errors import json_response, not_found
 from .logins import ConsoleUser
 from .owner_calls import OwnerCalls
 from .requests import ListQuery, TimelineQuery, parse_statuses
+from .routes import SESSION, VIEW, route
 
 PAGE_BYTES: Final = 48_000
 """Bytes of the items of a page."""
@@ -67,18 +68,6 @@ class ConsoleSessions:
             gateway.store, gateway.config.data, closes_idle=closes_idle, send=self._ask_node
         )
 
-    def handlers(self) -> dict[str, Handler]:
-        return {
-            "sessions": self._list,
-            "session": self._show,
-            "forks": self._show_forks,
-            "timeline": self._timeline,
-            "entry": self._entry,
-            "stderr": self._stderr,
-            "files": self._files,
-            "file": self._file,
-        }
-
     async def _ask_node(self, node: str, request: OperatorRequest) -> JSON:
         return await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
 
@@ -108,7 +97,7 @@ class ConsoleSessions:
         Raises:
             SessionNotFound: as find().
         """
-        return await self.find(call.user, call.session_id, call.shared)
+        return await self.find(call.user, call.session_id, call.route.shared)
 
     async def shared(self, user: ConsoleUser) -> list[JSON]:
         """Return the sessions that others share with a user."""
@@ -132,9 +121,9 @@ class ConsoleSessions:
         sessions = self._registry.owned_sessions()
         return next((session for session in sessions if session.id == session_id), None)
 
-    async def _list(self, call: ApiCall) -> Response:
-        query, user = call.query, call.user
-        assert isinstance(query, ListQuery)
+    @route("GET", "/sessions", "List sessions", audience="guest")
+    async def sessions(self, call: ApiCall, query: ListQuery) -> Response:
+        user = call.user
         statuses = parse_statuses(query.status)
         order = SessionOrder(query.sort.removeprefix("-"))
         if user.session_id is not None:
@@ -160,7 +149,8 @@ class ConsoleSessions:
         shown = [document for document in page if document["status"] in statuses]
         return json_response({"sessions": shown, "next_cursor": cursor})
 
-    async def _show(self, call: ApiCall) -> Response:
+    @route("GET", SESSION, "Show a session", audience="guest", shared=VIEW)
+    async def session(self, call: ApiCall) -> Response:
         record = await self.find_for(call)
         document = await self.documents.show_record(record, LAST_ENTRIES)
         access = await self.access(call.user, record)
@@ -177,7 +167,8 @@ class ConsoleSessions:
             {**document, "access": access, "node": record.node, "processes": processes}
         )
 
-    async def _show_forks(self, call: ApiCall) -> Response:
+    @route("GET", f"{SESSION}/forks", "List its parent, its siblings and its children")
+    async def forks(self, call: ApiCall) -> Response:
         record = await self.find_for(call)
         parent = (
             None if record.parent is None else await self._store.get(record.parent, record.owner)
@@ -210,9 +201,10 @@ class ConsoleSessions:
         records, _ = await self._store.list_sessions(forks)
         return [each for each in records if each.id != record.id][: FORKS + 1]
 
-    async def _timeline(self, call: ApiCall) -> Response:
-        query = call.query
-        assert isinstance(query, TimelineQuery)
+    @route(
+        "GET", f"{SESSION}/timeline", "Read its journal, newest last", audience="guest", shared=VIEW
+    )
+    async def timeline(self, call: ApiCall, query: TimelineQuery) -> Response:
         record = await self.find_for(call)
         if query.failed:
             entries = await self._read_failures(record, query.before, query.limit + 1)
@@ -236,7 +228,14 @@ class ConsoleSessions:
         before = page[0]["seq"] if page and len(page) < len(entries) else None
         return json_response({"session_id": record.id, "entries": page, "next_before": before})
 
-    async def _entry(self, call: ApiCall) -> Response:
+    @route(
+        "GET",
+        f"{SESSION}/timeline/{{seq}}",
+        "Read one entry in full",
+        audience="guest",
+        shared=VIEW,
+    )
+    async def entry(self, call: ApiCall) -> Response:
         record = await self.find_for(call)
         seq = call.parameter("seq")
         newest = HistoryFilter(before=int(seq) + 1, limit=1) if _is_position(seq) else None
@@ -275,15 +274,27 @@ class ConsoleSessions:
         facts: JSON = {} if entry.facts is None else {"facts": entry.facts}
         return {**show_in_session(entry, record, self.find_here(record.id)), **facts}
 
-    async def _stderr(self, call: ApiCall) -> Response:
+    @route(
+        "GET", f"{SESSION}/stderr", "Read the stderr of its programs", audience="guest", shared=VIEW
+    )
+    async def stderr(self, call: ApiCall) -> Response:
         record = await self.find_for(call)
         return json_response(await self._calls.call(record, "operator_stderr"))
 
-    async def _files(self, call: ApiCall) -> Response:
+    @route("GET", f"{SESSION}/files", "List its files", audience="guest", shared=VIEW)
+    async def files(self, call: ApiCall) -> Response:
         record = await self.find_for(call)
         return json_response(await self._calls.call(record, "operator_files"))
 
-    async def _file(self, call: ApiCall) -> Response:
+    @route(
+        "GET",
+        f"{SESSION}/files/{{name}}",
+        "Read one of its files",
+        audience="guest",
+        shared=VIEW,
+        answer="file",
+    )
+    async def file(self, call: ApiCall) -> Response:
         record = await self.find_for(call)
         name = call.parameter("name")
         listed = await self._calls.call(record, "operator_files")

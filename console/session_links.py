@@ -14,11 +14,12 @@ from ..sessions.journal.entries import LinkEvent
 from ..sessions.json_codec import JSON
 from ..sessions.records import CredentialRecord, SessionRecord
 from ..sessions.views import timestamp
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .errors import json_response, not_found
 from .logins import Login, Logins, guest_key
 from .owner_calls import OwnerCalls
 from .requests import LinkBody
+from .routes import SESSION, route
 from .session_documents import ConsoleSessions
 
 NAME: Final = 200
@@ -78,21 +79,14 @@ class LinkHandlers:
         self._journal = journal
         self._can_embed = can_embed
 
-    def handlers(self) -> dict[str, Handler]:
-        return {
-            "links": self._list,
-            "create_link": self._create,
-            "revoke_link": self._revoke,
-        }
-
-    async def _list(self, call: ApiCall) -> Response:
+    @route("GET", f"{SESSION}/links", "List its links", rights="control")
+    async def links(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)
         links = await self._logins.links(record.id)
         return json_response({"links": [_describe(link) for link in links]})
 
-    async def _create(self, call: ApiCall) -> Response:
-        body = call.body
-        assert isinstance(body, LinkBody)
+    @route("POST", f"{SESSION}/links", "Make a one-time link to it", rights="control")
+    async def create_link(self, call: ApiCall, body: LinkBody) -> Response:
         if body.rights == "embed" and not self._can_embed:
             raise InvalidArgument("rights: server.embed_origins names no page that may embed it.")
         record = await self._sessions.find_for(call)
@@ -110,7 +104,8 @@ class LinkHandlers:
         page = "/console/embed.html" if body.rights == "embed" else "/console"
         return json_response({**_describe(link), "code": code, "path": f"{page}#code={code}"})
 
-    async def _revoke(self, call: ApiCall) -> Response:
+    @route("DELETE", f"{SESSION}/links/{{link_id}}", "End a link and its login", rights="control")
+    async def revoke_link(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)
         link = await self._logins.revoke(record.id, call.parameter("link_id"))
         if link is None:

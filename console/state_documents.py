@@ -12,9 +12,10 @@ from ..sessions.errors import SessionNotFound
 from ..sessions.records import HistoryFilter, JournalKind, SessionRecord, StateRecord
 from ..sessions.state.versions import StateVersions, read_changes
 from ..sessions.views import timestamp
-from .calls import ApiCall, Handler
+from .calls import ApiCall
 from .errors import ApiError, json_response
 from .requests import StateQuery
+from .routes import SESSION, VIEW, route
 from .session_documents import ConsoleSessions
 
 if TYPE_CHECKING:
@@ -31,12 +32,14 @@ class StateDocuments:
         self._sessions = sessions
         self._store = store
 
-    def handlers(self) -> dict[str, Handler]:
-        return {"state": self._state, "state_versions": self._versions}
-
-    async def _state(self, call: ApiCall) -> Response:
-        query = call.query
-        assert isinstance(query, StateQuery)
+    @route(
+        "GET",
+        f"{SESSION}/state",
+        "Read its state, or an earlier version",
+        audience="guest",
+        shared=VIEW,
+    )
+    async def state(self, call: ApiCall, query: StateQuery) -> Response:
         record, state = await self._find(call)
         if query.version in (None, state.version):
             return json_response(
@@ -64,7 +67,14 @@ class StateDocuments:
             }
         )
 
-    async def _versions(self, call: ApiCall) -> Response:
+    @route(
+        "GET",
+        f"{SESSION}/state/versions",
+        "List the versions of its state that the journal leads back to",
+        audience="guest",
+        shared=VIEW,
+    )
+    async def state_versions(self, call: ApiCall) -> Response:
         versions = await self._read(*await self._find(call))
         known = [
             change

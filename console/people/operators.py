@@ -12,10 +12,11 @@ from ...server.sockets.request import Refused
 from ...sessions.errors import SessionError, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal, SessionFilter, SessionOrder, SessionRecord
-from ..calls import ApiCall, Handler
+from ..calls import ApiCall
 from ..errors import ApiError, json_response
 from ..owner_calls import OwnerCalls
-from ..requests import OperatorListQuery, parse_statuses, tool_arguments
+from ..requests import CloseBody, OperatorListQuery, parse_statuses, tool_arguments
+from ..routes import route
 from ..session_documents import ConsoleSessions
 
 MEMBERS: Final = (
@@ -33,16 +34,8 @@ class OperatorSessions:
         self._sessions = sessions
         self._calls = calls
 
-    def handlers(self) -> dict[str, Handler]:
-        return {
-            "operator_sessions": self._list,
-            "operator_session": self._show,
-            "operator_close": self._close,
-        }
-
-    async def _list(self, call: ApiCall) -> Response:
-        query = call.query
-        assert isinstance(query, OperatorListQuery)
+    @route("GET", "/operator/sessions", "List the sessions of all owners", role="operator")
+    async def operator_sessions(self, call: ApiCall, query: OperatorListQuery) -> Response:
         session_filter = SessionFilter(
             statuses=sorted(parse_statuses(query.status)),
             order=SessionOrder(query.sort.removeprefix("-")),
@@ -53,13 +46,26 @@ class OperatorSessions:
         records, cursor = await self._store.list_sessions(session_filter)
         return json_response({"sessions": await self._describe(records), "next_cursor": cursor})
 
-    async def _show(self, call: ApiCall) -> Response:
+    @route(
+        "GET",
+        "/operator/sessions/{session_id}",
+        "Show a session of any owner without its content",
+        role="operator",
+    )
+    async def operator_session(self, call: ApiCall) -> Response:
         record = await self._find(call.session_id)
         return json_response((await self._describe([record]))[0])
 
-    async def _close(self, call: ApiCall) -> Response:
+    @route(
+        "POST",
+        "/operator/sessions/{session_id}/close",
+        "Close a session of any owner",
+        rights="control",
+        role="operator",
+    )
+    async def operator_close(self, call: ApiCall, body: CloseBody) -> Response:
         record = await self._find(call.session_id)
-        arguments = tool_arguments(call.body)
+        arguments = tool_arguments(body)
         try:
             closed = await self._calls.call(record, "session_close", cause="operator", **arguments)
         except (SessionError, Refused) as error:

@@ -8,10 +8,11 @@ from ...server.gateway.gateway import Gateway
 from ...sessions.json_codec import JSON
 from ...sessions.records import ShareRecord
 from ...sessions.views import describe_share
-from ..calls import ApiCall, Handler
+from ..calls import ApiCall
 from ..errors import json_response, not_found
 from ..owner_calls import OwnerCalls
-from ..requests import tool_arguments
+from ..requests import ShareBody, tool_arguments
+from ..routes import SESSION, route
 from ..session_documents import ConsoleSessions
 
 
@@ -23,25 +24,20 @@ class ShareHandlers:
         self._sessions = sessions
         self._calls = calls
 
-    def handlers(self) -> dict[str, Handler]:
-        return {
-            "shares": self._list,
-            "create_share": self._create,
-            "revoke_share": self._revoke,
-            "shared": self._list_shared,
-        }
-
-    async def _list(self, call: ApiCall) -> Response:
+    @route("GET", f"{SESSION}/shares", "List its shares with people and groups")
+    async def shares(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)
         shares = await self._shares(record.id)
         return json_response({"shares": [_describe(share) for share in shares]})
 
-    async def _create(self, call: ApiCall) -> Response:
+    @route("POST", f"{SESSION}/shares", "Share it with a person or a group", rights="control")
+    async def create_share(self, call: ApiCall, body: ShareBody) -> Response:
         record = await self._sessions.find_for(call)
-        arguments = tool_arguments(call.body)
+        arguments = tool_arguments(body)
         return json_response(await self._calls.call(record, "session_share", **arguments))
 
-    async def _revoke(self, call: ApiCall) -> Response:
+    @route("DELETE", f"{SESSION}/shares/{{share_id}}", "End a share", rights="control")
+    async def revoke_share(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)
         share_id = call.parameter("share_id")
         if not await self._gateway.store.access.delete_share(record.id, share_id):
@@ -52,7 +48,8 @@ class ShareHandlers:
         now = self._gateway.registry.core.clock.now()
         return await self._gateway.store.access.shares(session_id, now)
 
-    async def _list_shared(self, call: ApiCall) -> Response:
+    @route("GET", "/shared", "List the sessions that others share with you")
+    async def shared(self, call: ApiCall) -> Response:
         return json_response({"sessions": await self._sessions.shared(call.user)})
 
 

@@ -19,7 +19,8 @@ from support.gateway_process import JSON, Running, Way, opened_session, service
 from support.token_file import token_lines, write_tokens
 from support.waiting import until
 
-from statehold.console.routes import PREFIX, ROUTES, ApiRoute
+from statehold.console.app import ROUTES
+from statehold.console.routes import PREFIX, ApiRoute
 from statehold.shell.main import main
 
 ALICE, OLGA, ADA = "alice-token-0123456789", "olga-token-0123456789a", "ada-token-0123456789ab"

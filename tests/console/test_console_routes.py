@@ -9,9 +9,9 @@ from starlette.routing import Mount, Route
 from support.console_client import ConsoleClient, console_client
 from support.gateway_process import Running
 
-from statehold.console.app import Console, SecurityHeaders
+from statehold.console.app import ROUTES, Console, SecurityHeaders
 from statehold.console.page import PAGE
-from statehold.console.routes import PREFIX, ROUTES
+from statehold.console.routes import PREFIX
 from statehold.server.gateway.gateway import Gateway
 
 

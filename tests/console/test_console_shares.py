@@ -12,7 +12,8 @@ from support.console_client import ConsoleClient, console_client
 from support.gateway_process import JSON, Running, opened_session, service
 from support.token_file import write_tokens
 
-from statehold.console.routes import PREFIX, ROUTES, USE, VIEW
+from statehold.console.app import ROUTES
+from statehold.console.routes import PREFIX, USE, VIEW
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 BODIES: dict[str, JSON] = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from statehold.console.routes import ROUTES
+from statehold.console.app import ROUTES
 from statehold.sessions.json_codec import JSON
 
 VERSION: Final = "2026-07-28"

@@ -18,8 +18,7 @@ from support.gateway_process import JSON
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.console.app import Console
-from statehold.console.routes import ROUTES
+from statehold.console.app import ROUTES, Console
 from statehold.server.config.model import Config
 from statehold.server.gateway.gateway import Gateway
 
