@@ -30,7 +30,8 @@ from ...tools.upstream.service import UpstreamService
 from ..cluster.pool import Peers
 from ..config.model import Config, ServiceConfig
 from .commands import Notifications, ask_summary_command
-from .list_changes import ListUpdates, ListWatcher, ResourceChangeCallback
+from .list_changes import ListWatcher, ResourceChangeCallback
+from .list_updates import ListUpdates
 from .names import HeldNames
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
@@ -42,6 +43,8 @@ METHODS_BEFORE_OPENING: Final = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
 )
 """Requests that are answered before the sessions are open."""
+STEADY_MS: Final = 60_000
+"""The time for lists that depend on the configuration only, in milliseconds."""
 
 
 class GatewayOpening:
@@ -356,3 +359,23 @@ def _trouble_of(gateway: Gateway) -> str | None:
     if not gateway.node.may_act():
         return "The lease of this node is over: its database does not answer."
     return gateway.store.trouble
+
+
+def ttl_ms(gateway: Gateway) -> int:
+    """Return for how long a client may keep a list: not at all while a service starts, or where one can change its list."""
+    if not gateway.probes.are_services_known or any(map(_changes_lists, gateway.services.values())):
+        return 0
+    return STEADY_MS
+
+
+def _changes_lists(service: Service) -> bool:
+    """Whether a service declares that its lists may change while it runs."""
+    if not isinstance(service, UpstreamService):
+        return False
+    profile = service.profile
+    if profile is None:
+        return True
+    declared = (profile.peer.capabilities.get(kind) for kind in ("tools", "prompts"))
+    return any(
+        isinstance(part, dict) and bool(cast("JSON", part).get("listChanged")) for part in declared
+    )

@@ -17,7 +17,7 @@ from ...sessions.plural import plural
 from ...sessions.services import Service, ToolSpec
 from ...tools.catalog import Catalog, CatalogEntry, Naming
 from ...tools.upstream.service import UpstreamService
-from .list_changes import ListUpdates
+from .list_updates import ListUpdates
 from .tool_list import ToolList
 
 logger = logging.getLogger("statehold.server")

@@ -11,8 +11,7 @@ from ...sessions.attribution import attribute_text
 from ...sessions.json_codec import JSON
 from ...tools.upstream.negotiation import UNRELAYED_EXTENSIONS
 from ...tools.upstream.service import UpstreamService
-from ..gateway.gateway import Gateway
-from ..gateway.list_changes import ttl_ms
+from ..gateway.gateway import Gateway, ttl_ms
 
 logger = logging.getLogger("statehold.server")
 

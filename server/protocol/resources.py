@@ -36,8 +36,8 @@ from ...tools.own.view import PAGE_URI, read_page
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
-from ..gateway.gateway import Gateway
-from ..gateway.list_changes import PROMPTS, TOOLS, ttl_ms
+from ..gateway.gateway import Gateway, ttl_ms
+from ..gateway.list_changes import PROMPTS, TOOLS
 from ..gateway.uris import (
     SCHEME,
     address_contents,

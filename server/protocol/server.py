@@ -45,8 +45,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.sessions import summary
-from ..gateway.gateway import Gateway
-from ..gateway.list_changes import ttl_ms
+from ..gateway.gateway import Gateway, ttl_ms
 from ..sdk.access import RequestContext
 from ..sdk.caller import (
     COMMAND_SCOPE,

@@ -28,7 +28,7 @@ from support.gateway_process import (
 from support.selection import matrix, matrix_of
 
 from statehold.server.config.load import load
-from statehold.server.gateway import list_changes
+from statehold.server.gateway import list_changes, list_updates
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
@@ -285,7 +285,7 @@ async def test_the_first_change_is_followed_at_once(
 async def test_a_service_that_does_not_list_its_changed_tools_delays_one_list_only(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changes, "SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr(list_updates, "SETTLE_SECONDS", 1.0)
     program = tmp_path / "silent.py"
     program.write_text(SILENT)
     silent = service("quick") | {"args": ["-S", "-E", str(program)], "era": "legacy"}
