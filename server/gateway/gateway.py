@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 import anyio
 import anyio.to_thread
@@ -38,6 +38,9 @@ from .pinned_sessions import PinnedSessions
 from .probing import Probes
 from .services import AddedServices, AnyService, forget, service_of
 from .tool_list import ToolList
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 METHODS_BEFORE_OPENING: Final = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-=======
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
->>>>>>> fcb4535b (Merge small files of the gateway, the sockets, the browser and own tools into their nouns)
+from typing import TYPE_CHECKING, Final
 
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
@@ -23,10 +18,9 @@ from .sharing import SharingTools
 from .state import StateTools
 from .view import ViewTools
 
-<<<<<<< HEAD
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
-=======
+
 OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "core": ("session_create", "session_list", "session_info", "session_close"),
     "lifecycle": (
@@ -54,7 +48,6 @@ def own_names(toolsets: Iterable[str], *, shares: bool) -> list[str]:
     """Return the names of the tools of some toolsets. `shares`: callers are told apart, and may share sessions."""
     names = [name for toolset in toolsets for name in OWN_NAMES[toolset]]
     return names if shares else [name for name in names if name not in SHARING_NAMES]
->>>>>>> fcb4535b (Merge small files of the gateway, the sockets, the browser and own tools into their nouns)
 
 
 def build_own_tools(
