@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
@@ -19,6 +20,7 @@ from ..journal.entries import OVERHEAD, STARTED, message_entry
 from ..journal.redaction import Redactor
 from ..json_codec import JSON
 from ..lifecycle import Status
+from ..live.budget import Budget
 from ..live.directory import Directory
 from ..live.due_summaries import DueSummaries
 from ..live.quota import Quota
@@ -44,6 +46,10 @@ ROLE_LENGTH = 64
 """Most characters of the role of a message."""
 PAGE_BYTES = 262_144
 """Most bytes of a page; the next page starts where it ended."""
+READS = 2
+"""Pages that are read at once: as many as a store has readers."""
+WAITING = 1000
+"""Requests for pages that may wait."""
 FIRST_READ = 64
 """Entries that are read first for a page; each further read is twice as large, until the page is full."""
 SNAPSHOT_BYTES = 8 << 20
@@ -51,7 +57,10 @@ SNAPSHOT_BYTES = 8 << 20
 
 
 class Histories:
-    """The journals of one registry, as its callers may see them. It keeps no state."""
+    """The journals of one registry, as its callers may see them.
+
+    With callers that are told apart, one of them has half of the reads at a time, as it may ask for many long pages.
+    """
 
     def __init__(
         self,
@@ -66,6 +75,9 @@ class Histories:
         self._directory = directory
         self._access = access
         self._due_summaries = due_summaries
+        self._reads = Budget(
+            READS, queue=WAITING, queue_seconds=math.inf, shared=core.policy.shared
+        )
 
     async def page(
         self,
@@ -81,6 +93,7 @@ class Histories:
         Raises:
             SessionNotFound: unknown, foreign or purged.
             InvalidArgument: the cursor is not one of a history page.
+            SessionLimit: too many requests of the principal wait.
         """
         record = await self._find_record(principal, ref, namespace)
         if cursor is not None:
@@ -88,7 +101,8 @@ class Histories:
             history_filter = history_filter.model_copy(
                 update={"before": min(before, history_filter.before or before)}
             )
-        entries = await self._read(record, history_filter)
+        async with self._reads.place(principal.key):
+            entries = await self._read(record, history_filter)
         newest = entries[-history_filter.limit :] if history_filter.limit else []
         page = _newest_that_fit(newest)
         more = bool(page) and len(page) < len(entries)
