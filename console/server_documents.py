@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Set
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from starlette.responses import Response
@@ -23,7 +23,7 @@ from .openapi import openapi_document
 from .routes import ApiRoute, route
 
 if TYPE_CHECKING:
-    from ..sessions.store.sql import SQLStore
+    pass
 
 
 class ServerDocuments:
@@ -56,7 +56,7 @@ class ServerDocuments:
 
     @route("GET", "/nodes", "List the processes of the store", audience="machine")
     async def nodes(self, call: ApiCall) -> Response:
-        nodes = await read_nodes(cast("SQLStore", self._gateway.store))
+        nodes = await read_nodes(self._gateway.store)
         own, owned = self._gateway.node.id, self._gateway.registry.statistics()["owned"]
         documents = [describe_seen(node) for node in nodes]
         # A process without a lease does not store how many it holds.

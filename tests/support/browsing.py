@@ -74,7 +74,7 @@ class Browse:
         assert snapshot is not None
         return snapshot
 
-    def loop_clock(self) -> SessionView:
+    def next_view(self) -> SessionView:
         """The session as it is when it is opened the next time."""
         return replace(self.view, generation=self.view.generation + 1)
 
@@ -164,7 +164,7 @@ async def again(browse: Browse, *, light: bool = False) -> AsyncGenerator[Browse
     """The same session after it was saved and closed."""
     saved = await browse.saved(light=light)
     await browse.connection.aclose()
-    async with opened(browse.service, browse.loop_clock(), saved) as resumed:
+    async with opened(browse.service, browse.next_view(), saved) as resumed:
         yield resumed
 
 

@@ -71,7 +71,7 @@ async def test_a_database_of_the_first_schema_opens_with_all_that_is_in_it(tmp_p
         entries = await store.history(shop.id, HistoryFilter())
         assert [each.tool for each in entries if each.kind == "call"] == ["count", "write_note"]
         [ada] = await store.access.changed_principals(0)
-        assert (ada.target.name, ada.limits.sessions) == ("ada", 2)
+        assert (ada.target.name, ada.policy) == ("ada", '{"sessions":2}')
         [ben] = await store.access.revocations()
         assert Principal.of_key(ben.owner).subject == "ben"
         assert [each.grantee.name for each in await store.access.shares(shop.id, 0.0)] == ["ada"]

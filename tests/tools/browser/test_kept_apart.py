@@ -38,7 +38,7 @@ async def test_a_page_that_its_site_keeps_apart_hides_nothing_that_the_site_stor
         await browse.text("navigate", url=site.url + "/apart")
         await browse.text("type", target="#field", text="typed")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         assert "history state of tab 0" in lost
@@ -57,7 +57,7 @@ async def test_an_error_in_place_of_a_page_hides_nothing_that_the_site_stored(
         await browse.page.route("**/away", lambda route: route.abort())
         await browse.error("navigate", url=site.url + "/away")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         await resumed.text("navigate", url=site.url)
@@ -87,7 +87,7 @@ async def test_a_tab_that_goes_on_while_it_is_saved_is_saved_where_it_arrives(
         async with browse.page.expect_request(there):
             await browse.value(f"void setTimeout(() => {{ location = '{there}' }})")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the latest session storage of left sites of tab 0" in lost
         assert await resumed.value("[location.href, sessionStorage.step]") == [there, "three"]

@@ -158,7 +158,7 @@ async def test_a_page_that_crashes_while_it_is_restored_is_reported_at_once(
         snapshot = await browse.saved()
     monkeypatch.setattr(World, "run", crash)
     with anyio.fail_after(8):
-        async with opened(service, browse.loop_clock(), snapshot) as resumed:
+        async with opened(service, browse.next_view(), snapshot) as resumed:
             assert (
                 f"the page of tab 0 ({lab}/frame crashed)" in resumed.connection.restore_report.lost
             )

@@ -158,5 +158,5 @@ async def test_a_browser_elsewhere_that_hangs_is_given_up(
                 assert browse.connection.lost.is_set()
             finally:
                 os.kill(pid, signal.SIGCONT)
-        async with opened(service, browse.loop_clock(), snapshot) as browse:
+        async with opened(service, browse.next_view(), snapshot) as browse:
             assert "Counter" in await browse.text("snapshot")

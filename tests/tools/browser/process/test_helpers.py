@@ -145,7 +145,7 @@ async def test_an_empty_jar_replaces_a_full_one_only_when_the_browser_is_known_t
                 with pytest.raises(ServiceUnavailable, match="cookies"):
                     await browse.connection.snapshot()
                 assert browse.connection.unsaved
-            async with opened(service, browse.loop_clock(), snapshot) as browse:
+            async with opened(service, browse.next_view(), snapshot) as browse:
                 await browse.text("cookie_clear")
                 with pytest.raises(ServiceUnavailable, match="cookies"):
                     await browse.connection.checkpoint()

@@ -249,7 +249,7 @@ async def test_a_cancelled_call_leaves_no_tab_behind(service: BrowserService, la
         await browse.text("navigate", url=f"{lab}/frame?name=one")
         await browse.text("tabs", action="new", url=f"{lab}/frame?name=two")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         session = resumed.connection.session
         ways: list[dict[str, Any]] = [{"action": "select", "index": 0}, {"action": "new"}]
         for turns in range(1, 40, 3):

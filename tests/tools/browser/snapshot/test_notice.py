@@ -62,7 +62,7 @@ async def test_a_loss_of_the_current_tab_is_reported_once_also_when_it_does_not_
         snapshot = await browse.saved()
     monkeypatch.setattr(opening, "RESTORE_SECONDS", 0.3)
     site.held["/"] = threading.Event()
-    async with opened(service, browse.loop_clock(), snapshot) as once, again(once) as twice:
+    async with opened(service, browse.next_view(), snapshot) as once, again(once) as twice:
         assert "what was typed into password" in lost(once)
         assert "did not load" in lost(twice)
         assert "what was typed into password" not in lost(twice)
@@ -120,7 +120,7 @@ async def test_empty_tabs_have_their_size_and_media_again(
         await browse.text("emulate_media", colorScheme="dark")
         snapshot = await browse.saved()
         assert snapshot.data["tabs"][0]["lost"] == []
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value(shape) == [800, 600, True]
 
 
@@ -132,5 +132,5 @@ async def test_content_written_into_an_empty_window_is_reported_as_lost(
         await browse.text("navigate", url=site.url)
         await browse.text("evaluate", function=WRITE)
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert "what scripts had written into it of tab 1" in resumed.connection.restore_report.lost

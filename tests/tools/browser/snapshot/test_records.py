@@ -119,7 +119,7 @@ async def test_a_dropped_site_is_not_restored(
         await browse.text("navigate", url=site.at(2))
         snapshot = await browse.saved()
     monkeypatch.setattr(records, "STORED_BYTES", 1500)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
         snapshot = await resumed.saved()
         assert set(snapshot.data["origins"]) == {site.at(2)}

@@ -39,12 +39,12 @@ async def test_session_storage_waits_for_a_tab_to_come_back(
         assert [tab["lost"] for tab in snapshot.data["tabs"]] == [late, []]
         assert len(browse.connection.session.context.pages) == 2
     # Save once before the tab is used again, and once after.
-    async with opened(service, browse.loop_clock(), snapshot) as slept:
+    async with opened(service, browse.next_view(), snapshot) as slept:
         snapshot = await slept.saved()
         await slept.text("tabs", action="select", index=0)
         snapshot = await slept.saved(light=True)
         assert [tab["lost"] for tab in snapshot.data["tabs"]] == [[], []]
-    async with opened(service, slept.loop_clock(), snapshot) as resumed:
+    async with opened(service, slept.next_view(), snapshot) as resumed:
         assert await resumed.value("() => ({...sessionStorage})") == {"paid": "yes"}
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => ({...sessionStorage})") == {"cart": "full"}
@@ -74,7 +74,7 @@ async def test_session_storage_waits_for_a_tab_that_is_at_no_site(
         await browse.saved()
         await browse.page.goto(url)
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value("location.href") == "about:blank"
         again = await resumed.saved()
         assert again.data["tabs"][0]["sessions"] == snapshot.data["tabs"][0]["sessions"]

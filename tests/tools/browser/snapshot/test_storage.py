@@ -57,7 +57,7 @@ async def test_a_checkpoint_has_the_latest_items_beside_a_large_database(
         await browse.saved()
         await browse.value("() => localStorage.setItem('login', 'late')")
         snapshot = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert "the latest of 1 database of" in resumed.connection.restore_report.lost
         assert await resumed.value("() => localStorage.login") == "late"
         assert await resumed.value(COUNT) == 30
@@ -86,7 +86,7 @@ async def test_a_note_repeats_no_name_that_a_page_chose(
         for name, value in ((IMITATION, "a key"), (f"{IMITATION}!", "x" * 2_500_000)):
             await browse.page.evaluate(PUT, [name, value])
         snapshot = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert f"1 database of http://localhost:{site.port}" in lost
         assert f"1 database record of http://localhost:{site.port}" in lost
@@ -123,7 +123,7 @@ async def test_a_checkpoint_has_the_latest_of_a_database_beside_one_that_it_cann
         await browse.saved()
         await page.evaluate(PUT, ["login", "late"])
         snapshot = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert loss in lost
         assert "login" not in lost
@@ -165,7 +165,7 @@ async def test_a_database_that_its_page_keeps_busy_costs_nothing_else(
         await browse.value(BUSY)
         await browse.text("type", target="#field", text="typed")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert "1 database of" in resumed.connection.restore_report.lost
         state = await resumed.value("[field.value, localStorage.login, sessionStorage.step]")
         assert state == ["typed", "kept", "kept"]
@@ -200,7 +200,7 @@ async def test_numbers_of_records_that_were_deleted_are_not_given_again(
         await browse.value(f"({NUMBERED})(3)")
         await browse.saved(light=True)
         snapshot = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value(f"({NUMBERED})(1)") == [4, [1, 2, 4], 4, [2, 3, 4]]
 
 
@@ -244,11 +244,11 @@ async def test_a_tab_whose_site_is_slow_once_is_there_the_next_time(
         snapshot = await browse.saved()
     monkeypatch.setattr("statehold.tools.browser.opening.RESTORE_SECONDS", 1.0)
     site.held["/"] = threading.Event()
-    async with opened(service, browse.loop_clock(), snapshot) as slow:
+    async with opened(service, browse.next_view(), snapshot) as slow:
         assert "did not load within 1 seconds" in slow.connection.restore_report.lost
         snapshot = await slow.saved()
     site.held.pop("/").set()
-    async with opened(service, slow.loop_clock(), snapshot) as resumed:
+    async with opened(service, slow.next_view(), snapshot) as resumed:
         assert await resumed.value("[field.value, sessionStorage.step]") == ["mine", "2"]
         await resumed.text("navigate", url=site.at(2))
         assert (await resumed.saved()).data["tabs"][0]["url"] == site.at(2) + "/"
@@ -263,14 +263,14 @@ async def test_storage_states_have_and_replace_what_is_still_asleep(
             await browse.text("navigate", url=site.at(number))
             await browse.value(f"() => localStorage.setItem('user', 'ann {number}')")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.text("storage_state", filename="state.json")
         data, _ = await resumed.connection.session.files.read("files/state.json")
         assert {origin["origin"] for origin in json.loads(data)["origins"]} == {
             site.at(1),
             site.at(2),
         }
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         other = {"origin": site.at(3), "localStorage": [{"name": "user", "value": "bob"}]}
         state = json.dumps({"cookies": [], "origins": [other]}).encode()
         await resumed.connection.session.files.write("other.json", state)
@@ -291,7 +291,7 @@ async def test_cookies_that_expired_meanwhile_are_not_counted(
         )
         snapshot = await browse.saved()
     snapshot.data["cookies"][0]["expires"] = 1.0
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert (
             "cookie"
             not in resumed.connection.restore_report.restored
@@ -316,7 +316,7 @@ async def test_storage_that_a_redirecting_logout_clears_stays_cleared(
         await browse.saved()
         await browse.text("navigate", url=site.at(1) + "/logout")
         snapshot = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.text("navigate", url=site.at(1))
         assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -338,7 +338,7 @@ async def test_storage_that_a_logout_clears_at_an_ipv6_loopback_address_stays_cl
             await browse.saved()
             await browse.text("navigate", url=here + "/logout")
             snapshot = await browse.saved(light=True)
-        async with opened(service, browse.loop_clock(), snapshot) as resumed:
+        async with opened(service, browse.next_view(), snapshot) as resumed:
             await resumed.text("navigate", url=here)
             assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -360,12 +360,12 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_other_tabs(
         asleep = await browse.saved()
         await log_out(browse)
         awake = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), asleep) as resumed:
+    async with opened(service, browse.next_view(), asleep) as resumed:
         await log_out(resumed)
         woken = await resumed.saved(light=True)
         await check_that_tabs_are_logged_out(resumed, site)
     for snapshot in (awake, woken):
-        async with opened(service, browse.loop_clock(), snapshot) as resumed:
+        async with opened(service, browse.next_view(), snapshot) as resumed:
             await check_that_tabs_are_logged_out(resumed, site)
 
 
@@ -388,13 +388,13 @@ async def test_storage_that_a_logout_clears_stays_cleared_in_a_tab_that_did_not_
     answering = site.held["/"] = threading.Event()
     with monkeypatch.context() as patch:
         patch.setattr(opening, "RESTORE_SECONDS", 0.3)
-        async with opened(service, browse.loop_clock(), snapshot) as resumed:
+        async with opened(service, browse.next_view(), snapshot) as resumed:
             assert "did not load" in resumed.connection.restore_report.lost
             await resumed.text("tabs", action="new", url=site.at(1) + "/logout")
             await resumed.text("tabs", action="close")
             snapshot = await resumed.saved()
     answering.set()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value("location.href") == site.at(1) + "/"
         assert await resumed.value(LOGGED_IN) == ["", ""]
 
@@ -434,7 +434,7 @@ async def test_later_storage_of_a_frame_is_saved(
         if gone:
             await browse.text("evaluate", function="() => document.body.replaceChildren()")
         snapshot = await browse.saved(light=True)
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.text("navigate", url=framed.url)
         assert await resumed.value("localStorage.cart") == "late"
 
@@ -451,7 +451,7 @@ async def test_storage_of_a_tab_that_was_closed_before_it_was_saved_comes_back(
         assert snapshot.data["lost"] == []
         assert len(browse.connection.session.tabs) == 0
         assert browse.connection.session.context.pages == []
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.text("navigate", url=site.url)
         assert await resumed.value("() => localStorage.cart") == "full"
 
@@ -479,7 +479,7 @@ async def test_pages_that_storage_is_put_back_by_are_not_left_behind(
             await browse.text("navigate", url=site.at(number))
             await browse.value("() => { localStorage.login = 'kept' }")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         context = resumed.connection.session.context
         for turns in range(1, 12):
             async with anyio.create_task_group() as tasks:

@@ -33,7 +33,7 @@ async def test_the_history_state_comes_back_that_the_page_saw_last(
         await browse.connection.checkpoint()
         await browse.value("history.pushState({at: new Date(2)}, '', '?step=2'); history.state")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value("[location.search, +history.state.at]") == ["?step=2", 2]
 
 
@@ -59,7 +59,7 @@ async def test_the_name_of_a_window_is_there_before_the_scripts_of_its_page(
         await browse.text("navigate", url=site.url)
         await browse.value("name = 'kept'")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value("[name, document.title]") == ["kept", "named kept"]
         await resumed.value("name = 'x'.repeat(2 ** 21)")
         tab = (await resumed.saved()).data["tabs"][0]
@@ -75,7 +75,7 @@ async def test_the_state_of_an_entry_comes_back_to_a_page_that_wants_no_openers(
         await browse.text("navigate", url=f"http://localhost:{site.port}")
         await browse.value("history.replaceState('kept', ''); name = 'kept'")
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         assert await resumed.value("[history.state, name]") == ["kept", "kept"]
 
 
@@ -105,7 +105,7 @@ async def test_session_storage_that_a_page_removes_at_its_start_is_not_restored_
         await browse.value("sessionStorage.order = 'one'")
         snapshot = await browse.saved()
     site.hits.clear()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.text("wait_for", text="sent")
         assert await resumed.value("sessionStorage.length") == 0
         assert site.hits == ["GET /", "POST /order"]
@@ -147,6 +147,6 @@ async def test_a_window_that_a_form_opened_is_reported_as_its_answer(
         await browse.text("click", target="button")
         await browse.text("tabs", action="select", index=1)
         snapshot = await browse.saved()
-    async with opened(service, browse.loop_clock(), snapshot) as resumed:
+    async with opened(service, browse.next_view(), snapshot) as resumed:
         lost = resumed.connection.restore_report.lost
         assert "the page of tab 1 (it was the answer to a form, which was not sent again)" in lost
