@@ -112,9 +112,9 @@ class BrowserService:
         self._ledger = ledger
         self._encryption: Encryption | None = None
         self._lost_activities: dict[str, list[str]] = {}
-        self._session_secrets: dict[str, NamedSecrets] = {}
-        """The secrets, and the texts that a person typed, of each session that was opened here and is not purged."""
         """The activities (BrowserSession.activities) lost with a browser, by session id, until it is opened again."""
+        self._session_secrets: dict[str, NamedSecrets] = {}
+        """The secrets and typed texts of each open session; where a person typed, until the session is purged."""
         self._tasks: TaskGroup | None = None
         self._egress: Egress | None = None
         self._pool: Pool | None = None
@@ -378,9 +378,15 @@ class BrowserService:
     ) -> None:
         assert self._pool is not None
         self._lost_activities.pop(session_id, None)
-        self._session_secrets[session_id] = connection.session.secrets.named
+        self._session_secrets[session_id] = named = connection.session.secrets.named
         self._remember(session_id, connection, process)
         connection.on_closed.append(partial(self._pool.release, process))
+        connection.on_closed.append(partial(self._forget_secrets, session_id, named))
+
+    def _forget_secrets(self, session_id: str, named: NamedSecrets) -> None:
+        """Forget the secrets of a closed connection, unless they have texts that a person typed."""
+        if self._session_secrets.get(session_id) is named and not named.typed:
+            del self._session_secrets[session_id]
 
     def _require_unattached(self) -> None:
         """Check that no session is attached to the tabs of the browser.
