@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import Any, Self, Unpack
 
 from ...tools.own.results import ServiceStatus, Stats
 from ..client import Client as AsyncClient
@@ -13,7 +13,7 @@ from ..modules import (
     LoadResult,
     Stateful,
 )
-from ..options import SessionFilters, SessionOptions, merge_arguments
+from ..options import SessionFilters, SessionOptions
 from ..results import CallResult, SessionList, Tool
 from .portal import (
     CallOptions,
@@ -54,16 +54,6 @@ class Client:
             self.close()
             raise
         return self
-
-    if not TYPE_CHECKING:
-
-        async def __aenter__(self):
-            raise TypeError(
-                "this client needs `with`; the one of statehold.client has `async with`"
-            )
-
-        async def __aexit__(self, *_):
-            """Exist, so that `async with` calls __aenter__."""
 
     def __exit__(
         self,
@@ -210,7 +200,7 @@ class Client:
         Raises:
             NoCurrentSession: there is none.
         """
-        arguments = merge_arguments(mapping, arguments)
+        arguments = {**mapping, **arguments} if mapping else arguments
         return self.call_tool(tool, arguments, run_id=run_id)
 
     def call_tool(

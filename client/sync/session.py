@@ -18,7 +18,6 @@ from ..errors import (
     SessionError,
 )
 from ..messages import MAX_TOKENS, Content, Message, summary_fields
-from ..options import merge_arguments
 from ..results import CallResult, ResourceContent, Summary, Tool
 from ..session import MergePolicy, Words
 from ..session import Session as AsyncSession
@@ -132,7 +131,7 @@ class Session:
             OutcomeUnknown: the connection broke, and it is unknown whether the call ran.
             SessionError: everything else, see statehold.client.errors.
         """
-        arguments = merge_arguments(mapping, arguments)
+        arguments = {**mapping, **arguments} if mapping else arguments
         return self.call_tool(tool, arguments, run_id=run_id)
 
     def call_tool(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args
 
@@ -75,6 +76,14 @@ ServiceConfig = Annotated[
 
 def is_name_of_service(name: str) -> bool:
     return bool(name.strip()) and len(name) <= 128 and name.isprintable()
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSource:
+    """Where settings come from. Settings that are equal may come from different files."""
+
+    file: Path | None = field(default=None, compare=False)
+    load: Callable[[], Config] | None = field(default=None, compare=False)
 
 
 class Config(Section):
@@ -161,8 +170,7 @@ class Config(Section):
     )
 
     _notes: tuple[str, ...] = PrivateAttr(())
-    _file: Path | None = PrivateAttr(None)
-    _load_again: Callable[[], Config] | None = PrivateAttr(None)
+    _source: ConfigSource = PrivateAttr(default_factory=lambda: ConfigSource())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -172,7 +180,7 @@ class Config(Section):
     @property
     def file(self) -> Path | None:
         """The file of the settings, if there is one."""
-        return self._file
+        return self._source.file
 
     def load_again(self) -> Config:
         """Return the settings as the sources have them now.
@@ -180,7 +188,7 @@ class Config(Section):
         Raises:
             ConfigError: a setting is wrong.
         """
-        return self if self._load_again is None else self._load_again()
+        return self if self._source.load is None else self._source.load()
 
     def with_source(
         self,
@@ -190,7 +198,7 @@ class Config(Section):
     ) -> Config:
         """Return the settings with where they come from."""
         copy = self.model_copy()
-        copy._notes, copy._file, copy._load_again = tuple(notes), file, load_again
+        copy._notes, copy._source = tuple(notes), ConfigSource(file, load_again)
         return copy
 
     def policy(self) -> Policy:

@@ -242,7 +242,8 @@ class Machine(RuleBasedStateMachine):
             expected = "service_unavailable" if self.is_away and model.opened else "ok"
             assert outcome == expected
             model.connected |= model.opened and not self.is_away
-        if model.status == "paused":
+        if model.status == "paused" or (model.status == "idle" and outcome == "ok"):
+            # It counts as a use of a session that is idle.
             model.to("idle", self.now)
 
     @rule(session=sessions, force=st.booleans())
