@@ -224,7 +224,7 @@ async def test_a_full_disk_loses_nothing_acknowledged_and_is_over_when_there_is_
         await _prepare(store)
         acknowledged = 0
         with _no_room_beyond(1 << 20):
-            with pytest.raises(StoreUnavailable, match=r"^statehold\.db .*\.$") as caught:  # noqa: PT012
+            with pytest.raises(StoreUnavailable, match=r"^statehold\.db .*\.") as caught:  # noqa: PT012
                 while True:
                     await store.write(_state(acknowledged + 1, 50_000))
                     acknowledged += 1
