@@ -100,14 +100,11 @@ class PrincipalLimits:
         """The processes that share the limits of calls."""
         self.configure(defaults.principal_policies)
 
-    @property
-    def is_active(self) -> bool:
-        """Whether there is any policy. Without one, callers look at the defaults alone."""
-        return bool(self._policies)
-
     def configure(self, rules: Iterable[PolicyRule]) -> None:
         """Use these policies in place of the former ones."""
         self._policies = {rule.target: rule.limits for rule in rules}
+        self.is_active = bool(self._policies)
+        """Whether there is any policy. Without one, callers look at the defaults alone."""
         self._effective.clear()
 
     def of(self, owner: str) -> EffectiveLimits:

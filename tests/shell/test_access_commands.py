@@ -61,7 +61,6 @@ def test_a_restoration_of_a_caller_who_is_not_revoked_is_refused(
         (("revoke", "adda"), USAGE),
         pytest.param(("restore", "adda"), NOT_FOUND, marks=pytest.mark.thorough),
         pytest.param(("show", "adda"), NOT_FOUND, marks=pytest.mark.thorough),
-        pytest.param(("limit", "adda", "--sessions", "2"), OK, marks=pytest.mark.thorough),
         pytest.param(("revoke", "--token", "laptp"), NOT_FOUND, marks=pytest.mark.thorough),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_missing_or_closed_session_is_reported(folder_cli: DataFolder) -> None
 
         session = anyio.run(closed)
     code, _, err = folder_cli.run(session, "--merge", "{}")
-    assert code == FAILURE
+    assert code == NOT_FOUND
     assert "closed" in err
     # The old state is readable until the session is purged.
     assert folder_cli.value(session) == {"n": 1}
