@@ -23,9 +23,9 @@ from support.waiting import until
 
 FILES = 46
 FRAMES = 14
-AUTH_FILES = 6
-"""The further files of a call with an access token that was verified before: three for the token, two for its scope, and the
-one that names the caller of static tokens, too."""
+AUTH_FILES = 7
+"""The further files of a call with an access token that was verified before: three for the token, two for its scope, the
+one that names the caller of static tokens, too, and the one that knows when the store was read."""
 AUTH_FRAMES = 1
 
 
