@@ -92,7 +92,7 @@ class SessionActions:
         self._sessions = sessions
         self._calls = calls
 
-    @serve(*(action.route for action in ACTIONS))
+    @serve(action.route for action in ACTIONS)
     async def act(self, call: ApiCall, body: ApiModel) -> Response:
         action = _BY_ROUTE[call.route.name]
         record = await self._sessions.find_for(call)

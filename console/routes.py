@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar, get_type_hints
 
@@ -57,10 +57,10 @@ class ApiRoute:
 
 def route(method: Method, path: str, summary: str, **settings: Any) -> Callable[[H], H]:
     """Give a handler its route, with settings of ApiRoute. The handler has its name and its query or body as parameters."""
-    return serve(ApiRoute(method, path, summary, **settings))
+    return serve([ApiRoute(method, path, summary, **settings)])
 
 
-def serve(*routes: ApiRoute) -> Callable[[H], H]:
+def serve(routes: Iterable[ApiRoute]) -> Callable[[H], H]:
     """Give a handler several routes. One without a name has that of the handler."""
 
     def mark(handler: H) -> H:

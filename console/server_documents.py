@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Set
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from starlette.responses import Response
@@ -21,9 +20,6 @@ from .calls import ApiCall
 from .errors import json_response
 from .openapi import openapi_document
 from .routes import ApiRoute, route
-
-if TYPE_CHECKING:
-    pass
 
 
 class ServerDocuments:

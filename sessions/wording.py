@@ -52,7 +52,7 @@ _TOOL = re.compile(
 )
 SIMILARITY = 0.6
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""What OpenSSL says to a server that speaks no TLS."""
+"""The reasons of OpenSSL for the answer of a server that speaks no TLS."""
 LONGEST = 200
 """Characters of a name that is compared with others, and the names that it is compared with at most are COMPARED."""
 COMPARED = 5000
