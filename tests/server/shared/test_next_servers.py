@@ -19,6 +19,7 @@ import pytest
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from support.gateway_process import JSON, code_of, meta_of, service, structured, text_of, toml
 from support.piped import HELLO, Pipes, tool_call
+from support.process_exit import until_gone
 from support.selection import matrix
 from support.shared_clients import SharedClients
 from support.waiting import until
@@ -62,8 +63,8 @@ async def kill(shared: SharedClients) -> int:
     pid = pid_of(shared)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    # A client may start the next server at once.
-    await until(lambda: pid not in shared.servers())
+    # Its command line is gone before its sockets are closed. A client may start the next server at once.
+    await until_gone(pid)
     return pid
 
 
