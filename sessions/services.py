@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import anyio
 
@@ -18,6 +18,9 @@ PausePolicy = Literal["snapshot", "keep", "release"]
 """Effect of a pause on a connection: save and close it, leave it open while the budget allows, or close it."""
 LossPolicy = Literal["pause", "close"]
 """The fate of a session whose lost connection cannot be opened again: its next call tries again, or it is closed."""
+
+SERVERS_LEVEL: Final = ""
+"""The log level of a caller that leaves it to the server, as clients of older protocols do until they set one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class CallContext(Protocol):
 
     @property
     def log_level(self) -> str | None:
-        """The lowest level of log messages the caller asked for, None for none."""
+        """The lowest level of log messages the caller asked for, None for none, SERVERS_LEVEL to leave it to the server."""
         ...
 
     @property

@@ -21,6 +21,7 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...sessions.json_codec import JSON
+from ...sessions.services import SERVERS_LEVEL
 from ...sessions.validation import label
 from ..sockets.command import RESULT_TOKENS
 from .access import RequestContext, outbound_of
@@ -183,7 +184,7 @@ class Caller:
         if is_modern(self._ctx):
             level = self._raw_meta.get("io.modelcontextprotocol/logLevel")
             return level if level in LEVELS else None
-        return connection_of(self._ctx).state.get(LOG_LEVEL, "debug")
+        return connection_of(self._ctx).state.get(LOG_LEVEL, SERVERS_LEVEL)
 
     @property
     def client_name(self) -> str | None:
@@ -250,7 +251,7 @@ class Caller:
         least_level, level = self.log_level, params.get("level")
         if self._closed or least_level is None or level not in LEVELS:
             return
-        if LEVELS.index(level) >= LEVELS.index(least_level):
+        if least_level == SERVERS_LEVEL or LEVELS.index(level) >= LEVELS.index(least_level):
             await outbound_of(self._ctx).notify("notifications/message", params)
 
     async def ask(self, method: str, params: JSON) -> JSON:

@@ -46,7 +46,7 @@ ROOTS: JSON = {"method": "roots/list", "params": {}}
 class Asking(Quick):
     def __init__(self, log: str | None, era: str) -> None:
         super().__init__(log, era)
-        self.level = "debug"
+        self.level = "own"
         self.answers: dict[Any, JSON] = {}
         self.answered = threading.Condition()
         self.asked = 0
@@ -186,7 +186,7 @@ class Asking(Quick):
                 "data": values["text"],
             }
             self.write({"jsonrpc": "2.0", "method": "notifications/message", "params": message})
-        return text("logged")
+        return text(self.level)
 
     def tool_grow(self, values: JSON, *_: object) -> JSON:
         name = str(values.get("name", "extra"))

@@ -91,7 +91,7 @@ class Counter:
         self.bus = InMemorySubscriptionBus()
         self.listening = ListenHandler(self.bus)
         self.children: list[subprocess.Popen[bytes]] = []
-        self.log_level = "debug"
+        self.log_level = "own"
 
     def record(self, ctx: Context, params: types.CallToolRequestParams, **more: object) -> None:
         if self.log is None:
@@ -177,7 +177,7 @@ class Counter:
             logger="counter",
             related_request_id=ctx.request_id,
         )
-        return text("logged")
+        return text(self.log_level)
 
     async def ask(
         self, ctx: Context, values: Arguments, params: types.CallToolRequestParams

@@ -19,7 +19,7 @@ import anyio
 
 from ...sessions.errors import NotAllowed
 from ...sessions.json_codec import JSON
-from ...sessions.services import CallContext
+from ...sessions.services import SERVERS_LEVEL, CallContext
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -111,9 +111,36 @@ class UpstreamCall:
 
 def reaches(level: object, threshold: str | None) -> bool:
     """Whether a message of `level` reaches a caller who wants messages of `threshold` and above."""
+    if threshold == SERVERS_LEVEL:
+        return True
     if threshold not in LEVELS:
         return False
     return level not in LEVELS or LEVELS.index(str(level)) >= LEVELS.index(threshold)
+
+
+class LogLevel:
+    """The log level of one legacy upstream: the lowest one that its callers set.
+
+    While every caller leaves the level to the server, none is set. The server cannot be asked for its own level again, so
+    these callers count as the lowest level once another caller has set one.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: set[str] = set()
+        self._current = SERVERS_LEVEL
+
+    def lower(self, level: str) -> str | None:
+        """Return the level to set for one more caller, None for no change."""
+        self._wanted.add(level)
+        set_levels = self._wanted.intersection(LEVELS)
+        if not set_levels:
+            return None
+        is_left = SERVERS_LEVEL in self._wanted
+        lowest = LEVELS[0] if is_left else min(set_levels, key=LEVELS.index)
+        if lowest == self._current:
+            return None
+        self._current = lowest
+        return lowest
 
 
 class ActiveCalls:

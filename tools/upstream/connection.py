@@ -34,7 +34,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from . import list_changes
-from .calls import LEVELS, ActiveCalls, UpstreamCall
+from .calls import LEVELS, ActiveCalls, LogLevel, UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .list_changes import Listener
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
@@ -111,7 +111,7 @@ class UpstreamConnection:
             service, self._request, self._send_subscription, self._report_change
         )
         self._calls = ActiveCalls(set() if asking_tools is None else asking_tools, shared=shared)
-        self._log_level: str | None = None
+        self._log_level = LogLevel()
         self._first_number = 0
         self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
@@ -373,7 +373,8 @@ class UpstreamConnection:
         if peer.modern:
             meta |= peer.meta(ctx.capabilities)
             if ctx.log_level is not None:
-                meta[LOG_LEVEL_META_KEY] = ctx.log_level
+                # Without a level a server of this era sends nothing, and SDK servers of the older one send all.
+                meta[LOG_LEVEL_META_KEY] = ctx.log_level or LEVELS[0]
         if ctx.wants_progress:
             meta["progressToken"] = call.number
         return {**params, "_meta": meta} if meta else params
@@ -394,13 +395,10 @@ class UpstreamConnection:
             for key, request in requests.items()
         }
 
-    async def _lower_log_level(self, level: str) -> None:
+    async def _lower_log_level(self, caller_level: str) -> None:
         """Lower the log level of a legacy upstream if this caller wants more; each caller still gets only its own level."""
-        current = LEVELS.index(self._log_level) if self._log_level in LEVELS else len(LEVELS)
-        if level not in LEVELS or LEVELS.index(level) >= current:
-            return
-        self._log_level = level
-        if "logging" not in self.peer.capabilities:
+        level = self._log_level.lower(caller_level)
+        if level is None or "logging" not in self.peer.capabilities:
             return
         try:
             headers = self.peer.headers("logging/setLevel", {}) if self.rpc.http else None

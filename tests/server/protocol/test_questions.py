@@ -267,6 +267,35 @@ async def test_a_modern_client_that_asks_for_no_log_gets_none(
     assert person.told == []
 
 
+async def test_clients_of_one_session_cause_the_log_level_upstream_that_they_set(way: Way) -> None:
+    """A client that sets none leaves it to the server, as it does directly, and gets all messages."""
+    if way.transport == "stdio":
+        pytest.skip("one process, one client")
+    silent, setting = Person(), Person()
+    async with (
+        way.connect(**silent.callbacks) as one,
+        way.connect(**setting.callbacks) as other,
+    ):
+        session = await opened_session(one)
+
+        async def log(client: Client, level: str, wanted: str | None = None) -> str:
+            meta: Any = {"io.modelcontextprotocol/logLevel": wanted} if wanted else None
+            arguments = {"session_id": session, "level": level, "text": level}
+            return text_of(await client.call_tool("legacy_log", arguments, meta=meta))
+
+        assert await log(one, "info") == "own"
+        if not way.modern:
+            await other.set_logging_level("error")  # pyright: ignore[reportDeprecated]
+        # A modern client that sets no level wants no messages, so nothing is left to the server.
+        wanted = "error" if way.modern else None
+        lowest = "error" if way.modern else "debug"
+        assert await log(other, "error", wanted) == lowest
+        assert await log(other, "info", wanted) == lowest
+        assert await log(one, "debug") == lowest
+    assert silent.told == ([] if way.modern else [("info", "info"), ("debug", "debug")])
+    assert setting.told == [("error", "error")]
+
+
 # Cancellation.
 
 

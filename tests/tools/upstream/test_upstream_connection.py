@@ -18,6 +18,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown
+from statehold.sessions.services import SERVERS_LEVEL
 from statehold.tools.upstream import connection as subject
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
@@ -289,6 +290,57 @@ async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: S
         }
         assert received[f"{prefix}logLevel"] == "warning"
         assert received[f"{prefix}clientInfo"]["name"] == "statehold"
+    finally:
+        await connection.aclose()
+
+
+LEFT = SERVERS_LEVEL
+
+
+@pytest.mark.parametrize("transport", matrix("stdio", "http"))
+@pytest.mark.parametrize(
+    ("callers", "expected"),
+    matrix(
+        ([LEFT, None, "error", LEFT, "info"], ["own", "own", "debug", "debug", "debug"]),
+        ([LEFT, LEFT], ["own", "own"]),
+        ([None, "error", None], ["own", "error", "error"]),
+        (["info", "error", "debug"], ["info", "info", "debug"]),
+        (["error", LEFT, "error"], ["error", "debug", "debug"]),
+    ),
+)
+async def test_an_older_upstream_keeps_its_log_level_until_a_caller_sets_one(
+    serving: Serving,
+    counter_server: Callable[..., str],
+    transport: str,
+    callers: list[str | None],
+    expected: list[str],
+) -> None:
+    if transport == "stdio":
+        service = serving("asking", "--era", "legacy")
+    else:
+        config = UpstreamConfig(url=counter_server("http"), era="legacy")
+        service = UpstreamService("counter", config)
+    connection = await service.open(view(), None)
+    try:
+        levels = [
+            text_of(await connection.call("log", {"text": "said"}, Caller(log_level=level)))
+            for level in callers
+        ]
+    finally:
+        await connection.aclose()
+    assert levels == expected
+
+
+@pytest.mark.parametrize("level", matrix(LEFT, "error", None))
+async def test_a_modern_upstream_logs_to_a_caller_that_leaves_the_level_to_it(
+    serving: Serving, level: str | None
+) -> None:
+    connection = await serving("quick", "--era", "modern").open(view(), None)
+    try:
+        caller = Caller(log_level=level)
+        received = (await connection.call("echo", {}, caller)).payload["structuredContent"]["_meta"]
+        expected = "debug" if level == LEFT else level
+        assert received.get("io.modelcontextprotocol/logLevel") == expected
     finally:
         await connection.aclose()
 
