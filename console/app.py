@@ -36,7 +36,7 @@ from .events import EventHandlers
 from .login_handlers import LoginHandlers
 from .logins import ConsoleUser, Login, Logins, Rights
 from .owner_calls import OwnerCalls
-from .page import PAGE, embedded_page, page_routes, redirect_to_page
+from .page import PAGE, BrowserRoute, embedded_page, page_routes, redirect_to_page
 from .people.cookies import GUEST, LOGIN
 from .people.operators import OperatorSessions
 from .people.shares import ShareHandlers
@@ -172,6 +172,7 @@ class Console:
         page = Router([*login, *page_routes()], redirect_slashes=False, default=_unknown)
         return [
             Mount(PREFIX, app=SecurityHeaders(api)),
+            BrowserRoute("/", endpoint=SecurityHeaders(redirect_to_page), methods=["GET"]),
             Route(PAGE, endpoint=SecurityHeaders(redirect_to_page), methods=["GET"]),
             Route(
                 f"{PAGE}/embed.html",

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from .errors import error_response, not_found
@@ -38,6 +39,16 @@ def page_routes() -> list[BaseRoute]:
         )
         for path in ("/", "/{name:path}")
     ]
+
+
+class BrowserRoute(Route):
+    """A route for browsers alone: a request that accepts no HTML, as those of MCP clients, does not find it."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        if match is Match.FULL and "text/html" in Headers(scope=scope).get("accept", ""):
+            return match, child
+        return Match.NONE, {}
 
 
 async def redirect_to_page(scope: Scope, receive: Receive, send: Send) -> None:

@@ -149,6 +149,23 @@ async def test_a_person_logs_in_with_an_account(person: Person, issuer: HostileI
     assert credentials == "console%3A1:secret%2Bwith%2Fodd%3Dsigns"
 
 
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+CLIENTS = ("*/*", "application/json, text/event-stream", "text/event-stream")
+
+
+async def test_the_address_of_the_server_leads_browsers_to_the_console_and_refuses_clients(
+    http: httpx2.AsyncClient,
+) -> None:
+    page = await http.get("/", headers={"accept": BROWSER}, follow_redirects=True)
+    assert (page.status_code, page.url.path) == (200, "/console/")
+    assert page.history[0].headers["cache-control"] == "no-store"
+    refused = [(await http.get("/", headers={"accept": accept})) for accept in CLIENTS]
+    refused += [await http.post("/", headers={"accept": BROWSER}, json={})]
+    refused += [await http.get(path, headers={"accept": BROWSER}) for path in ("/mcp", "/other")]
+    assert {each.status_code for each in refused} == {401}
+    assert all("www-authenticate" in each.headers for each in refused)
+
+
 async def test_the_login_page_is_told_the_name_of_the_issuer(http: httpx2.AsyncClient) -> None:
     ways = (await http.get(f"{API}/login")).json()
     assert ways == {
