@@ -88,6 +88,7 @@ def _rows() -> list[Transition]:
         Transition("T05", s.ACTIVE, e.CALLS_SETTLED, s.IDLE),
         Transition("T06", s.IDLE, e.STATE_UPDATED, s.IDLE),
         Transition("T06", s.ACTIVE, e.STATE_UPDATED, s.ACTIVE),
+        # transitions/pause.may_pause() decides T07 and T08, and whether an idle session may be closed (T11).
         Transition("T07", s.IDLE, e.IDLE_TIMED_OUT, s.PAUSED),
         Transition("T08", s.IDLE, e.PAUSE_REQUESTED, s.PAUSED),
         Transition("T09", s.PAUSED, e.RESUMED, s.IDLE),

@@ -20,7 +20,7 @@ from .actions.summaries import Summaries, Summarize
 from .calls.receipts import RunningOperations
 from .core import Core
 from .errors import SessionError, ShuttingDown, StoreUnavailable
-from .lifecycle import Event, Status
+from .lifecycle import Status
 from .live.connector import Connector
 from .live.directory import STORED, Directory
 from .live.due_summaries import DueSummaries
@@ -38,7 +38,7 @@ from .transitions.control import Controls
 from .transitions.create import Creation, CreationOptions
 from .transitions.eviction import Eviction
 from .transitions.expiry import Expiry
-from .transitions.pause import Pausing, end_questions
+from .transitions.pause import PauseCause, Pausing, end_questions
 from .transitions.rebalancing import Rebalancing
 from .transitions.recovery import Recovery
 from .transitions.revocation import Revocations
@@ -78,7 +78,7 @@ class Registry:
         self.closing = Closing(
             core, self._directory, self.connector, self.orphans, self.pausing, due_summaries
         )
-        self._recovery = Recovery(core, self.connector, self.pausing, self.closing, due_summaries)
+        self._recovery = Recovery(core, self.connector, self.pausing, self.closing)
         self.access = Access(core, self._directory, self.pausing)
         self.controls = Controls(core, self._directory, self.access)
         """The leases of people who drive sessions."""
@@ -309,7 +309,7 @@ class Registry:
             SessionBusy: calls are in flight, or a connection has something under way that would be lost.
         """
         session = await self._directory.find(principal, ref)
-        if not await self.pausing.pause(session, Event.PAUSE_REQUESTED, cause=cause):
+        if not await self.pausing.pause(session, PauseCause(cause)):
             raise busy(session)
         return session
 

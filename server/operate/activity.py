@@ -77,7 +77,7 @@ class Activities:
             "calls": session.activity.ended,
             "running": _running(session, self._registry.core.clock.now(), used_at),
             "last_call": None if last is None else _call(last.status, last.tool, last.ended_at),
-            "busy": session.busy,
+            "busy": session.use(),
         }
 
 

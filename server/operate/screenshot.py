@@ -10,16 +10,17 @@ import anyio
 
 from ...sessions.errors import ServiceNotBound, ServiceUnavailable, SessionBusy
 from ...sessions.json_codec import JSON
-from ...sessions.lifecycle import Event, Status
+from ...sessions.lifecycle import Status
 from ...sessions.live.binding import Binding
 from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
+from ...sessions.transitions.pause import PauseCause
 from ...tools.browser.connection import BrowserConnection
 from ...tools.browser.page_view import PictureKind, take_picture
 from ...tools.browser.service import BrowserService
 
-CAUSE = "screenshot"
+CAUSE = PauseCause("screenshot")
 
 
 async def take_screenshot(
@@ -60,7 +61,7 @@ async def _resumed_session(registry: Registry, session: LiveSession) -> AsyncGen
     used_at = session.idle_since
     try:
         _find_browser(session)
-        await registry.pausing.resume(session, cause=CAUSE)
+        await registry.pausing.resume(session, cause=CAUSE.name)
         resumed_at = session.idle_since
         try:
             yield
@@ -68,7 +69,7 @@ async def _resumed_session(registry: Registry, session: LiveSession) -> AsyncGen
             if session.idle_since == resumed_at and not session.in_flight:
                 session.idle_since = session.record.used_at = used_at
                 with anyio.CancelScope(shield=True):
-                    await registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause=CAUSE)
+                    await registry.pausing.pause(session, CAUSE)
     finally:
         with anyio.CancelScope(shield=True):
             await registry.pausing.give_back(session)

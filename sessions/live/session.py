@@ -202,9 +202,15 @@ class LiveSession:
             (b.live or b.opening) and b.service.scope == "session" for b in self.bindings.values()
         )
 
-    @property
-    def busy(self) -> str | None:
-        """Why it is in use although no call is in flight, in words; None when it is not."""
+    def use(self) -> str | None:
+        """Return how it is in use, in words; None when it is not.
+
+        Uses are calls in flight (streams, and calls that wait for an answer of their caller, are calls), a person in
+        control, and work of its own connections that a pause would lose, such as a download. A person who only looks on
+        is no use: pictures go on with the next call.
+        """
+        if self.in_flight:
+            return f"{self.in_flight} call{'s' if self.in_flight != 1 else ''} in flight"
         if self.has_human_driver:
             return "a person has control"
         for binding in self.bindings.values():

@@ -102,9 +102,10 @@ def busy(session: LiveSession) -> SessionError:
     if session.has_human_driver:
         return HumanInControl(session.id, session.record.control.reason or "")
     count = session.in_flight
-    if session.status is Status.IDLE and session.busy is not None:
+    use = session.use()
+    if session.status is Status.IDLE and use is not None:
         return SessionBusy(
-            f"The session is in use ({session.busy}).",
+            f"The session is in use ({use}).",
             session_id=session.id,
             recovery="End that, or wait until it is over, then try again.",
         )

@@ -213,13 +213,11 @@ class Closing:
 
     async def _put_down(self, session: LiveSession) -> None:
         if session.status is Status.ERROR:
-            session.apply(Event.ADOPTED, cause=SHUTDOWN)
-            await self._pausing.pause_applied(session, release=True, cause=SHUTDOWN)
+            await self._pausing.pause_lost(session, SHUTDOWN, Event.ADOPTED)
         elif session.status is Status.CREATING:
             await self.close(session, Event.CLOSE_FORCED, reason="shutdown", force=True)
         else:
-            event = Event.PAUSE_REQUESTED
-            await self._pausing.pause(session, event, cause=SHUTDOWN, release=True, anyway=True)
+            await self._pausing.pause(session, SHUTDOWN)
 
 
 def _end_of_work(session: LiveSession) -> anyio.Event | None:

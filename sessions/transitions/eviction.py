@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..core import Core
-from ..lifecycle import Event
 from ..live.directory import Directory
 from ..live.session import LiveSession
-from .pause import Pausing
+from .pause import PLACE_NEEDED, PLACE_NEEDED_BY_OTHERS, PauseCause, Pausing, may_pause
 
 NOTICE_SECONDS: Final = 60.0
 """Seconds without a call after which a session may lose its place, if its principal has more than a fair share.
@@ -38,20 +37,20 @@ class Eviction:
     def may_evict(self, holder: str, foreign: bool) -> bool:
         """Whether a session can be paused now; with `foreign` only if it can be saved or must give way."""
         session = self._directory.get(holder)
-        if session is None:
-            return True
-        if session.busy is not None:
-            return False
-        return session.saveable or not foreign or self._must_give_way(session)
+        return session is None or may_pause(session, self._cause(session, foreign))
 
     def may_refill(self, holder: str) -> bool:
         """Whether a session can be saved and has been idle for NOTICE_SECONDS, so that its place may go to the reserve."""
         session = self._directory.get(holder)
         if session is None:
             return True
-        return (
-            session.busy is None and session.saveable and self._is_noticed(session, NOTICE_SECONDS)
-        )
+        can_be_paused = may_pause(session, PLACE_NEEDED_BY_OTHERS)
+        return can_be_paused and self._is_noticed(session, NOTICE_SECONDS)
+
+    def _cause(self, session: LiveSession, foreign: bool) -> PauseCause:
+        if foreign and not self._must_give_way(session):
+            return PLACE_NEEDED_BY_OTHERS
+        return PLACE_NEEDED
 
     def _must_give_way(self, session: LiveSession) -> bool:
         budget = self._core.budget
@@ -73,11 +72,7 @@ class Eviction:
         is_paused = False
         try:
             is_paused = session is not None and await self._pausing.pause(
-                session,
-                Event.PAUSE_REQUESTED,
-                cause="live_budget",
-                release=True,
-                saved_only=foreign and not self._must_give_way(session),
+                session, self._cause(session, foreign)
             )
         finally:
             if not is_paused:

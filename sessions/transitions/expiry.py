@@ -12,7 +12,7 @@ from ..live.session import LiveSession
 from ..records import SessionRecord
 from .close import Closing
 from .control import Controls
-from .pause import Pausing
+from .pause import IDLE_TIMEOUT, Pausing, may_pause
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -72,7 +72,7 @@ class Expiry:
         end = session.record.lifetime_ends_at
         if end is not None and end <= now:
             await self._closing.close(session, Event.LIFETIME_OVER, reason="lifetime")
-        elif session.status is Status.IDLE and session.busy is not None:
+        elif session.status is Status.IDLE and not may_pause(session, IDLE_TIMEOUT):
             # It is in use, though not by a call: its idle time starts again.
             session.idle_since = now
         elif session.status is Status.PAUSED:
@@ -80,7 +80,7 @@ class Expiry:
         elif session.status is Status.IDLE and self._core.policy.on_idle == "close":
             await self._closing.close(session, Event.IDLE_EXPIRED, reason="idle_timeout")
         elif session.status is Status.IDLE:
-            await self._pausing.pause(session, Event.IDLE_TIMED_OUT, cause="idle_timeout")
+            await self._pausing.pause(session, IDLE_TIMEOUT)
 
     async def sweep(self) -> None:
         """Close and purge due sessions that only the store knows (T10, T17, T19), and schedule the next sweep.

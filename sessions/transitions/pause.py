@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
@@ -24,10 +25,46 @@ from ..resumption import Orphans
 
 logger = logging.getLogger("statehold.sessions")
 
-SHUTDOWN: Final = "shutdown"
-"""The cause of a pause when the process ends."""
 END_SECONDS = 2.0
 """Seconds that calls get to end when their unanswered questions are withdrawn."""
+
+
+@dataclass(frozen=True)
+class PauseCause:
+    """Why a session is paused, and how much that cause outweighs; see may_pause()."""
+
+    name: str
+    """The cause in the journal."""
+    event: Event = Event.PAUSE_REQUESTED
+    gives_up: bool = False
+    """Whether connections are closed that their services would keep open in a paused session."""
+    interrupts: bool = False
+    """Whether a session in use is paused too. Calls in flight prevent it all the same: the caller ends them first."""
+    loses: bool = True
+    """Whether a session is paused whose connections cannot be saved. Their content is reported as lost."""
+
+
+REQUESTED: Final = PauseCause("requested")
+IDLE_TIMEOUT: Final = PauseCause("idle_timeout", Event.IDLE_TIMED_OUT)
+PLACE_NEEDED: Final = PauseCause("live_budget", gives_up=True)
+PLACE_NEEDED_BY_OTHERS: Final = PauseCause("live_budget", gives_up=True, loses=False)
+NODE_CROWDED: Final = PauseCause("rebalancing", gives_up=True, loses=False)
+CONTENTION: Final = PauseCause(CONTENDED, gives_up=True, interrupts=True)
+SHUTDOWN: Final = PauseCause("shutdown", gives_up=True, interrupts=True)
+
+
+def may_pause(session: LiveSession, cause: PauseCause) -> bool:
+    """Return whether a session may be paused now: the one place that decides it, whoever asks.
+
+    LiveSession.use() is the definition of a session in use. A timeout closes an idle session by the same rule.
+    """
+    if session.ownership_ended.is_set() or session.in_flight:
+        return False
+    if session.status not in (Status.IDLE, Status.PAUSED):
+        return False
+    if session.status is Status.IDLE and not cause.interrupts and session.use() is not None:
+        return False
+    return cause.loses or session.saveable
 
 
 class Pausing:
@@ -52,35 +89,17 @@ class Pausing:
         self._orphans = orphans
         self._due_summaries = due_summaries
 
-    async def pause(
-        self,
-        session: LiveSession,
-        event: Event,
-        *,
-        cause: str,
-        release: bool = False,
-        anyway: bool = False,
-        saved_only: bool = False,
-    ) -> bool:
-        """Pause an idle session (T07, T08); `release` also gives up connections that its services would keep.
+    async def pause(self, session: LiveSession, cause: PauseCause) -> bool:
+        """Pause an idle session (T07, T08), if may_pause() allows it, and return whether it is paused.
 
-        Returns False when the session is not idle, or when a connection is busy and `anyway` is not set. A connection that
-        cannot be saved is closed all the same, and its content is reported as lost. With `saved_only` the session stays as
-        it is in that case, and False is returned.
+        A connection may turn out to be one that cannot be saved: with a cause that loses nothing, the session goes on then.
 
         Raises:
             StoreUnavailable: the pause could not be recorded; the session is unchanged.
         """
         async with session.changing:
             with anyio.CancelScope(shield=True):
-                return await self._pause_if_idle(
-                    session,
-                    event,
-                    cause,
-                    release=release,
-                    anyway=anyway,
-                    saved_only=saved_only,
-                )
+                return await self._pause_if_allowed(session, cause)
         raise AssertionError("unreachable: a shield is never cancelled")
 
     async def pause_contenders(self, session_ids: Iterable[str], service: str) -> None:
@@ -103,51 +122,49 @@ class Pausing:
                 binding.update(last_error=CONTENDED)
             with anyio.CancelScope(shield=True):
                 if session.status is Status.ERROR:
-                    session.apply(Event.ADOPTED, cause=CONTENDED)
-                    await self.pause_applied(session, release=True, cause=CONTENDED)
+                    await self.pause_lost(session, CONTENTION, Event.ADOPTED)
                 else:
-                    event = Event.PAUSE_REQUESTED
-                    await self._pause_if_idle(session, event, CONTENDED, release=True, anyway=True)
+                    await self._pause_if_allowed(session, CONTENTION)
 
-    async def _pause_if_idle(
-        self,
-        session: LiveSession,
-        event: Event,
-        cause: str,
-        *,
-        release: bool,
-        anyway: bool,
-        saved_only: bool = False,
-    ) -> bool:
+    async def pause_lost(self, session: LiveSession, cause: PauseCause, event: Event) -> None:
+        """Pause a session in error (T16, T20) without calls in flight, while the caller holds `session.changing`.
+
+        Raises:
+            StoreUnavailable: the pause could not be recorded; the session is idle.
+        """
+        session.apply(event, cause=cause.name)
+        await self._pause_applied(session, cause)
+        if cause is not SHUTDOWN:
+            self._due_summaries.note_paused(session)
+
+    async def _pause_if_allowed(self, session: LiveSession, cause: PauseCause) -> bool:
         if session.ownership_ended.is_set():
             # It was paused and given up before, or another process took it over: then it may not be paused.
             return session.status is Status.PAUSED and not session.fenced
-        if session.in_flight or (saved_only and not session.saveable):
+        if not may_pause(session, cause):
             return False
         if session.status is Status.PAUSED:
-            await self._let_go(session, release, cause)
+            await self._let_go(session, cause)
             return True
-        if session.status is not Status.IDLE or (session.busy and not anyway):
-            return False
-        session.apply(event, cause=cause)
-        is_paused = await self.pause_applied(session, release, saved_only, cause=cause)
-        if is_paused and cause != SHUTDOWN:
+        session.apply(cause.event, cause=cause.name)
+        is_paused = await self._pause_applied(session, cause)
+        if is_paused and cause is not SHUTDOWN:
             self._due_summaries.note_paused(session)
         return is_paused
 
-    async def pause_applied(
-        self, session: LiveSession, release: bool, saved_only: bool = False, *, cause: str
-    ) -> bool:
+    async def _pause_applied(self, session: LiveSession, cause: PauseCause) -> bool:
         session.pausing = True
         snapshots: list[SnapshotRecord] = []
         unsaved: list[Binding] = []
         try:
             snapshots, unsaved = await self._take_snapshots(session)
-            if unsaved and saved_only:
+            if unsaved and not cause.loses:
                 session.apply(Event.RESUMED, cause="it could not be saved")
                 return False
             kept_open = (
-                [] if release else [b for b in open_bindings(session) if b.service.pause == "keep"]
+                []
+                if cause.gives_up
+                else [b for b in open_bindings(session) if b.service.pause == "keep"]
             )
             to_close = [b for b in open_bindings(session) if b not in kept_open]
             mark_bindings(kept_open, BindingStatus.KEPT)
@@ -187,10 +204,10 @@ class Pausing:
             await self._release(session)
         return True
 
-    async def _let_go(self, session: LiveSession, release: bool, cause: str = "") -> None:
-        """Give up a paused session. If it keeps connections, close them with `release`, else leave it as it is."""
+    async def _let_go(self, session: LiveSession, cause: PauseCause = REQUESTED) -> None:
+        """Give up a paused session. If it keeps connections, close them if the cause does, else leave it as it is."""
         kept_open = open_bindings(session)
-        if kept_open and not release:
+        if kept_open and not cause.gives_up:
             if session.idle_since > session.record.used_at:
                 await session.save(used_at=session.idle_since, due_at=session.deadline())
             return
@@ -208,7 +225,7 @@ class Pausing:
         with anyio.CancelScope(shield=True):
             async with session.changing:
                 if session.status is Status.PAUSED and not session.ownership_ended.is_set():
-                    await self._let_go(session, release=False)
+                    await self._let_go(session)
 
     async def _release(self, session: LiveSession) -> None:
         await session.save(node=None, **self._paused_columns(session))
@@ -305,9 +322,9 @@ def mark_bindings(
     return [b.update(**values) if b.record.status in replaceable else b.record for b in bindings]
 
 
-def _reason_of(cause: str) -> str | None:
+def _reason_of(cause: PauseCause) -> str | None:
     """Return the reason for the note about a replaced connection, None where it is the pause."""
-    return STOPPED if cause == SHUTDOWN else None
+    return STOPPED if cause is SHUTDOWN else None
 
 
 def _not_saved(binding: Binding) -> str:

@@ -6,10 +6,10 @@ from typing import Final
 
 from ..cluster.placement import excess
 from ..core import Core
-from ..lifecycle import Event, Status
+from ..lifecycle import Status
 from ..live.directory import Directory
 from ..live.session import LiveSession
-from .pause import Pausing
+from .pause import NODE_CROWDED, Pausing, may_pause
 
 AT_ONCE: Final = 4
 """Most sessions that are given up with one heartbeat."""
@@ -36,14 +36,11 @@ class Rebalancing:
             session
             for session in self._directory
             if session.status is Status.IDLE
-            and not session.in_flight
             and session.idle_since < idle_before
-            and session.saveable
+            and may_pause(session, NODE_CROWDED)
         ]
         for session in sorted(idle, key=lambda session: session.idle_since)[:count]:
             self._core.tasks.spawn(self._give_up, session)
 
     async def _give_up(self, session: LiveSession) -> None:
-        await self._pausing.pause(
-            session, Event.PAUSE_REQUESTED, cause="rebalancing", release=True, saved_only=True
-        )
+        await self._pausing.pause(session, NODE_CROWDED)

@@ -13,12 +13,11 @@ from ..lifecycle import LIVE, Event, Status
 from ..live.binding import Binding
 from ..live.bindings import lost_reason
 from ..live.connector import Connector
-from ..live.due_summaries import DueSummaries
 from ..live.session import LiveSession
 from ..live.snapshots import save_quietly
 from ..one_line import one_line
 from .close import Closing
-from .pause import Pausing
+from .pause import PauseCause, Pausing
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -32,13 +31,11 @@ class Recovery:
         connector: Connector,
         pausing: Pausing,
         closing: Closing,
-        due_summaries: DueSummaries,
     ) -> None:
         self._core = core
         self._connector = connector
         self._pausing = pausing
         self._closing = closing
-        self._due_summaries = due_summaries
 
     async def recover(
         self, session: LiveSession, binding: Binding, contenders: Collection[str]
@@ -121,8 +118,7 @@ class Recovery:
                 return
             try:
                 with anyio.CancelScope(shield=True):
-                    session.apply(Event.RECOVERY_FAILED, cause=reason)
-                    await self._pausing.pause_applied(session, release=False, cause="")
-                    self._due_summaries.note_paused(session)
+                    cause = PauseCause(reason or "a connection was lost")
+                    await self._pausing.pause_lost(session, cause, Event.RECOVERY_FAILED)
             except StoreUnavailable as error:
                 logger.error("session %s was not paused: %s", session.id, error)

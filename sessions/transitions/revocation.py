@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import anyio
 
@@ -17,12 +18,13 @@ from ..principals.revocations import RevocationRecord
 from ..records import Principal, SessionDriver, SessionFilter
 from .close import Closing, cancel_calls
 from .control import Controls
-from .pause import Pausing
+from .pause import PauseCause, Pausing
 
 logger = logging.getLogger("statehold.sessions")
 
-REVOKED = "revoked"
+REVOKED: Final = "revoked"
 """The reason of sessions that a revocation closed or paused."""
+REVOCATION: Final = PauseCause(REVOKED, gives_up=True, interrupts=True)
 CANCEL_SECONDS = 1.0
 """Seconds that cancelled calls get to end before their session is paused."""
 
@@ -122,8 +124,7 @@ class Revocations:
         with anyio.move_on_after(CANCEL_SECONDS):
             await session.quiet.wait()
         await self._controls.revoke(session)
-        event = Event.PAUSE_REQUESTED
-        await self._pausing.pause(session, event, cause=REVOKED, release=True, anyway=True)
+        await self._pausing.pause(session, REVOCATION)
 
     async def _close_stored(self, record: RevocationRecord) -> None:
         """Close the sessions that no node holds. Those of other nodes are closed there."""

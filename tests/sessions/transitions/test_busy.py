@@ -13,6 +13,17 @@ from statehold.sessions.errors import ServiceUnavailable, SessionBusy, SessionLi
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import Snapshot
+from statehold.sessions.transitions.pause import (
+    CONTENTION,
+    IDLE_TIMEOUT,
+    NODE_CROWDED,
+    PLACE_NEEDED,
+    PLACE_NEEDED_BY_OTHERS,
+    REQUESTED,
+    SHUTDOWN,
+    may_pause,
+)
+from statehold.sessions.transitions.revocation import REVOCATION
 
 
 def saving(**options: float) -> Counting:
@@ -63,6 +74,49 @@ async def test_the_budget_takes_another_session_than_a_busy_one(build: Build):
         engine.counter.live[0].busy = None
         assert await engine.count(d.id) == 1
         assert (await engine.status(a.id), await engine.status(c.id)) == ("paused", "idle")
+
+
+CAUSES = {
+    "idle timeout": IDLE_TIMEOUT,
+    "request": REQUESTED,
+    "place": PLACE_NEEDED,
+    "place for others": PLACE_NEEDED_BY_OTHERS,
+    "crowded node": NODE_CROWDED,
+    "contention": CONTENTION,
+    "revocation": REVOCATION,
+    "shutdown": SHUTDOWN,
+}
+INTERRUPTING = {"contention", "revocation", "shutdown"}
+USES: dict[str, set[str]] = {
+    # Each use of a session, and the causes that pause it all the same.
+    "nothing": set(CAUSES),
+    "a call": set(),
+    "a person": INTERRUPTING,
+    "work of a connection": INTERRUPTING,
+    "a connection that cannot be saved": set(CAUSES) - {"place for others", "crowded node"},
+    "an end": set(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_one_decision_for_each_use_of_a_session_and_each_cause_of_a_pause(
+    build: Build, use: str
+) -> None:
+    async with build(Counting(pause="keep" if "saved" in use else "snapshot")) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        async with anyio.create_task_group() as tasks:
+            if use == "a call":
+                tasks.start_soon(engine.call, session.id, "hold")
+                await engine.counter.holding.wait()
+            elif use == "a person":
+                await engine.registry.controls.take(LOCAL, session.id, "ada")
+            elif use == "work of a connection":
+                engine.counter.live[0].busy = "a download is under way"
+            elif use == "an end":
+                await engine.registry.close(LOCAL, session.id)
+            assert {name for name in CAUSES if may_pause(session, CAUSES[name])} == USES[use]
+            engine.counter.let_go.set()
 
 
 async def test_the_end_of_the_process_saves_a_busy_session_all_the_same(

@@ -10,11 +10,11 @@ from support.counting import Counter, Counting, refuse
 from support.engine import Build, Engine
 
 from statehold.sessions.errors import StoreUnavailable
-from statehold.sessions.lifecycle import Event
 from statehold.sessions.live.replacement import replacement_notice
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
 from statehold.sessions.services import RestoreReport, Snapshot
+from statehold.sessions.transitions.pause import REQUESTED
 
 
 def saving(**options: float) -> Counting:
@@ -156,7 +156,7 @@ async def test_a_pause_of_a_session_that_was_taken_over_is_not_reported(build: B
         await engine.registry.pause(LOCAL, session.id)
         session.fenced = True
         await engine.registry.closing.drop(session)
-        assert not await engine.registry.pausing.pause(session, Event.PAUSE_REQUESTED, cause="")
+        assert not await engine.registry.pausing.pause(session, REQUESTED)
 
 
 async def test_a_clean_stop_is_the_reason_of_the_note_until_the_next_pause(
