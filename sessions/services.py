@@ -6,7 +6,7 @@ one service for one session; exactly one task, its owner, opens and closes it, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
@@ -326,8 +326,17 @@ class Offering(Protocol):
 class Answering(Protocol):
     """A service that answers such requests itself, so that no connection is opened for them."""
 
-    async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
-        """Answer one request for a session. Raises as Connection.call does."""
+    async def answer(
+        self,
+        session: SessionView,
+        method: str,
+        params: JSON,
+        saved: Callable[[], Awaitable[Snapshot | None]] | None = None,
+    ) -> JSON:
+        """Answer one request for a session. Raises as Connection.call does, and what `saved` raises.
+
+        `saved` returns the newest snapshot of the session; it is given while no connection is open.
+        """
         ...
 
 

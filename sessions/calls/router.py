@@ -300,7 +300,10 @@ class Router:
             with end_with_session(session):
                 if isinstance(binding.service, Answering):
                     view = session.view(binding.record.generation)
-                    return await binding.service.answer(view, method, params), session
+                    read = partial(registry.snapshots.read, session, binding)
+                    saved = None if binding.usable else read
+                    answer = await binding.service.answer(view, method, params, saved)
+                    return answer, session
                 session.has_older_caller = not context.can_return_input_required
                 live = await registry.connector.connect_for_call(session, binding)
                 connection = live.connection

@@ -82,10 +82,7 @@ class Snapshots:
             binding.record.generation or session.record.parent
         ):
             return None
-        record = await self._core.store.snapshot(session.id, binding.service.name)
-        refused = binding.unstored_snapshot
-        if refused is not None and (record is None or refused.seq > record.seq):
-            record = refused
+        record = await self._newest(session, binding)
         if record is None:
             return None
         binding.snapshot_seq = max(binding.snapshot_seq, record.seq)
@@ -94,6 +91,22 @@ class Snapshots:
         if binding.record.told_generation < binding.record.generation:
             binding.unreported_losses = binding.unreported_losses or unreported
         return snapshot
+
+    async def read(self, session: LiveSession, binding: Binding) -> Snapshot | None:
+        """Return the newest snapshot, None when nothing was saved. No connection is opened from it.
+
+        Raises:
+            StoreUnavailable: the store could not be read.
+        """
+        record = await self._newest(session, binding)
+        return None if record is None else _parts(record.data)[0]
+
+    async def _newest(self, session: LiveSession, binding: Binding) -> SnapshotRecord | None:
+        record = await self._core.store.snapshot(session.id, binding.service.name)
+        refused = binding.unstored_snapshot
+        if refused is not None and (record is None or refused.seq > record.seq):
+            return refused
+        return record
 
     async def is_outdated(
         self, session: LiveSession, binding: Binding, record: SnapshotRecord

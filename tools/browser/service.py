@@ -7,7 +7,7 @@ import logging
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -229,16 +229,46 @@ class BrowserService:
         self._session_secrets.pop(session_id, None)
         await _remove_folder(self._files_of(session_id).folder)
 
-    async def answer(self, session: SessionView, method: str, params: JSON) -> JSON:
+    async def answer(
+        self,
+        session: SessionView,
+        method: str,
+        params: JSON,
+        saved: Callable[[], Awaitable[Snapshot | None]] | None = None,
+    ) -> JSON:
         """Answer requests for resources with the files of a session, masked as results are. No browser is needed.
 
         Raises:
             InvalidArgument: There is no such file, or no such method.
+            ServiceUnavailable: The secrets or the snapshot cannot be read.
         """
-        secrets = self._session_secrets.get(session.id)
-        if secrets is None:
-            secrets = await self._load_secrets()
-        return await self._files_of(session.id).answer(method, params, mask=secrets.mask_file)
+        files = self._files_of(session.id)
+        if method != "resources/read":
+            return await files.answer(method, params)
+        named = self._session_secrets.get(session.id)
+        masks = [await self._load_secrets() if named is None else named]
+        if saved is not None:
+            masks += await self._saved_masks(session.id, await saved())
+
+        def mask(data: bytes) -> bytes:
+            for secrets in masks:
+                data = secrets.mask_file(data)
+            return data
+
+        return await files.answer(method, params, mask=mask)
+
+    async def _saved_masks(self, session_id: str, snapshot: Snapshot | None) -> list[NamedSecrets]:
+        """Return masks for the texts that a person typed before this process started, or at another node."""
+        record = await anyio.to_thread.run_sync(self._context_file(session_id).read)
+        saved_texts = [record.typed]
+        if snapshot is not None:
+            encryption = await self._load_encryption()
+            saved_texts.append(ContextSnapshot.from_snapshot(snapshot, encryption).typed)
+        masks: list[NamedSecrets] = []
+        for texts in filter(None, saved_texts):
+            masks.append(NamedSecrets())
+            masks[-1].typed.restore(texts)
+        return masks
 
     def _files_of(self, session_id: str) -> Files:
         folder = self._folder / "files" / safe_name(session_id)
@@ -362,6 +392,9 @@ class BrowserService:
         """Return the sessions whose contexts may have outlived the process that opened them. Blocks for a moment."""
         return [path.stem for path in self._contexts.glob("*.json")]
 
+    def _context_file(self, session_id: str) -> ContextFile:
+        return ContextFile(self._contexts / f"{session_id}.json")
+
     def _opening(self, session: SessionView, secrets: NamedSecrets) -> BrowserOpening:
         return BrowserOpening(
             self.config,
@@ -369,7 +402,7 @@ class BrowserService:
             self._files_of(session.id),
             secrets=secrets,
             spawn=self._spawn,
-            context_file=ContextFile(self._contexts / f"{session.id}.json"),
+            context_file=self._context_file(session.id),
             has_local_callers=self._has_local_callers,
         )
 
@@ -378,7 +411,10 @@ class BrowserService:
     ) -> None:
         assert self._pool is not None
         self._lost_activities.pop(session_id, None)
-        self._session_secrets[session_id] = named = connection.session.secrets.named
+        named = connection.session.secrets.named
+        if (earlier := self._session_secrets.get(session_id)) is not None:
+            named.typed.extend(earlier.typed)
+        self._session_secrets[session_id] = named
         self._remember(session_id, connection, process)
         connection.on_closed.append(partial(self._pool.release, process))
         connection.on_closed.append(partial(self._forget_secrets, session_id, named))

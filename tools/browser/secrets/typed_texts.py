@@ -79,6 +79,11 @@ class TypedTexts:
         # A text may be a part of another one.
         self._longest_first = sorted(self._spellings, key=len, reverse=True)
 
+    def extend(self, other: TypedTexts) -> None:
+        """Remember the texts of another connection of the session too. Its digests are those of the snapshot."""
+        for text in other._spellings:
+            self.add(text)
+
     def mask(self, text: str) -> str:
         """Return a text without them, in either case, also as URLs, JSON and HTML spell them."""
         lower = text.lower() if self._longest_first else ""

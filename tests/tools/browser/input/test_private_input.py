@@ -300,6 +300,14 @@ async def test_masks_outlive_a_pause_without_the_text(browse: Browse) -> None:
             assert "Pw77" not in text
 
 
+@pytest.mark.thorough
+async def test_masks_outlive_a_browser_that_was_lost_before_it_was_saved(browse: Browse) -> None:
+    await give_text(browse, *typed(PASSWORD))
+    await browse.connection.aclose()
+    async with opened(browse.service, browse.next_view(), None) as resumed:
+        assert "<••••••>" in await resumed.text("evaluate", function=f"() => '<{PASSWORD}>'")
+
+
 async def test_short_and_common_texts_leave_the_page_readable(browse: Browse) -> None:
     await give_text(browse, {"type": "text", "text": "html"})
     await browse.page.evaluate("() => { out.textContent = 'htmlish, and html too' }")
