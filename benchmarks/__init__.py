@@ -1,1 +1,1 @@
-"""Measurements of the cost of Statehold, with real programs; README.md explains them, docs/benchmarks.md has the results."""
+"""Measurements of the cost of Statehold, with real programs; docs/reference/benchmarks.md has the results."""

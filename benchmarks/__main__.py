@@ -1,6 +1,6 @@
 """`python -m benchmarks [part ...] [--quick] [--json FILE]`: measure, print tables, write JSON.
 
-`python -m benchmarks plot`: draw the charts of docs/benchmarks.md and write its figures, from benchmarks/runs.
+`python -m benchmarks plot`: draw the charts of docs/reference/benchmarks.md and write its figures, from benchmarks/runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     uv run python examples/migrating_from_mcpstore.py
 
-Statehold runs inside of the program: no server to start, no port, nothing on disk. docs/from-mcpstore.md says what differs.
+Statehold runs inside of the program: no server, no port, nothing on disk. docs/use/coming-from.md says what differs.
 """
 
 from __future__ import annotations

@@ -14,11 +14,13 @@ from .principals.principal_commands import principals_group
 from .session_commands import JSON_OPTION, session_commands
 
 SETTINGS: Final = (
-    ParserSetting(["--config"], metavar="FILE", help="settings in TOML (docs/configuration.md)"),
+    ParserSetting(
+        ["--config"], metavar="FILE", help="settings in TOML (docs/reference/configuration.md)"
+    ),
     ParserSetting(
         ["--services"],
         metavar="FILE",
-        help="services: the file of a client with its MCP servers, unchanged (docs/services.md)",
+        help="services: the file of a client with its MCP servers, unchanged (docs/use/services.md)",
     ),
     ParserSetting(["--data"], metavar="DIR", help="folder of everything that is kept"),
     ParserSetting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),

@@ -10,7 +10,7 @@ from .parser import Command, Group, ParserSetting, help_of, spell, walk
 
 
 def markdown() -> str:
-    """Return the reference as docs/cli.md holds it."""
+    """Return the reference as docs/reference/cli.md holds it."""
     parts = [_command(path, command) for path, command in walk(build_commands())]
     parts.append("### Settings, accepted before and after every command")
     parts.append(_table(["flag", "meaning"], [(f"`{spell(s)}`", help_of(s)) for s in SETTINGS]))

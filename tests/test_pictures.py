@@ -14,7 +14,7 @@ import pytest
 from playwright.async_api import Page, async_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DIAGRAMS = [
     pytest.param(diagram, id=f"{path.stem}-{number}")
     for path in PAGES

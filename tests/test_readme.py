@@ -37,8 +37,12 @@ from statehold.tools.own.definition import format_duration
 from statehold.tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-METHODS = ROOT / "benchmarks" / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OTHERS = [
+    *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    ROOT / "benchmarks" / "README.md",
+    ROOT / "examples" / "team" / "README.md",
+]
 NOTEBOOK = ROOT / "examples" / "notebook.toml"
 OURS = ("session_", "state_")
 """How the names of our own tools begin."""
@@ -87,7 +91,7 @@ async def test_the_example_of_the_readme_runs_as_printed(
         way = Way("http", "modern", NOTEBOOK, tmp_path, url=running.url)
         async with way.connect() as client:
             listed = (await client.list_tools()).tools
-    table = rows("docs/sessions.md", "| tool | effect |")
+    table = rows("docs/use/sessions.md", "| tool | effect |")
     names = {name for row in table for name in quoted(row[0])}
     assert names == {tool.name for tool in listed if tool.name.startswith(OURS)}
 
@@ -235,10 +239,10 @@ def test_every_statehold_command_of_the_pages_can_be_parsed(path: Path) -> None:
 async def test_the_seven_settings_of_the_page_are_served(tmp_path: Path) -> None:
     named = [
         quoted(row[0])[0]
-        for row in rows("docs/configuration.md", "| setting | default | meaning |")
+        for row in rows("docs/reference/configuration.md", "| setting | default | meaning |")
     ]
     assert len(named) == 7
-    settings = blocks("docs/configuration.md", "toml")[0]
+    settings = blocks("docs/reference/configuration.md", "toml")[0]
     tokens = tmp_path / "tokens.txt"
     write_tokens(tokens, "3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
     path = tmp_path / "statehold.toml"
@@ -262,12 +266,18 @@ async def test_the_seven_settings_of_the_page_are_served(tmp_path: Path) -> None
 
 def default_of(setting: str) -> str:
     """Return the default of one of the seven settings, as the page has it."""
-    table = rows("docs/configuration.md", "| setting | default | meaning |")
+    table = rows("docs/reference/configuration.md", "| setting | default | meaning |")
     return next(row[1] for row in table if row[0] == f"`{setting}`")
 
 
 @pytest.mark.parametrize(
-    "name", ["docs/security.md", "docs/store.md", "docs/auth.md", "docs/policies.md"]
+    "name",
+    [
+        "docs/operate/security.md",
+        "docs/operate/store.md",
+        "docs/operate/auth.md",
+        "docs/operate/policies.md",
+    ],
 )
 def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.txt"
@@ -279,7 +289,7 @@ def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> No
         load(config=path, environ=dict.fromkeys(variables, "k" * 32))
 
 
-@pytest.mark.parametrize("path", [*PAGES, METHODS], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
     links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", path.read_text(encoding="utf-8"))
     for link, anchor in links:
@@ -295,7 +305,7 @@ def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
 
 def test_the_default_times_are_those_of_the_settings() -> None:
     defaults = TimeoutSettings()
-    table = rows("docs/sessions.md", "| status | meaning | left after (default) |")
+    table = rows("docs/use/sessions.md", "| status | meaning | left after (default) |")
     left = {row[0]: row[2] for row in table}
     assert set(quoted(" ".join(left))) == {status.value for status in Status}
     assert left["`creating`"] == format_duration(defaults.connect)
@@ -303,9 +313,9 @@ def test_the_default_times_are_those_of_the_settings() -> None:
     assert left["`active`"].startswith(format_duration(defaults.call))
     assert left["`paused`"].startswith(f"{format_duration(defaults.paused)}: ")
     assert (defaults.paused_named, defaults.lifetime) == (0, 0)
-    assert "A session with a name stays until it is closed" in page("docs/sessions.md")
+    assert "A session with a name stays until it is closed" in page("docs/use/sessions.md")
     for row in rows(
-        "docs/sessions.md", "| setting | default | a caller may choose, with `session_create` |"
+        "docs/use/sessions.md", "| setting | default | a caller may choose, with `session_create` |"
     ):
         name = quoted(row[0])[0].removeprefix("timeouts.")
         assert row[1] == format_duration(getattr(defaults, name)), name
@@ -313,7 +323,7 @@ def test_the_default_times_are_those_of_the_settings() -> None:
 
 def test_the_table_of_states_is_that_of_the_lifecycle() -> None:
     notice: set[tuple[str, str, str]] = set()
-    for code, sources, target, _ in rows("docs/sessions.md", "| # | from | to | when |"):
+    for code, sources, target, _ in rows("docs/use/sessions.md", "| # | from | to | when |"):
         notice |= {
             (code, source, source if target == "the same" else target)
             for source in sources.split(", ")
@@ -329,7 +339,7 @@ def test_every_error_code_is_documented_and_no_other() -> None:
         for kind in kinds
         if issubclass(kind, errors.SessionError) and kind is not errors.SessionError
     }
-    table = rows("docs/sessions.md", "| code | when | what to do |")
+    table = rows("docs/use/sessions.md", "| code | when | what to do |")
     assert [quoted(row[0])[0] for row in table] == list(known)
     for row in table:
         recovery = known[quoted(row[0])[0]].recovery
@@ -348,10 +358,10 @@ def test_every_setting_that_the_pages_name_exists() -> None:
 
 
 def test_the_page_of_services_names_every_option() -> None:
-    text = page("docs/services.md")
+    text = page("docs/use/services.md")
     written = set(quoted(text)) | {
         key
-        for block in blocks("docs/services.md", "toml")
+        for block in blocks("docs/use/services.md", "toml")
         for key in re.findall(r"^(\w+) =", block, re.M)
     }
     for model in (UpstreamConfig, Recipe, RecipeStep):
@@ -360,7 +370,7 @@ def test_the_page_of_services_names_every_option() -> None:
 
 
 def test_the_settings_of_the_page_of_services_can_be_loaded(tmp_path: Path) -> None:
-    first, recipe = blocks("docs/services.md", "toml")
+    first, recipe = blocks("docs/use/services.md", "toml")
     notebook = tomllib.loads(recipe)["services"]["notebook"]
     assert (
         notebook["recipe"]["save"]

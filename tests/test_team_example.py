@@ -25,7 +25,7 @@ def test_the_settings_are_those_of_a_gateway_with_accounts() -> None:
 
 
 def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "team.md").read_text(encoding="utf-8")
     config = tmp_path / "statehold.toml"
     found = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert found
@@ -35,7 +35,7 @@ def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
 
 
 def test_the_page_names_tests_that_exist_and_counts_its_controls() -> None:
-    page = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "team.md").read_text(encoding="utf-8")
     named = set(re.findall(r"test_\w+\.py", page))
     files = {file.name for file in (ROOT / "tests").glob("*/**/test_*.py")}
     assert len(named) > 10
@@ -53,7 +53,9 @@ async def test_the_scene_plays_from_a_fresh_folder(
 ) -> None:
     folder = tmp_path / "team"
     shutil.copytree(TEAM, folder, ignore=shutil.ignore_patterns("node_modules", "data"))
-    assert "uv run python examples/team/play.py" in (ROOT / "docs" / "team.md").read_text("utf-8")
+    assert "uv run python examples/team/play.py" in (
+        ROOT / "docs" / "operate" / "team.md"
+    ).read_text("utf-8")
     with anyio.fail_after(280):
         command = [sys.executable, str(folder / "play.py")]
         done = await anyio.run_process(command, cwd=tmp_path, check=False)

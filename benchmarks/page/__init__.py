@@ -1,1 +1,1 @@
-"""docs/benchmarks.md: its figures and charts, made from the runs in benchmarks/runs."""
+"""docs/reference/benchmarks.md: its figures and charts, made from the runs in benchmarks/runs."""

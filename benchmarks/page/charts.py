@@ -1,4 +1,4 @@
-"""The charts of docs/benchmarks.md: horizontal bars on axes that begin at zero, as SVG files."""
+"""The charts of docs/reference/benchmarks.md: horizontal bars on axes that begin at zero, as SVG files."""
 
 from __future__ import annotations
 

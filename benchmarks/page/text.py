@@ -1,4 +1,4 @@
-"""The parts of docs/benchmarks.md that come from the runs: results, measurements and missed targets."""
+"""The parts of docs/reference/benchmarks.md that come from the runs: results, measurements and missed targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..plan import ROOT
 from ..report import Cell, format_cell
 from .runs import Run, Runs, read_runs
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
 
 
 def results(runs: Runs) -> str:

@@ -169,7 +169,9 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
             continue
         key = name.removeprefix(PREFIX).lower().replace("__", ".")
         hint = nearest(key, Layer("environment", Path(), {}))
-        raise ConfigError(f"{variable}: is not a setting; {hint or 'see docs/configuration.md'}")
+        raise ConfigError(
+            f"{variable}: is not a setting; {hint or 'see docs/reference/configuration.md'}"
+        )
 
 
 def _merge(layers: list[Layer], environ: Mapping[str, str]) -> JSON:

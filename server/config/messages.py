@@ -90,7 +90,7 @@ def _problem(
         return detail["msg"]
     if detail["type"] == "extra_forbidden":
         hint = nearest(".".join(str(part) for part in key), layer, of_browser=of_browser)
-        return f"is not a setting; {hint or 'remove it, or see docs/configuration.md'}"
+        return f"is not a setting; {hint or 'remove it, or see docs/reference/configuration.md'}"
     problem = detail["msg"].replace("Input should", "should", 1)
     problem = problem[:1].lower() + problem[1:]
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
@@ -113,7 +113,7 @@ def _remedy(key: tuple[Any, ...]) -> str:
     except AttributeError:
         return "correct it"
     if isinstance(default, BaseModel):
-        return "see docs/configuration.md"
+        return "see docs/reference/configuration.md"
     if isinstance(default, float):
         default = f"{default:g}"
     if isinstance(default, list):

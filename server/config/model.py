@@ -158,7 +158,7 @@ class Config(Section):
     auth: AuthSettings = Field(default_factory=AuthSettings)
     policies: list[PolicySettings] = Field(
         default_factory=list[PolicySettings],
-        description="Limits of single principals, groups and roles; see docs/policies.md. A running server reads "
+        description="Limits of single principals, groups and roles; see docs/operate/policies.md. A running server reads "
         "them again when the file changes.",
     )
     http: HttpSettings = Field(default_factory=HttpSettings)

@@ -111,7 +111,7 @@ def _default(info: FieldInfo) -> str:
 
 
 def markdown() -> str:
-    """Return the reference as the tables of docs/configuration.md."""
+    """Return the reference as the tables of docs/reference/configuration.md."""
     parts: list[str] = []
     for name, settings in reference():
         parts.append(

@@ -310,7 +310,7 @@ class ServerSettings(Section):
     )
     embed_origins: Names = Field(
         default_factory=list[str],
-        description="Origins of pages that may show [the view of a session](console.md#embed) in a frame, such as "
+        description="Origins of pages that may show [the view of a session](../use/console.md#embed) in a frame, such as "
         "`https://dash.example.org`.",
     )
     tokens: Path | None = Field(

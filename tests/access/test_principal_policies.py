@@ -280,7 +280,7 @@ async def test_without_the_database_no_session_begins_and_a_running_call_finishe
 
 
 def test_the_commands_of_the_page_can_be_parsed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "policies.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("statehold principals")]
     assert len(lines) == 2
     for line in lines:

@@ -368,7 +368,7 @@ async def test_a_call_in_the_session_of_another_ends_and_the_session_goes_on(
 
 
 def test_the_commands_of_the_page_can_be_parsed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "auth.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "auth.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("statehold principals")]
     assert len(lines) == 4
     for line in lines:

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md has the figures and charts of the runs in benchmarks/runs, which have no trace of a machine."""
+"""docs/reference/benchmarks.md has the figures and charts of benchmarks/runs, which have no trace of a machine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_chart_has_the_figures_of_the_runs(chart: Chart) -> None:
     for label in sorted([*chart.labels(), *chart.groups]):
         assert label in shown, (label, REMEDY)
         shown.remove(label)
-    assert f"(pictures/{chart.path.name})" in PAGE.read_text(encoding="utf-8")
+    assert f"(../pictures/{chart.path.name})" in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough

@@ -20,15 +20,15 @@ from statehold.client.sync import Client as BlockingClient
 pytest_plugins = ["pytester"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
-LANGCHAIN = (ROOT / "docs" / "langchain.md").read_text(encoding="utf-8")
-SESSIONS = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
-STATE = (ROOT / "docs" / "state-and-history.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "client.md").read_text(encoding="utf-8")
+LANGCHAIN = (ROOT / "docs" / "use" / "langchain.md").read_text(encoding="utf-8")
+SESSIONS = (ROOT / "docs" / "use" / "sessions.md").read_text(encoding="utf-8")
+STATE = (ROOT / "docs" / "use" / "state-and-history.md").read_text(encoding="utf-8")
 COMING_FROM = "".join(
-    (ROOT / "docs" / f"from-{name}.md").read_text(encoding="utf-8")
+    (ROOT / "docs" / "use" / f"from-{name}.md").read_text(encoding="utf-8")
     for name in ("agno", "agno-go", "agentscope")
 )
-TESTING = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+TESTING = (ROOT / "docs" / "use" / "testing.md").read_text(encoding="utf-8")
 PRINTED = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
 PROGRAMS = [
     (program, printed)

@@ -1,4 +1,4 @@
-"""deploy/try_cluster.py runs the example of docs/cluster.md while a node is killed, and leaves nothing behind."""
+"""deploy/try_cluster.py runs the example of docs/operate/cluster.md while a node is killed, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def running(port: int) -> Generator[tuple[subprocess.Popen[str], str]]:
 
 
 def example() -> str:
-    text = (ROOT / "docs" / "cluster.md").read_text()
+    text = (ROOT / "docs" / "operate" / "cluster.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return program
 

@@ -50,9 +50,9 @@ def _diagram(direction: str, rows: Iterable[Transition]) -> str:
 
 
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
-    ("configuration.md", "settings", reference.markdown),
-    ("cli.md", "commands", command_reference.markdown),
-    ("sessions.md", "states", state_diagrams),
+    ("reference/configuration.md", "settings", reference.markdown),
+    ("reference/cli.md", "commands", command_reference.markdown),
+    ("use/sessions.md", "states", state_diagrams),
 ]
 
 
@@ -91,7 +91,7 @@ def test_every_setting_has_a_type_and_a_text() -> None:
 
 
 def test_every_command_and_flag_is_documented_with_an_example() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     for path, command in walk(build_commands()):
         assert f"### `{path}`" in page
         assert f"\n{command.example}\n" in page
@@ -141,7 +141,7 @@ def test_client_example_is_a_file_that_we_read_and_starts_statehold(path: Path) 
 
 
 def test_toml_in_the_documentation_is_toml() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert blocks
     for block in blocks:

@@ -1,4 +1,4 @@
-"""The transcripts of docs/shell.md are what the commands print."""
+"""The transcripts of docs/use/shell.md are what the commands print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statehold.server.exit_codes import ASKS, OK
 pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "shell.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "shell.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
 FIRST, QUESTION = [block for block in BLOCKS if block.startswith("$ ")]
 CHANGING = [

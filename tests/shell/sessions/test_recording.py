@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PASSES = int(os.environ.get("RECORDING_PASSES", "6"))
 SECONDS = 20.0
 """Seconds that a page may take on a busy machine."""
-PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "testing.md").read_text(encoding="utf-8")
 SHOP = "http://shop.test"
 WITHOUT = ("langsmith_plugin", "hypothesispytest", "asyncio", "cacheprovider", "timeout")
 

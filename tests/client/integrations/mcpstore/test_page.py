@@ -16,7 +16,7 @@ from statehold.client.integrations.mcpstore import MCPStore
 
 ROOT = Path(__file__).resolve().parents[4]
 ROW = re.compile(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
-PAGE = (ROOT / "docs" / "from-mcpstore.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "from-mcpstore.md").read_text(encoding="utf-8")
 ROWS = ROW.findall(PAGE)
 
 

@@ -17,7 +17,7 @@ from support.selection import matrix
 
 from statehold.client.integrations.mcpstore import MCPStore
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "from-mcpstore.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "use" / "from-mcpstore.md"
 SETUP = """
 store = MCPStore.setup_store()
 store.for_store().add_service({"name":"browser","url":"http://127.0.0.1:8931/sse"})
