@@ -20,12 +20,9 @@ from ..sessions.json_codec import JSON
 from .claims import ClaimChecks
 from .config.auth import IssuerSettings
 from .config.types import is_protected_url
-from .discovery import find_metadata
-from .errors import TokenInvalid, VerifierUnavailable
-from .issuer_requests import StrangersForms
-from .jwt_tokens import SignedTokens, parse_jwt
-from .signing_keys import SigningKeys
-from .wrong_tokens import network_of
+from .issuer_requests import StrangersForms, find_metadata
+from .keys import SignedTokens, SigningKeys, parse_jwt
+from .refusals import TokenInvalid, VerifierUnavailable, network_of
 
 SECRET_BYTES: Final = 32
 METADATA_SECONDS: Final = 600.0

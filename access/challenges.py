@@ -1,14 +1,17 @@
-"""The responses to requests without a sufficient token (RFC 6750, RFC 9728), and the public URLs in them."""
+"""The responses to requests without a sufficient token (RFC 6750), and the metadata that they name (RFC 9728)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import Scope
 
-from .errors import AuthError, ScopeMissing, TokenMalformed, TokenMissing, VerifierUnavailable
+from .refusals import AuthError, ScopeMissing, TokenMalformed, TokenMissing, VerifierUnavailable
 from .scopes import USE
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
@@ -20,6 +23,13 @@ _TEXTS: Final = {
     "invalid_token": "The access token is invalid or has expired",
     "invalid_request": "The request needs one access token, in the Authorization header",
     "insufficient_scope": "The operation needs a further scope",
+}
+
+_HEADERS: Final = {
+    "access-control-allow-origin": "*",
+    "access-control-allow-methods": "GET",
+    "access-control-allow-headers": "*",
+    "cache-control": "max-age=300",
 }
 
 
@@ -98,3 +108,28 @@ def is_resource(path: str) -> bool:
     return path in ("", "/mcp", "/sse") or (
         len(parts) == 4 and parts[:2] == ["", "s"] and parts[2] != "" and parts[3] == "mcp"
     )
+
+
+class ResourceMetadata:
+    """The documents of all resources. That of a session's URL is the same for every name."""
+
+    def __init__(self, urls: PublicUrls, issuers: Sequence[str]) -> None:
+        self._urls = urls
+        self._issuers = list(issuers)
+
+    def routes(self) -> list[Route]:
+        path = f"{METADATA}{{rest:path}}"
+        return [Route(path, endpoint=self._answer, methods=["GET", "OPTIONS"])]
+
+    async def _answer(self, request: Request) -> Response:
+        path = self._urls.path_of(raw_path(request.scope))
+        if not is_resource(path):
+            return JSONResponse({"error": "not_found"}, 404, _HEADERS)
+        document = {
+            "resource": self._urls.resource(path),
+            "resource_name": "Statehold",
+            "authorization_servers": self._issuers,
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": [USE],
+        }
+        return JSONResponse(document, 200, _HEADERS)

@@ -1,20 +1,22 @@
-"""The claims of an access token or an ID token, checked and turned into the caller that they name."""
+"""The claims of an access token or an ID token: they are checked, and name a caller."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from mcp.server.auth.provider import AccessToken
 
 from ..sessions.json_codec import JSON, well_formed
+from ..sessions.principals.rules import Membership
 from ..sessions.records import Principal
 from .config.auth import DEFAULT_ROLE, ROLES, AuthSettings, Role
-from .errors import TokenInvalid
-from .scopes import CONTROL, scopes_in
+from .refusals import TokenInvalid
+from .scopes import CONTROL, SCOPES, scopes_in
 
 LEEWAY_SECONDS: Final = 30.0
 """Seconds by which the clock of an issuer may differ from ours."""
@@ -206,3 +208,46 @@ def _text_claim(claims: JSON, name: str) -> str:
 def _client_id(claims: JSON) -> str:
     names = ("client_id", "azp", "appid", "cid")
     return next((value for name in names if isinstance(value := claims.get(name), str)), "")[:255]
+
+
+def principal_of(token: AccessToken) -> Principal:
+    """Return the principal of a token."""
+    claims = token.claims or {}
+    return _principal(str(claims.get("iss") or ""), token.subject or "", token.client_id or "")
+
+
+@lru_cache(maxsize=1024)
+def _principal(issuer: str, subject: str, client_id: str) -> Principal:
+    # A request asks for it several times, and it keeps its key.
+    return Principal(issuer=issuer, subject=subject, client_id=client_id)
+
+
+def role_of(token: AccessToken) -> Role:
+    """Return the role of the caller of a token."""
+    role: Role = (token.claims or {}).get("role", DEFAULT_ROLE)
+    return role
+
+
+def groups_of(token: AccessToken) -> tuple[str, ...]:
+    """Return the groups of the caller of a token."""
+    return tuple((token.claims or {}).get("groups") or ())
+
+
+def token_of(principal: Principal, role: Role = DEFAULT_ROLE) -> AccessToken:
+    """Return an access token of a principal with all scopes; principal_of() is the inverse."""
+    return AccessToken(
+        token="",
+        client_id=principal.client_id,
+        scopes=list(SCOPES),
+        subject=principal.subject,
+        claims={"iss": principal.issuer, "role": role},
+    )
+
+
+def membership_of(token: AccessToken) -> Membership:
+    """Return the groups and the role that an issuer names in a token."""
+    claims = token.claims or {}
+    groups = groups_of(token)
+    expires_at = token.expires_at or 0
+    ends: dict[str, float] = dict.fromkeys(groups, expires_at) if expires_at else {}
+    return Membership(groups, str(claims.get("role") or DEFAULT_ROLE), ends)

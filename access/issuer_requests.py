@@ -1,11 +1,12 @@
-"""Requests to issuers: small JSON documents over HTTPS, without redirects, within bounds of time and size."""
+"""Requests to issuers within bounds of time and size, and the metadata of issuers (OpenID Connect, RFC 8414)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -15,7 +16,7 @@ from ..sessions.json_codec import JSON
 from ..sessions.live.budget import Budget
 from ..tools.http_client import http_options, server_of
 from .config.types import is_protected_url
-from .errors import IssuerRefused, VerifierUnavailable
+from .refusals import IssuerMismatch, IssuerRefused, VerifierUnavailable
 
 ANSWER_SECONDS: Final = 5.0
 """Seconds for a whole request."""
@@ -108,3 +109,44 @@ async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[byte
             if len(body) > ANSWER_BYTES:
                 raise VerifierUnavailable(f"{url} is too large")
     return bytes(body), answer.headers
+
+
+async def find_metadata(issuer: str, *members: str) -> JSON:
+    """Return the first metadata of an issuer that have texts with these names.
+
+    Raises:
+        IssuerMismatch: its metadata is that of another issuer.
+        VerifierUnavailable: it has no metadata, or metadata without one of them.
+    """
+    problems: list[str] = []
+    for url in _metadata_urls(issuer):
+        try:
+            document = await get_json(url)
+        except VerifierUnavailable as error:
+            problems.append(str(error))
+            continue
+        if document.get("issuer") != issuer:
+            raise IssuerMismatch(f"{url} is not about the issuer {issuer}")
+        missing = [name for name in members if not isinstance(document.get(name), str)]
+        if not missing:
+            return document
+        problems.append(f"{url} has no {missing[0]}")
+    raise VerifierUnavailable("; ".join(problems))
+
+
+async def find_jwks_uri(issuer: str) -> str:
+    """Return the URL of the keys of an issuer.
+
+    Raises:
+        VerifierUnavailable: as find_metadata().
+    """
+    return str((await find_metadata(issuer, "jwks_uri"))["jwks_uri"])
+
+
+def _metadata_urls(issuer: str) -> Iterator[str]:
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    yield f"{origin}{path}/.well-known/openid-configuration"
+    yield f"{origin}/.well-known/oauth-authorization-server{path}"
+    if path:
+        yield f"{origin}/.well-known/openid-configuration{path}"

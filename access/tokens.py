@@ -1,19 +1,293 @@
-"""The static bearer tokens of a running server: those of one file, read again when it changes."""
+"""The static bearer tokens of a server: those of one file, read again when it changes.
+
+A line is `sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [role=ROLE] [expires=TIME] [name=NAME]`. `#` begins a
+comment, and quotes hold a word with spaces together. A file of comments alone holds no token.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
+import re
+import secrets
+import shlex
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 from ..sessions.records import Principal
-from .config.private_file import Stamp, stamp_of
+from ..sessions.views import seconds_of
+from .config.auth import DEFAULT_ROLE, ROLES, Role
+from .config.private_file import Stamp, read_private, stamp_of
 from .config.types import ConfigError
-from .token_file import StaticToken, digest_of, read_tokens
-from .wrong_tokens import WRONG
+from .refusals import WRONG
+
+SETTING: Final = "server.tokens (--token-file)"
+_REMEDY: Final = f"{SETTING}, or make the file with: statehold tokens add NAME"
+ID_DIGITS: Final = 12
+"""Digits of a digest that name its token in lists."""
+_PREFIX: Final = "sha256:"
+_LINE: Final = (
+    "sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [role=ROLE] [expires=TIME] [name=NAME]"
+)
+_OPTIONS: Final = frozenset({"issuer", "client_id", "role", "expires", "name"})
+_TIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d))?", re.ASCII
+)
+_SPAN: Final = re.compile(r"([1-9]\d{0,5})([dh])", re.ASCII)
+_HEADER: Final = "# Digests of bearer tokens, written by `statehold tokens`.\n"
 
 logger = logging.getLogger("statehold.server")
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """One line of the file."""
+
+    digest: bytes
+    """The SHA-256 of the token."""
+    principal: Principal
+    expires_at: float | None = None
+    """Seconds since the epoch; None for a token that stays valid."""
+    name: str = ""
+    role: Role = DEFAULT_ROLE
+
+    @property
+    def id(self) -> str:
+        return self.digest.hex()[:ID_DIGITS]
+
+    def is_expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+    def line(self) -> str:
+        """Return the token as a line of the file."""
+        principal, expires_at = self.principal, self.expires_at
+        options = {
+            "issuer": principal.issuer,
+            "client_id": principal.client_id,
+            "role": "" if self.role == DEFAULT_ROLE else self.role,
+            "expires": "" if expires_at is None else format_time(expires_at),
+            "name": self.name,
+        }
+        words = [f"{_PREFIX}{self.digest.hex()}", shlex.quote(principal.subject)]
+        words += [f"{key}={shlex.quote(value)}" for key, value in options.items() if value]
+        return " ".join(words) + "\n"
+
+
+def digest_of(token: str) -> bytes:
+    """Return the digest of a token as a caller presents it."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+
+
+def read_tokens(path: Path) -> dict[bytes, StaticToken]:
+    """Return the tokens of a file by their digests.
+
+    Raises:
+        ConfigError: the file cannot be read, is open to other users, is empty, or holds a mistake. The text has no token.
+    """
+    return parse_tokens(path, read_private(path, setting=_REMEDY, content="tokens"))
+
+
+def parse_tokens(path: Path, text: str) -> dict[bytes, StaticToken]:
+    """Return the tokens of a text; see read_tokens()."""
+    if not text.strip():
+        # An editor empties a file for a moment before it writes.
+        raise ConfigError(f"{path}: is empty; make a token with: statehold tokens add SUBJECT")
+    tokens: dict[bytes, StaticToken] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        location = f"{path}: line {number}"
+        token = _parse_line(location, line)
+        if token is None:
+            continue
+        if token.digest in tokens:
+            raise ConfigError(f"{location}: the same token stands there twice; remove one")
+        tokens[token.digest] = token
+    return tokens
+
+
+def _parse_line(location: str, line: str) -> StaticToken | None:
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        raise ConfigError(f"{location}: a quote is not closed; correct it") from None
+    if not words:
+        return None
+    digest = _parse_digest(location, words[0])
+    pairs = [word.partition("=") for word in words[2:]]
+    options = {key: value for key, _, value in pairs}
+    if len(words) < 2 or not all(separator and value for _, separator, value in pairs):
+        raise ConfigError(f"{location}: should be {_LINE}")
+    if len(options) < len(pairs) or not options.keys() <= _OPTIONS:
+        raise ConfigError(
+            f"{location}: has something twice, or besides {', '.join(sorted(_OPTIONS))}; remove it"
+        )
+    if not words[1]:
+        raise ConfigError(f"{location}: has no subject; add one, such as alice")
+    expires = options.get("expires")
+    try:
+        expires_at = None if expires is None else parse_time(expires)
+    except ValueError as error:
+        raise ConfigError(f"{location}: expires {error}") from None
+    principal = Principal(
+        subject=words[1],
+        issuer=options.get("issuer", ""),
+        client_id=options.get("client_id", ""),
+    )
+    roles: dict[str, Role] = {role: role for role in ROLES}
+    role = roles.get(options.get("role", DEFAULT_ROLE))
+    if role is None:
+        raise ConfigError(f"{location}: role should be one of {', '.join(ROLES)}; correct it")
+    return StaticToken(digest, principal, expires_at, options.get("name", ""), role)
+
+
+def _parse_digest(location: str, word: str) -> bytes:
+    if not word.startswith(_PREFIX):
+        raise ConfigError(
+            f"{location}: holds a token itself, and only digests are read; write sha256: and the output of "
+            "`printf %s TOKEN | sha256sum` in its place, or make a new one with: statehold tokens add SUBJECT"
+        )
+    digits = word.removeprefix(_PREFIX)
+    if not re.fullmatch("[0-9a-fA-F]{64}", digits):
+        raise ConfigError(f"{location}: sha256: should be followed by 64 hexadecimal digits")
+    return bytes.fromhex(digits)
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds since the epoch of a date or a time in RFC 3339. A date is its first moment in UTC.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    seconds = seconds_of(text.upper()) if _TIME.fullmatch(text) else None
+    if seconds is None:
+        raise ValueError(
+            "should be a date or a time such as 2027-01-31 or 2027-01-31T12:00:00Z; correct it"
+        )
+    return seconds
+
+
+def parse_expiry(text: str, now: float) -> float:
+    """Return the moment of `90d`, `12h`, a date or a time.
+
+    Raises:
+        ValueError: the text is none of them, or in the past.
+    """
+    span = _SPAN.fullmatch(text)
+    if span is not None:
+        unit = timedelta(days=1) if span[2] == "d" else timedelta(hours=1)
+        return float(int(now + int(span[1]) * unit.total_seconds()))
+    moment = parse_time(text)
+    if moment <= now:
+        raise ValueError("is over; give a later time")
+    return moment
+
+
+def format_time(moment: float) -> str:
+    """Return a moment in RFC 3339, the inverse of parse_time() up to a second."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def add_token(
+    path: Path,
+    principal: Principal,
+    expires_at: float | None,
+    name: str,
+    role: Role = DEFAULT_ROLE,
+) -> tuple[str, StaticToken]:
+    """Add a new token to a file, which is made when it is missing. Return it with its line.
+
+    Raises:
+        ConfigError: the file cannot be changed, or holds a mistake.
+    """
+    secret = f"sht_{secrets.token_urlsafe(32)}"
+    token = StaticToken(digest_of(secret), principal, expires_at, name, role)
+    with _changing(path) as lines:
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        lines.append(token.line())
+    return secret, token
+
+
+def remove_token(path: Path, token_id: str) -> StaticToken:
+    """Remove the token whose digest begins with `token_id`, and return it.
+
+    Raises:
+        ConfigError: the file cannot be changed, or holds a mistake.
+        LookupError: it has no such token, or several.
+    """
+    with _changing(path) as lines:
+        found = [
+            (number, token)
+            for number, line in enumerate(lines)
+            if (token := _parse_line("", line)) is not None
+            and token.digest.hex().startswith(token_id.lower().removeprefix(_PREFIX))
+        ]
+        if len(found) != 1 or len(token_id) < 4:
+            raise LookupError(token_id)
+        number, token = found[0]
+        del lines[number]
+    return token
+
+
+@contextmanager
+def _changing(path: Path) -> Generator[list[str]]:
+    """Yield the lines of a file, which replace it at once after the block."""
+    path = path.resolve()
+    try:
+        with _locked(path.parent):
+            lines = [_HEADER]
+            if path.exists():
+                text = read_private(path, setting=SETTING, content="tokens")
+                lines = text.splitlines(keepends=True)
+                if text.strip():
+                    parse_tokens(path, text)
+            yield lines
+            _replace(path, "".join(lines) or _HEADER)
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be changed ({error.strerror}); correct {SETTING}"
+        ) from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    """Keep other commands of this system from changing a file of the folder meanwhile."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # The server may run as another user, to whom root gave the file.
+        with suppress(FileNotFoundError):
+            former = path.stat()
+            Path(temporary).chmod(former.st_mode & 0o777)
+            if os.name == "posix" and os.geteuid() == 0:
+                os.chown(temporary, former.st_uid, former.st_gid)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 class StaticTokens:

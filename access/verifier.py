@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from ..sessions.owned_map import OwnedMap
+from .claims import principal_of, token_of
 from .config.auth import AuthSettings
-from .errors import PrincipalRevoked, TokenInvalid
-from .principals import principal_of, token_of
-from .single_flight import SingleFlight
+from .refusals import Backoff, PrincipalRevoked, TokenInvalid, is_guessable, network_of
 from .tokens import StaticTokens
-from .wrong_tokens import Backoff, is_guessable, network_of
 
 if TYPE_CHECKING:
     from .issuers import Issuers
@@ -28,6 +26,8 @@ TOKEN_CHARACTERS: Final = 8192
 CACHE_SECONDS: Final = 60.0
 """Seconds after which a token is verified anew. A token that was revoked may work so long."""
 CACHED_TOKENS: Final = 10_000
+
+T = TypeVar("T")
 
 
 class OwnTokens(Protocol):
@@ -187,3 +187,42 @@ def verifier_of(
     if tokens is None and not settings.enabled:
         return None
     return Verifier(tokens, settings, own, on_verified=on_verified, revoked=revoked)
+
+
+class SingleFlight(Generic[T]):
+    """Runs the work of each key once at a time, and gives its result or its error to all who wait for it.
+
+    The first caller runs the work. If that one is cancelled, the next one runs it.
+    """
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, _Flight[T]] = {}
+
+    async def run(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the work, or raise its error."""
+        while (flight := self._flights.get(key)) is not None:
+            await flight.ended.wait()
+            if flight.error is not None:
+                # Otherwise each raise would add its frames.
+                raise flight.error.with_traceback(None)
+            if flight.results:
+                return flight.results[0]
+        flight = self._flights[key] = _Flight[T]()
+        try:
+            result = await work()
+            flight.results.append(result)
+        except Exception as error:
+            flight.error = error
+            raise
+        finally:
+            del self._flights[key]
+            flight.ended.set()
+        return result
+
+
+class _Flight(Generic[T]):
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self.results: list[T] = []
+        """The result; empty if the work was cancelled."""
+        self.error: Exception | None = None

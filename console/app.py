@@ -20,9 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..access.audit.console import ConsoleAudit
 from ..access.audit.people import user_name
 from ..access.audit.requests import OpenRequest
-from ..access.refusal_log import RefusalLog
+from ..access.refusals import Backoff, RefusalLog
 from ..access.verifier import Verifier
-from ..access.wrong_tokens import Backoff
 from ..server.gateway.gateway import Gateway
 from ..server.http.request import read_body
 from ..server.operate.handler import OperatorHandler

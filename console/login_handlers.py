@@ -13,18 +13,19 @@ import anyio
 from starlette.responses import Response
 
 from ..access.audit.console import ConsoleAudit
-from ..access.errors import (
+from ..access.refusals import (
     AuthError,
+    Backoff,
     PrincipalRevoked,
+    RefusalLog,
     ScopeMissing,
     TokenInvalid,
     VerifierUnavailable,
+    is_guessable,
 )
-from ..access.refusal_log import RefusalLog
 from ..access.scopes import READ
-from ..access.token_file import digest_of
+from ..access.tokens import digest_of
 from ..access.verifier import Verifier
-from ..access.wrong_tokens import Backoff, is_guessable
 from ..server.config.sections import ServerSettings
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON

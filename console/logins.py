@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 import anyio
 
 from ..access.config.auth import DEFAULT_ROLE, ROLES, Role
-from ..access.errors import PrincipalRevoked
+from ..access.refusals import PrincipalRevoked
 from ..sessions.errors import SessionLimit, StoreUnavailable
 from ..sessions.live.control_lease import user_of
 from ..sessions.records import CredentialKind, CredentialRecord, Grantee, Principal, SessionRecord

@@ -1,4 +1,4 @@
-"""The settings of `[auth]`: the issuers whose access tokens callers use, and the tokens that are accepted."""
+"""The settings of `[auth]`: issuers, tokens, the authorization server, and the logins with accounts at the console."""
 
 from __future__ import annotations
 
@@ -7,14 +7,138 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from .console import ConsoleLoginSettings
-from .facade import FacadeSettings
 from .types import Names, Section, is_protected_url, split
 
 Role = Literal["user", "operator", "admin"]
 _Rsa = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
 Algorithm = Literal[_Rsa, "ES256", "ES384", "ES512", "EdDSA"]
 _DEFAULT_ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "PS256", "ES256", "EdDSA")
+
+
+class ConsoleLoginSettings(Section):
+    """Statehold as a client of one of `auth.issuers`, which has people log in at its own page."""
+
+    issuer: str = Field(
+        default="",
+        description="One of `auth.issuers`. Default: the only one.",
+    )
+    client_id: str = Field(
+        default="",
+        max_length=2048,
+        description="The id under which Statehold is registered there, with the redirect URI `PUBLIC_URL/console/callback`. "
+        "With it, the login page of the console has a button for accounts.",
+    )
+    client_secret: SecretStr | None = Field(
+        default=None,
+        description="The secret of `client_id`. Write it as `${NAME}` of an environment variable, or as `${file:PATH}`. "
+        "None: a public client.",
+    )
+    scopes: Names = Field(
+        default_factory=lambda: ["openid"],
+        description="The scopes that it asks for, such as `groups` where the provider needs one for the groups of a person.",
+    )
+    name: str = Field(
+        default="",
+        max_length=40,
+        description="The name of the provider on the button. Default: the host of the issuer.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether people can log in with accounts."""
+        return bool(self.client_id)
+
+    @model_validator(mode="after")
+    def _check_scopes(self) -> Self:
+        if "openid" not in self.scopes:
+            raise PydanticCustomError("scopes", "scopes should have openid")
+        return self
+
+
+class FacadeClientSettings(Section):
+    """A client with a secret, as a table `[[auth.facade.clients]]`. It exchanges identity assertions."""
+
+    client_id: str = Field(
+        min_length=1,
+        max_length=255,
+        description="Its id, as its identity assertions have it, too.",
+    )
+    client_secret: SecretStr = Field(
+        min_length=16,
+        description="Its secret. Write it as `${NAME}` of an environment variable, or as `${file:PATH}`.",
+    )
+
+
+class FacadeSettings(Section):
+    """Statehold as an authorization server that has people log in at an OpenID provider."""
+
+    issuer: str = Field(
+        default="",
+        max_length=2048,
+        description="The issuer identifier of the OpenID provider at which people log in. With it, Statehold issues tokens "
+        "of its own, and `server.public_url` and `audience` have to be set.",
+    )
+    client_id: str = Field(
+        default="",
+        description="The id under which Statehold is registered there, with the redirect URI `PUBLIC_URL/callback`.",
+    )
+    client_secret: SecretStr | None = Field(
+        default=None,
+        min_length=16,
+        description="The secret of `client_id`. Write it as `${NAME}` of an environment variable, or as `${file:PATH}`.",
+    )
+    scopes: Names = Field(
+        default_factory=lambda: ["openid"],
+        description="The scopes that it asks for, such as `groups` where the provider needs one for the groups of a person.",
+    )
+    registration: bool = Field(
+        default=False, description="Whether unknown clients may register themselves (RFC 7591)."
+    )
+    access_token_seconds: int = Field(
+        default=600, ge=60, le=3600, description="Lifetime of an access token, in seconds."
+    )
+    login_seconds: int = Field(
+        default=86_400,
+        ge=600,
+        le=365 * 86_400,
+        description="Seconds after which a person has to log in again, however often the client refreshes its token. A "
+        "person whom the provider does not know any more keeps access for so long at most.",
+    )
+    clients: list[FacadeClientSettings] = Field(
+        default_factory=list[FacadeClientSettings],
+        description="The clients that may exchange identity assertions of `issuer` (ID-JAG).",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether Statehold issues tokens."""
+        return bool(self.issuer)
+
+    @property
+    def secrets(self) -> list[SecretStr | None]:
+        """The secrets of Statehold and of its clients."""
+        return [self.client_secret, *(client.client_secret for client in self.clients)]
+
+    @field_validator("issuer")
+    @classmethod
+    def _check_issuer(cls, url: str) -> str:
+        if url and not is_protected_url(url):
+            raise PydanticCustomError(
+                "url", "Input should be an https URL without a query, or one of http on loopback"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _check_provider(self) -> Self:
+        if not self.enabled:
+            if self.client_id or self.registration or self.clients:
+                raise PydanticCustomError("facade", "issuer is missing")
+            return self
+        if not self.client_id or self.client_secret is None or "openid" not in self.scopes:
+            raise PydanticCustomError(
+                "facade", "issuer needs client_id, client_secret and the scope openid"
+            )
+        return self
 
 
 def _check_url(url: str) -> str:

@@ -12,8 +12,10 @@ from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
 from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.routes import ID_JAG_GRANT_PROFILE
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.server.transport_security import RequestBodyLimitMiddleware
+from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, request_response
@@ -23,19 +25,25 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...tools.browser.egress.addresses import is_loopback_host
 from ..account_issuer import AccountIssuer
+from ..challenges import SERVER_METADATA
 from ..claims import ClaimChecks
-from ..config.auth import AuthSettings
-from .assertions import IdentityAssertions
-from .client_documents import ClientDocuments
-from .clients import sort_redirect_uris
+from ..config.auth import AuthSettings, FacadeSettings
+from ..scopes import SCOPES
+from .clients import ClientDocuments, sort_redirect_uris
 from .consent import ConsentHandlers
 from .logins import ACCESS_PREFIX, FacadeLogins
-from .metadata import FacadeMetadata
 from .pages import problem_page
-from .provider import NO_RESOURCE, FacadeProvider, TokenClients
+from .provider import NO_RESOURCE, FacadeProvider, IdentityAssertions, TokenClients
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
+
+_HEADERS: Final = {
+    "access-control-allow-origin": "*",
+    "access-control-allow-methods": "GET",
+    "access-control-allow-headers": "*",
+    "cache-control": "max-age=300",
+}
 
 BODY_BYTES: Final = 64 * 1024
 _NO_REGISTRATION: Final = (
@@ -45,6 +53,53 @@ _NO_REGISTRATION: Final = (
 _NO_STORE: Final = {"cache-control": "no-store"}
 _QUOTED: Final = 8
 """The length from which a text of a request is not shown in an answer to it, also where no quotes are around it."""
+
+
+class FacadeMetadata:
+    """The document about the server at `public_url`."""
+
+    def __init__(self, settings: FacadeSettings, public_url: str) -> None:
+        self._rest = {"", "/", urlsplit(public_url).path}
+        self._document = _document(settings, public_url)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                f"{SERVER_METADATA}{{rest:path}}", endpoint=self._answer, methods=["GET", "OPTIONS"]
+            )
+        ]
+
+    async def _answer(self, request: Request) -> Response:
+        if request.path_params["rest"] not in self._rest:
+            return JSONResponse({"error": "not_found"}, 404, _HEADERS)
+        return JSONResponse(self._document, 200, _HEADERS)
+
+
+def _document(settings: FacadeSettings, public_url: str) -> JSON:
+    secret_methods = ["client_secret_post"] if settings.clients else []
+    methods = ["none", *secret_methods]
+    grants = ["authorization_code", "refresh_token"]
+    document: JSON = {
+        "issuer": public_url,
+        "authorization_endpoint": f"{public_url}/authorize",
+        "token_endpoint": f"{public_url}/token",
+        "revocation_endpoint": f"{public_url}/revoke",
+        "scopes_supported": list(SCOPES),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": grants,
+        "token_endpoint_auth_methods_supported": methods,
+        "revocation_endpoint_auth_methods_supported": methods,
+        "code_challenge_methods_supported": ["S256"],
+        "authorization_response_iss_parameter_supported": True,
+        "client_id_metadata_document_supported": True,
+    }
+    if settings.registration:
+        document["registration_endpoint"] = f"{public_url}/register"
+    if settings.clients:
+        grants.append(JWT_BEARER_GRANT_TYPE)
+        document["authorization_grant_profiles_supported"] = [ID_JAG_GRANT_PROFILE]
+    return document
 
 
 class Facade:

@@ -1,14 +1,36 @@
-"""A client of the authorization server, and the check of its redirect URI and scopes."""
+"""The clients of the authorization server: those of a metadata document, and those that register themselves (RFC 7591).
+
+The `client_id` of the first is the URL of a document. The URL comes from anyone, so that the fetch connects to public
+addresses only. The `client_id` of the others holds their metadata, so that strangers who register any number of clients
+do not fill the store. It proves nothing: everyone may register a client with any name.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import secrets
+from collections.abc import Callable
 from typing import Final, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
+import anyio
+import httpx2
+from mcp.server.auth.provider import RegistrationError
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull
-from pydantic import AnyUrl, TypeAdapter, ValidationError
+from pydantic import AnyUrl, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from ...sessions.clock import SystemClock
+from ...sessions.errors import SessionLimit
+from ...sessions.json_codec import JSON
+from ...sessions.live.budget import Budget
+from ...sessions.live.session import client_address
+from ...sessions.owned_map import OwnedMap
+from ...tools.browser.egress.addresses import IPAddress, special
+from ...tools.browser.egress.resolver import NotFound, Resolver
+from ...tools.http_client import ssl_context
+from ..refusals import network_of
 from ..scopes import SCOPES
 
 _LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]|localhost))(?::[0-9]{1,5})?(/.*)?")
@@ -19,6 +41,27 @@ SHOWN_CHARACTERS: Final = 60
 _NOT_SHOWN: Final = re.compile(r"[^ -~]|[\"\\]")
 """The characters that an error description cannot have (RFC 6749, 5.2)."""
 _URL: Final = TypeAdapter(AnyUrl)
+
+PREFIX: Final = "shc_"
+ID_CHARACTERS: Final = 1000
+_MEMBERS: Final = ("client_name", "redirect_uris", "grant_types")
+
+FETCH_SECONDS: Final = 5.0
+"""Seconds for a whole fetch, with the lookup of the address."""
+DOCUMENT_BYTES: Final = 16 * 1024
+CACHE_SECONDS: Final = 300.0
+STALE_SECONDS: Final = 86_400.0
+"""Seconds for which the last document is used while its server does not answer, so that clients can refresh their tokens."""
+CACHED_DOCUMENTS: Final = 1000
+FETCHES: Final = 64
+"""Fetches at a time: strangers cause them. Each network of clients has a share of them, and of the lookups of names."""
+WAITING_FETCHES: Final = 256
+ABSENT_SECONDS: Final = 30.0
+"""Seconds for which a name without an address is not looked up again."""
+DOMAIN_LABELS: Final = 2
+"""Labels of a name that stand for its domain, whose documents displace only one another in the cache."""
+URL_CHARACTERS: Final = 2048
+_AUTHENTICATION: Final = "none"
 
 
 class FacadeClient(OAuthClientInformationFull):
@@ -84,3 +127,208 @@ def _refusal(uri: object) -> str | None:
     if url.scheme == "https" or _LOOPBACK.fullmatch(str(url)) is not None:
         return None
     return "should be https, or http on loopback"
+
+
+class LoginRequest(BaseModel):
+    """An authorization request that was checked. It travels in sealed form until the person is known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    client_id: str
+    redirect_uri: str
+    state: str | None = None
+    scopes: list[str]
+    challenge: str
+    """The code challenge of PKCE, by S256."""
+    resource: str
+
+
+def registered_id(client: OAuthClientInformationFull) -> str:
+    """Return the `client_id` of a client that registers itself.
+
+    Raises:
+        RegistrationError: it has no redirect URI, or too much metadata.
+    """
+    if not client.redirect_uris:
+        raise RegistrationError("invalid_redirect_uri", "There should be a redirect URI")
+    document = client.model_dump(mode="json", include=set(_MEMBERS), exclude_none=True)
+    document["id"] = secrets.token_urlsafe(6)
+    body = json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    client_id = PREFIX + base64.urlsafe_b64encode(body).decode().rstrip("=")
+    if len(client_id) > ID_CHARACTERS:
+        raise RegistrationError("invalid_client_metadata", "The metadata are too long")
+    return client_id
+
+
+def registered_client(client_id: str) -> FacadeClient | None:
+    """Return the client of a `client_id`, None if it is none of registered_id()."""
+    text = client_id.removeprefix(PREFIX)
+    if len(client_id) > ID_CHARACTERS or not client_id.startswith(PREFIX):
+        return None
+    try:
+        document: object = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict):
+        return None
+    members = {key: value for key, value in cast("JSON", document).items() if key in _MEMBERS}
+    members |= {"client_id": client_id, "token_endpoint_auth_method": "none"}
+    try:
+        return FacadeClient.model_validate(members)
+    except ValidationError:
+        return None
+
+
+class DocumentInvalid(Exception):
+    """A `client_id` has no acceptable document. The text is for the log."""
+
+
+class _Unreadable(Exception):
+    """The server of a document does not give it now."""
+
+
+_UNREADABLE: Final = (
+    *(httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError, NotFound, SessionLimit),
+    _Unreadable,
+)
+
+
+class ClientDocuments:
+    """Fetches the documents of clients, and keeps them for a bounded time.
+
+    With `allow_loopback`, http and https URLs of loopback addresses are accepted too. `clock` returns seconds that only
+    rise. A fetch counts to the network from which the current request came.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_loopback: bool,
+        clock: Callable[[], float] = anyio.current_time,
+        resolver: Resolver | None = None,
+    ) -> None:
+        self._allow_loopback = allow_loopback
+        self._clock = clock
+        self._clients = OwnedMap[str, tuple[FacadeClient, float]](CACHED_DOCUMENTS)
+        self._fetches = Budget(
+            FETCHES, queue=WAITING_FETCHES, queue_seconds=FETCH_SECONDS, shared=True
+        )
+        self._resolver = resolver or Resolver(SystemClock(), absent_seconds=ABSENT_SECONDS)
+
+    async def client(self, client_id: str) -> FacadeClient:
+        """Return the client of a document.
+
+        Raises:
+            DocumentInvalid: the URL is not acceptable, cannot be read in time, or its document is not about `client_id`.
+        """
+        kept = self._clients.get(client_id)
+        if kept is not None and self._clock() < kept[1]:
+            return kept[0]
+        parts = self._check_url(client_id)
+        asker = network_of(client_address.get())
+        try:
+            with anyio.fail_after(FETCH_SECONDS):
+                async with self._fetches.place(asker):
+                    address = await self._address(parts, asker)
+                    body = await self._fetch(client_id, parts, address)
+        except _UNREADABLE as error:
+            if kept is not None and self._clock() < kept[1] + STALE_SECONDS:
+                return kept[0]
+            raise DocumentInvalid(f"it cannot be read ({type(error).__name__})") from None
+        client = _client_of(body, client_id)
+        domain = ".".join((parts.hostname or "").split(".")[-DOMAIN_LABELS:])
+        self._clients.put(domain, client_id, (client, self._clock() + CACHE_SECONDS))
+        return client
+
+    def _check_url(self, client_id: str) -> SplitResult:
+        if (
+            len(client_id) > URL_CHARACTERS
+            or not client_id.isascii()
+            or not client_id.isprintable()
+        ):
+            raise DocumentInvalid("it is no URL")
+        try:
+            parts = urlsplit(client_id)
+            port, host = parts.port, parts.hostname
+        except ValueError:
+            raise DocumentInvalid("it is no URL") from None
+        schemes = ("https", "http") if self._allow_loopback else ("https",)
+        if parts.scheme not in schemes or not host or port == 0:
+            raise DocumentInvalid("it is no https URL")
+        if "@" in parts.netloc or "#" in client_id or "?" in client_id or "\\" in client_id:
+            raise DocumentInvalid("it has a user, a query or a fragment")
+        if parts.path in ("", "/") or {".", ".."} & set(parts.path.split("/")):
+            raise DocumentInvalid("it has no path, or one with dots")
+        return parts
+
+    async def _address(self, parts: SplitResult, asker: str) -> str:
+        """Return the address to connect to. Each address of the host has to be acceptable."""
+        addresses = await self._resolver.addresses(parts.hostname or "", asker)
+        if not all(self._accepts(each, parts.scheme) for each in addresses):
+            raise DocumentInvalid("its address is not public")
+        return str(addresses[0])
+
+    def _accepts(self, address: IPAddress, scheme: str) -> bool:
+        kind = special(address)
+        if kind == "loopback":
+            return self._allow_loopback
+        return scheme == "https" and kind is None
+
+    async def _fetch(self, url: str, parts: SplitResult, address: str) -> bytes:
+        # The address that was checked, and not the name: a second lookup could give another one.
+        target = httpx2.URL(url).copy_with(host=address)
+        headers = {
+            "host": parts.netloc,
+            "accept": "application/json",
+            "accept-encoding": "identity",
+        }
+        async with (
+            # A proxy would look the name up again, and could reach an address that was not checked.
+            httpx2.AsyncClient(
+                verify=ssl_context(), timeout=FETCH_SECONDS, trust_env=False
+            ) as http,
+            http.stream(
+                "GET",
+                target,
+                headers=headers,
+                follow_redirects=False,
+                extensions={"sni_hostname": parts.hostname},
+            ) as answer,
+        ):
+            if answer.status_code == 429 or answer.status_code >= 500:
+                raise _Unreadable
+            if answer.status_code != 200:
+                raise DocumentInvalid(f"it answers {answer.status_code}")
+            body = bytearray()
+            async for part in answer.aiter_raw():
+                body += part
+                if len(body) > DOCUMENT_BYTES:
+                    raise DocumentInvalid("its document is too large")
+        return bytes(body)
+
+
+def _client_of(body: bytes, client_id: str) -> FacadeClient:
+    try:
+        document: object = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DocumentInvalid("its document is no JSON") from None
+    if not isinstance(document, dict):
+        raise DocumentInvalid("its document is no JSON object")
+    members = cast("JSON", document)
+    if members.get("client_id") != client_id:
+        raise DocumentInvalid("its document is about another client_id")
+    if members.get("token_endpoint_auth_method", _AUTHENTICATION) != _AUTHENTICATION:
+        raise DocumentInvalid("its token_endpoint_auth_method is not none")
+    if "client_secret" in members or not members.get("redirect_uris"):
+        raise DocumentInvalid("its document has a secret, or no redirect_uris")
+    kept = {key: members[key] for key in ("client_id", *_MEMBERS) if key in members}
+    # A URI that cannot be used spoils none of the others.
+    good, refusals = sort_redirect_uris(members["redirect_uris"])
+    if refusals and not good:
+        raise DocumentInvalid(f"its redirect_uris: {'; '.join(refusals)}")
+    if refusals:
+        kept["redirect_uris"] = good
+    try:
+        return FacadeClient.model_validate({**kept, "token_endpoint_auth_method": _AUTHENTICATION})
+    except ValidationError:
+        raise DocumentInvalid("its document is no client metadata") from None

@@ -25,16 +25,12 @@ from starlette.responses import RedirectResponse, Response
 from ...sessions.errors import StoreUnavailable
 from ...sessions.one_line import plain_name
 from ..account_issuer import AccountIssuer, LoginAttempt
-from ..errors import IssuerRefused, TokenInvalid, VerifierUnavailable
-from ..principals import principal_of
-from ..wrong_tokens import Backoff
-from .clients import FacadeClient
-from .logins import FacadeLogins
+from ..claims import principal_of
+from ..refusals import Backoff, IssuerRefused, TokenInvalid, VerifierUnavailable
+from .clients import FacadeClient, LoginRequest, registered_client
+from .logins import FacadeLogins, Seal
 from .pages import consent_page, problem_page, way_page
 from .provider import REQUEST_SECONDS, FacadeProvider
-from .registration import registered_client
-from .requests import LoginRequest
-from .sealing import Seal
 
 COOKIE: Final = "__Host-statehold-"
 """The beginning of the names of the cookies, each of which belongs to one login."""

@@ -4,35 +4,35 @@ A login is one record of the store. Codes and refresh tokens have the id of thei
 the digest. Only the last secret is accepted; an earlier one, known by its mark, shows that two parties have it, and ends the
 login. The refresh token before the last gets the same answer again for a short time, since two processes of a client may use
 it at once, or its answer was lost. A code works once (RFC 6749, 4.1.2). Access tokens name their login in sealed form, so
-that they end with it.
-"""
+that they end with it."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
+import json
 import logging
 import secrets
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from cryptography.fernet import Fernet, InvalidToken
 from mcp.server.auth.provider import AccessToken
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict
 
 from ...sessions.errors import SessionLimit, StoreUnavailable
+from ...sessions.json_codec import JSON
 from ...sessions.live.budget import Budget
 from ...sessions.live.session import client_address
 from ...sessions.principals.oauth import OAuthRecord
 from ...sessions.records import Principal
 from ..claims import ClaimChecks
-from ..config.auth import Role
-from ..config.facade import FacadeSettings
-from ..errors import TokenInvalid, VerifierUnavailable
+from ..config.auth import FacadeSettings, Role
+from ..refusals import Backoff, TokenInvalid, VerifierUnavailable, network_of
 from ..scopes import ADMIN, USE, scopes_in
-from ..wrong_tokens import Backoff, network_of
-from .requests import LoginRequest
-from .sealing import Seal
+from .clients import LoginRequest
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
@@ -50,6 +50,30 @@ _VALUE_CHARACTERS: Final = 43
 """The characters of a secret before its mark."""
 
 logger = logging.getLogger("statehold.server")
+
+
+class Seal:
+    """Encrypts and signs documents of one purpose. The nodes have the same `secret`, so they read each other's."""
+
+    def __init__(self, secret: str, purpose: str) -> None:
+        key = hmac.digest(
+            secret.encode(errors="surrogatepass"), f"statehold facade {purpose}".encode(), "sha256"
+        )
+        self._fernet = Fernet(base64.urlsafe_b64encode(key))
+
+    def seal(self, document: JSON, now: float) -> str:
+        """Return a text of URL characters."""
+        body = json.dumps(document, separators=(",", ":")).encode()
+        return self._fernet.encrypt_at_time(body, int(now)).decode().rstrip("=")
+
+    def open(self, text: str, now: float, *, seconds: int) -> JSON | None:
+        """Return the document of a text that is at most `seconds` old, else None."""
+        try:
+            padded = text + "=" * (-len(text) % 4)
+            body = self._fernet.decrypt_at_time(padded.encode(), seconds, int(now))
+        except (InvalidToken, ValueError):
+            return None
+        return cast("JSON", json.loads(body))
 
 
 class FacadeLogin(BaseModel):

@@ -13,9 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ...sessions.one_line import plain_name
 from ..scopes import ADMIN, CONTROL, READ, USE
-from .clients import FacadeClient
-from .registration import PREFIX
-from .requests import LoginRequest
+from .clients import PREFIX, FacadeClient, LoginRequest
 
 SCOPE_TEXTS: Final = {
     READ: "See your sessions, their states and their histories",

@@ -21,18 +21,26 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ConfigDict
 
-from ..claims import normal_resource
-from ..config.auth import AuthSettings
-from ..errors import TokenInvalid, VerifierUnavailable
-from ..refusal_log import RefusalLog
+from ..claims import LEEWAY_SECONDS, ClaimChecks, normal_resource
+from ..config.auth import AuthSettings, IssuerSettings
+from ..keys import SignedTokens, SigningKeys, parse_jwt
+from ..refusals import RefusalLog, TokenInvalid, VerifierUnavailable
 from ..scopes import USE
-from .assertions import IdentityAssertions
-from .client_documents import ClientDocuments, DocumentInvalid
-from .clients import FacadeClient
-from .logins import FacadeLogins, StoredLogin
-from .registration import PREFIX, registered_client, registered_id
-from .requests import LoginRequest
-from .sealing import Seal
+from .clients import (
+    PREFIX,
+    ClientDocuments,
+    DocumentInvalid,
+    FacadeClient,
+    LoginRequest,
+    registered_client,
+    registered_id,
+)
+from .logins import FacadeLogins, Seal, StoredLogin
+
+TYPE: Final = "oauth-id-jag+jwt"
+LONGEST_SECONDS: Final = 3600.0
+"""The longest lifetime of an accepted assertion: for so long its id is kept."""
+_CHARACTERS: Final = 8192
 
 REQUEST_SECONDS: Final = 600
 """Seconds that a person has to agree."""
@@ -40,6 +48,46 @@ REQUEST_CHARACTERS: Final = 2600
 """The length of a sealed request: it becomes a part of a cookie, which browsers keep up to 4,096 bytes."""
 NO_RESOURCE: Final = "The resource is none of this server"
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class IdentityAssertions:
+    """Checks the assertions of one issuer, each of which is accepted once. `audience` is the URL of this server."""
+
+    def __init__(
+        self,
+        issuer: IssuerSettings,
+        keys: SigningKeys,
+        checks: ClaimChecks,
+        logins: FacadeLogins,
+        audience: str,
+    ) -> None:
+        self._issuer = issuer.issuer
+        self._tokens = SignedTokens(issuer, keys, (TYPE,))
+        self._checks = checks
+        self._logins = logins
+        self._audience = audience
+
+    async def person(self, assertion: str, client_id: str, now: float) -> AccessToken:
+        """Return the person whom an assertion names to a client, and use it.
+
+        Raises:
+            TokenInvalid: the assertion is not accepted, or was used.
+            VerifierUnavailable: the keys of the issuer cannot be fetched.
+        """
+        token = parse_jwt(assertion) if len(assertion) <= _CHARACTERS else None
+        if token is None:
+            raise TokenInvalid("it is no JWT")
+        claims = await self._tokens.claims(token)
+        person = self._checks.asserted(
+            claims, self._issuer, audience=self._audience, client_id=client_id, now=now
+        )
+        # `exp` may have a fraction.
+        expires_at = (person.expires_at or 0) + 1 + LEEWAY_SECONDS
+        if expires_at > now + LONGEST_SECONDS + 1 + LEEWAY_SECONDS:
+            raise TokenInvalid("it lives too long")
+        if not await self._logins.use_assertion(self._issuer, claims["jti"], expires_at):
+            raise TokenInvalid("it was used before")
+        return person
 
 
 class FoundCode(AuthorizationCode):

@@ -15,11 +15,15 @@ from starlette.routing import BaseRoute, Route
 
 from ...access.account_issuer import AccountIssuer, LoginAttempt
 from ...access.audit.console import ConsoleAudit
-from ...access.claims import ClaimChecks
+from ...access.claims import ClaimChecks, groups_of
 from ...access.config.auth import AuthSettings
-from ...access.errors import IssuerRefused, PrincipalRevoked, TokenInvalid, VerifierUnavailable
-from ...access.principals import groups_of
-from ...access.wrong_tokens import Backoff
+from ...access.refusals import (
+    Backoff,
+    IssuerRefused,
+    PrincipalRevoked,
+    TokenInvalid,
+    VerifierUnavailable,
+)
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ..logins import Logins

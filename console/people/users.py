@@ -6,7 +6,7 @@ from typing import Final
 
 from mcp.server.auth.provider import AccessToken
 
-from ...access.principals import groups_of, principal_of, role_of
+from ...access.claims import groups_of, principal_of, role_of
 from ...access.scopes import CONTROL
 from ...sessions.one_line import plain_name
 from ..logins import ConsoleUser

@@ -14,7 +14,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.authentication import AuthCredentials
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...access.principals import token_of
+from ...access.claims import token_of
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON

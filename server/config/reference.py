@@ -11,9 +11,12 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ...access.config.auth import IssuerSettings
-from ...access.config.console import ConsoleLoginSettings
-from ...access.config.facade import FacadeClientSettings, FacadeSettings
+from ...access.config.auth import (
+    ConsoleLoginSettings,
+    FacadeClientSettings,
+    FacadeSettings,
+    IssuerSettings,
+)
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig

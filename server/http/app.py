@@ -15,8 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from ...access.challenges import Challenges, PublicUrls
-from ...access.resource_metadata import ResourceMetadata
+from ...access.challenges import Challenges, PublicUrls, ResourceMetadata
 from ...access.scopes import OperationScopes
 from ...access.verifier import Verifier
 from ...tools.own.toolsets import own_names

@@ -13,19 +13,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...access.audit.people import NOBODY, PersonAudit
 from ...access.challenges import Challenges, raw_path
-from ...access.errors import (
+from ...access.claims import principal_of
+from ...access.refusals import (
     AuthError,
     PrincipalRevoked,
+    RefusalLog,
     ScopeMissing,
     TokenInvalid,
     TokenMalformed,
     TokenMissing,
+    is_guessable,
 )
-from ...access.principals import principal_of
-from ...access.refusal_log import RefusalLog
 from ...access.scopes import ADMIN, READ, OperationScopes
 from ...access.verifier import Verifier
-from ...access.wrong_tokens import is_guessable
 from ...sessions.json_codec import loads
 from ...sessions.principals.watch import PolicyWatch
 from ..asgi import replay_messages

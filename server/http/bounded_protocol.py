@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from ...access.principals import principal_of
-from ...access.wrong_tokens import network_of
+from ...access.claims import principal_of
+from ...access.refusals import network_of
 from ...sessions.live.session import client_address
 from .clients import Clients
 from .proxies import TrustedProxies

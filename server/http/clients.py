@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ...access.refusal_log import RefusalLog
+from ...access.refusals import RefusalLog
 from ..config.http import HttpSettings
 
 UNREAD_SECONDS: Final = 0.05

@@ -28,7 +28,7 @@ from mcp_types import ErrorData
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...access.principals import principal_of
+from ...access.claims import principal_of
 from ...sessions.json_codec import JSON
 from ..asgi import replay_messages
 from ..protocol.server import StateholdServer

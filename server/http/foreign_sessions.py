@@ -19,7 +19,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, ErrorData, JSONRPCErro
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...access.principals import principal_of
+from ...access.claims import principal_of
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL

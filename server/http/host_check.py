@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...access.audit.people import PersonAudit
 from ...access.challenges import METADATA, SERVER_METADATA
-from ...access.refusal_log import RefusalLog
+from ...access.refusals import RefusalLog
 from ..asgi import without_slash
 from .cross_origin import answer_to_page, is_for_pages
 

@@ -10,8 +10,8 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...access.challenges import Challenges, PublicUrls, raw_path
-from ...access.errors import TokenInvalid, VerifierUnavailable
-from ...access.principals import principal_of
+from ...access.claims import principal_of
+from ...access.refusals import TokenInvalid, VerifierUnavailable
 from ...access.verifier import Verifier
 
 _METHOD: Final = b"mcp-method"

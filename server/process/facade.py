@@ -5,8 +5,8 @@ from __future__ import annotations
 from mcp.server.auth.provider import AccessToken
 
 from ...access.audit.people import PersonAudit
+from ...access.claims import principal_of
 from ...access.facade.app import Facade
-from ...access.principals import principal_of
 from ..gateway.gateway import Gateway
 
 

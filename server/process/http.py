@@ -14,7 +14,7 @@ import anyio
 import uvicorn
 from mcp.server.auth.provider import AccessToken
 
-from ...access.principals import membership_of, principal_of
+from ...access.claims import membership_of, principal_of
 from ...access.verifier import verifier_of
 from ..cluster.owner import Owner
 from ..config.model import Config

@@ -17,7 +17,7 @@ import orjson
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.shared.exceptions import MCPError
 
-from ...access.principals import groups_of, principal_of
+from ...access.claims import groups_of, principal_of
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import (

@@ -10,11 +10,10 @@ import anyio
 
 from ...access.claims import LEEWAY_SECONDS
 from ...access.config.auth import IssuerSettings
-from ...access.discovery import find_jwks_uri
-from ...access.errors import IssuerMismatch, TokenInvalid, VerifierUnavailable
-from ...access.introspection import Introspection
-from ...access.issuer_requests import get_json_and_date
-from ...access.signing_keys import fits
+from ...access.issuer_requests import find_jwks_uri, get_json_and_date
+from ...access.issuers import Introspection
+from ...access.keys import fits
+from ...access.refusals import IssuerMismatch, TokenInvalid, VerifierUnavailable
 from ...server.config.model import Config
 from ...sessions.json_codec import JSON
 from ...sessions.plural import plural

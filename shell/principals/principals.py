@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.people import PersonAudit, user_name
-from ...access.token_file import StaticToken, read_tokens
+from ...access.tokens import StaticToken, read_tokens
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import anyio
 
 from ...access.audit.people import user_name
-from ...access.token_file import parse_expiry
+from ...access.tokens import parse_expiry
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of

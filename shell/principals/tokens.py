@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...access.config.auth import DEFAULT_ROLE
 from ...access.config.types import ConfigError
-from ...access.token_file import (
+from ...access.tokens import (
     StaticToken,
     add_token,
     format_time,

@@ -18,12 +18,10 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.access.config.auth import AuthSettings
-from statehold.access.errors import TokenInvalid, VerifierUnavailable
 from statehold.access.issuer_requests import FORMS
+from statehold.access.refusals import Backoff, TokenInvalid, VerifierUnavailable
 from statehold.access.scopes import USE
-from statehold.access.single_flight import SingleFlight
-from statehold.access.verifier import CACHE_SECONDS, OwnTokens, Verifier
-from statehold.access.wrong_tokens import Backoff
+from statehold.access.verifier import CACHE_SECONDS, OwnTokens, SingleFlight, Verifier
 from statehold.server.http.open_streams import OpenStreams
 
 WAYS: list[tuple[str, str]] = []

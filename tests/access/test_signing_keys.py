@@ -12,9 +12,9 @@ import pytest
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from support.hostile_issuer import AUDIENCE, HostileIssuer, hostile_issuer
 
+from statehold.access.claims import principal_of
 from statehold.access.config.auth import AuthSettings, IssuerSettings
-from statehold.access.errors import TokenInvalid, VerifierUnavailable
-from statehold.access.principals import principal_of
+from statehold.access.refusals import TokenInvalid, VerifierUnavailable
 from statehold.access.verifier import Verifier
 from statehold.sessions.records import Principal
 

@@ -13,8 +13,7 @@ import pytest
 from support.token_file import token_lines, write_tokens
 
 from statehold.access.config.types import ConfigError
-from statehold.access.token_file import parse_expiry, parse_time
-from statehold.access.tokens import StaticTokens
+from statehold.access.tokens import StaticTokens, parse_expiry, parse_time
 from statehold.sessions.records import Principal
 
 ALICE = "alice-0123456789abcdef"

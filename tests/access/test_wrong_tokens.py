@@ -18,7 +18,7 @@ from support.gateway_process import Running, serving, statehold, toml
 from support.token_file import write_tokens
 from support.waiting import until
 
-from statehold.access.wrong_tokens import FORGET_SECONDS, LONGEST_SECONDS, Backoff
+from statehold.access.refusals import FORGET_SECONDS, LONGEST_SECONDS, Backoff
 from statehold.server.process.logs import ClientMistakes, TextLines
 
 WAYS: list[tuple[str, str]] = []

@@ -15,7 +15,7 @@ from support.console_client import (
 )
 from support.gateway_process import Running
 
-from statehold.access.wrong_tokens import Backoff
+from statehold.access.refusals import Backoff
 from statehold.console.app import Console
 from statehold.console.logins import CODE_SECONDS, LOGIN_SECONDS, SEEN_SECONDS
 from statehold.server.gateway.gateway import Gateway

@@ -9,8 +9,8 @@ import pytest
 from support.machines import free_port
 from support.selection import matrix
 
-from statehold.access.errors import VerifierUnavailable
 from statehold.access.issuer_requests import get_json
+from statehold.access.refusals import VerifierUnavailable
 from statehold.tools.http_client import http_options, server_of
 from statehold.tools.upstream.transports.http import HttpClient
 

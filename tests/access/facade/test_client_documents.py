@@ -14,15 +14,15 @@ from support.document_server import REDIRECTS, DocumentServer, document_server
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.access.facade.client_documents import (
+from statehold.access.facade.clients import (
     CACHE_SECONDS,
     CACHED_DOCUMENTS,
     DOCUMENT_BYTES,
     STALE_SECONDS,
     ClientDocuments,
     DocumentInvalid,
+    FacadeClient,
 )
-from statehold.access.facade.clients import FacadeClient
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.live.session import client_address
 from statehold.tools.browser.egress.resolver import Resolver

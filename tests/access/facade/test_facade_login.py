@@ -21,10 +21,9 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.access.claims import ClaimChecks
-from statehold.access.config.auth import AuthSettings
-from statehold.access.config.facade import FacadeSettings
+from statehold.access.config.auth import AuthSettings, FacadeSettings
+from statehold.access.facade.clients import LoginRequest
 from statehold.access.facade.logins import GRACE_SECONDS, FacadeLogins
-from statehold.access.facade.requests import LoginRequest
 from statehold.access.scopes import USE
 from statehold.sessions.store.sql import SQLStore
 from statehold.shell.main import main
