@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..sessions.wording import did_you_mean
 from ..tools.own.results import SessionInfo, parse_result
 from .errors import NameTaken, SessionNotFound, no_session
 from .protocol.calls import ToolCalls, arguments_of
@@ -80,7 +81,8 @@ class SessionDirectory:
             closed = await self.list({"name": name, "statuses": ["closed"]})
             matches = [each for each in closed if each.name == name]
         if not matches:
-            raise no_session(f"There is no session {ref[:128]!r} in {self.namespace!r}.")
+            hint = did_you_mean(name, [each.name or "" for each in await self.list({}, PAGE)])
+            raise no_session(f"There is no session {ref[:128]!r} in {self.namespace!r}.{hint}")
         return await self.get_readable(matches[0].session_id)
 
     async def get_or_create(self, ref: str) -> Session:

@@ -16,14 +16,20 @@ from ...sessions.errors import (
     SessionExpired,
     SessionFailed,
     SessionNotFound,
+    StoreUnavailable,
 )
-from ...sessions.lifecycle import Status
+from ...sessions.lifecycle import OPEN, Status
 from ...sessions.records import Principal, SessionFilter
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import CreationOptions
+from ...sessions.wording import did_you_mean
 
 ABSENT: Final = (SessionNotFound, SessionClosed, SessionExpired, SessionFailed)
 """The errors of a name that no open session has."""
+NAMES: Final = 1000
+"""Sessions whose names are listed."""
+COMPARED: Final = 100
+"""Sessions whose names and ids are compared with the unknown one of a call, which anyone may repeat at will."""
 
 
 class PinnedSessions:
@@ -53,6 +59,30 @@ class PinnedSessions:
             return (await self._registry.find(principal, name, self._namespace)).id
         except (OwnedByAnotherNode, *ABSENT):
             return None
+
+    async def references(self, principal: Principal, limit: int = NAMES) -> dict[str, list[str]]:
+        """Return open sessions of a caller, those that were used last first: `names`, with ids for those without, and `ids`
+        of those that have one."""
+        session_filter = SessionFilter(namespace=self._namespace, statuses=list(OPEN), limit=limit)
+        sessions, _ = await self._registry.page(principal, session_filter)
+        return {
+            "names": [session["name"] or session["session_id"] for session in sessions],
+            "ids": [session["session_id"] for session in sessions if session["name"]],
+        }
+
+    async def with_near(
+        self, principal: Principal, ref: object, error: SessionNotFound
+    ) -> SessionNotFound:
+        """Return an error that names the sessions of its caller that are near to `ref`; the error itself if none is."""
+        if not isinstance(ref, str):
+            return error
+        try:
+            known = await self.references(principal, COMPARED)
+        except (SessionError, StoreUnavailable):
+            return error
+        references = [*known["names"], *known["ids"]]
+        hint = "" if ref in references else did_you_mean(ref, references)
+        return SessionNotFound(error.message + hint, recovery=error.recovery) if hint else error
 
     async def _find_or_create(self, principal: Principal, name: str) -> str:
         absent: SessionError = SessionNotFound()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -363,15 +364,13 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _error_result(self, ctx: RequestContext, error: SessionError) -> JSON:
         session: JSON | None = None
-        form = self._form(ctx)
+        form, principal = self._form(ctx), self._requester.principal(ctx)
+        if isinstance(error, SessionNotFound) and not self._requester.is_shared(ctx):
+            named = named_session(ctx.params or {})
+            error = await self._gateway.pinned_sessions.with_near(principal, named, error)
         if error.session_id is not None and form.asks_session:
-            try:
-                info = await self._gateway.registry.info(
-                    self._requester.principal(ctx), error.session_id
-                )
-                session = summary(info)
-            except (SessionError, StoreUnavailable):
-                pass
+            with suppress(SessionError, StoreUnavailable):
+                session = summary(await self._gateway.registry.info(principal, error.session_id))
         name, naming = (ctx.params or {}).get("name"), self._requester.naming(ctx)
         heading = self._gateway.tools.is_browser_tool(name, naming)
         return results.error_result(error, session, form, heading=heading)

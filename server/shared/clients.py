@@ -22,16 +22,18 @@ from pydantic import ValidationError
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
+from ...sessions.records import LOCAL
 from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
 from ..config.messages import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..protocol.server import StateholdServer
 from ..sdk.caller import COMMAND_SCOPE, NOTE_SCOPE, PIN_SCOPE
+from ..sockets.command import NEW
 from ..sockets.command import VERB as COMMAND
 from ..sockets.local_socket import Handler, send_content, send_error
 from ..sockets.processes import ENDING, PROCESS
-from .commands import CommandRequest, is_new, references
+from .commands import CommandRequest, is_new, session_exists
 from .request import STOP, VERB, ClientRequest, read_build_id
 from .requested_settings import differences, label
 
@@ -85,6 +87,8 @@ class LocalClients:
         self._left = anyio.Event()
         self._drained = anyio.Event()
         self._started_at = time.time()
+        self._creating: set[str] = set()
+        """The names of sessions that a connected command creates with its call."""
 
     def verbs(self) -> dict[str, Handler]:
         """Return the handlers of the local socket."""
@@ -168,7 +172,11 @@ class LocalClients:
                 return
             # Without a session the list of the tools is that of calls that name one on the command line.
             state = {PIN_SCOPE: request.session or "", COMMAND_SCOPE: True}
-            await self._serve_client(connection, content, state)
+            try:
+                await self._serve_client(connection, content, state)
+            finally:
+                if content.get("is_new"):
+                    self._creating.discard(request.session or "")
 
     async def _describe_session(self, request: CommandRequest) -> JSON:
         """Return the answer to the request of a command. Raises SessionError if it is refused."""
@@ -178,10 +186,18 @@ class LocalClients:
             note = f"{self._name()} runs code from before an update"
         session = request.session
         if session is None:
-            return {**await references(self._gateway), "note": note}
+            return {**await self._gateway.pinned_sessions.references(LOCAL), "note": note}
         # A session that is given by its id exists, or is not found.
         self._check_session(None if session.startswith("sh_") else session)
-        return {"is_new": await is_new(self._gateway, session, request.presence), "note": note}
+        creates = await is_new(self._gateway, session, request.presence)
+        if creates and session in self._creating:
+            # Of several commands at once, one creates it.
+            if request.presence == NEW:
+                raise session_exists(session)
+            creates = False
+        elif creates:
+            self._creating.add(session)
+        return {"is_new": creates, "note": note}
 
     async def _has_old_code(self) -> bool:
         """Whether the code on the disk is another one than this server runs. A command is too short to read all files."""

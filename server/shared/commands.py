@@ -15,8 +15,7 @@ from ...sessions.errors import (
     SessionError,
     SessionNotFound,
 )
-from ...sessions.lifecycle import OPEN
-from ...sessions.records import LOCAL, SessionFilter
+from ...sessions.records import LOCAL
 from ...sessions.wording import did_you_mean, near_names
 from ..gateway.gateway import Gateway
 from ..gateway.pinned_sessions import ABSENT
@@ -24,8 +23,6 @@ from ..sockets.command import ANY, EXISTING, NEW
 
 SIMILAR: Final = 0.75
 """The similarity from which a name is taken for a misspelling of another, as difflib measures it."""
-NAMES: Final = 1000
-"""Sessions whose names are compared."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,13 @@ async def is_new(gateway: Gateway, name: str, presence: str) -> bool:
         await _refuse_absent(gateway, name, presence, error)
         return True
     if presence == NEW:
-        raise NameTaken(f"There is a session {name:.100} already.")
+        raise session_exists(name)
     return False
+
+
+def session_exists(name: str) -> NameTaken:
+    """Return the error of a command that asks for a new session, where there is one."""
+    return NameTaken(f"There is a session {name:.100} already.")
 
 
 async def _refuse_absent(gateway: Gateway, name: str, presence: str, error: SessionError) -> None:
@@ -80,13 +82,12 @@ async def _refuse_absent(gateway: Gateway, name: str, presence: str, error: Sess
         raise error
     if presence == EXISTING:
         await _refuse_closed(gateway, name)
-        hint = did_you_mean(name, (await references(gateway))["names"])
+        hint = did_you_mean(name, (await gateway.pinned_sessions.references(LOCAL))["names"])
         raise SessionNotFound(f"There is no session {name:.100}.{hint}")
     if presence == NEW:
         return
-    others = [
-        each for each in (await references(gateway))["names"] if _letters(each) != _letters(name)
-    ]
+    names = (await gateway.pinned_sessions.references(LOCAL))["names"]
+    others = [each for each in names if _letters(each) != _letters(name)]
     similar = near_names(name, others, similarity=SIMILAR)
     if similar:
         raise SessionNotFound(
@@ -108,16 +109,3 @@ async def _refuse_closed(gateway: Gateway, name: str) -> None:
 def _letters(name: str) -> str:
     """Return a name without digits: `task2` is no misspelling of `task1`."""
     return "".join(letter for letter in name if not letter.isdigit())
-
-
-async def references(gateway: Gateway) -> dict[str, list[str]]:
-    """Return the open sessions of this user, those that were used last first: `names`, with ids for those without, and `ids`
-    of those that have one."""
-    session_filter = SessionFilter(
-        namespace=gateway.config.namespace, statuses=list(OPEN), limit=NAMES
-    )
-    sessions, _ = await gateway.registry.page(LOCAL, session_filter)
-    return {
-        "names": [session["name"] or session["session_id"] for session in sessions],
-        "ids": [session["session_id"] for session in sessions if session["name"]],
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -92,11 +92,16 @@ class KnownPrincipals:
     def warn_of_stranger(self, principal: Principal) -> None:
         """Warn if nobody of this name was ever seen: what is done to a misspelled name leaves its caller as it is."""
         callers = self.callers()
-        if any(each.key == principal.key for each in callers):
-            return
-        near = near_names(principal.subject, {each.subject for each in callers}, count=3)
-        hint = f"; near: {', '.join(near)}" if near else ""
-        complain(f"warning: {principal.words} has never been seen{hint}", OK)
+        if all(each.key != principal.key for each in callers):
+            _warn(principal.words, principal.subject, {each.subject for each in callers})
+
+    def warn_of_group(self, issuer: str, group: str) -> None:
+        """Warn if no caller of an issuer was ever seen in a group of this name."""
+        known = {
+            name for each in self.records if each.target.issuer == issuer for name in each.groups
+        }
+        if group not in known:
+            _warn(f"group {group}", group, known)
 
     def callers(self) -> list[Principal]:
         """Return the principals of the store, and those of static tokens.
@@ -298,3 +303,9 @@ def _size_words(size: int) -> str:
 
 def _policy(limits: PolicyLimits | None) -> JSON:
     return {} if limits is None else limits.model_dump(exclude_none=True, mode="json")
+
+
+def _warn(words: str, name: str, known: Iterable[str]) -> None:
+    near = near_names(name, known, count=3)
+    hint = f"; near: {', '.join(near)}" if near else ""
+    complain(f"warning: {words} has never been seen{hint}", OK)

@@ -12,6 +12,7 @@ from ...sessions.store.sql import SQLStore
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json
+from ..principals.principals import KnownPrincipals
 from .filters import parse_duration
 from .tool_calls import ToolCaller
 
@@ -47,6 +48,12 @@ async def change_shares(
         say_json(content)
     else:
         say(f"{record.name or record.id} {text}")
+    if arguments.action == "share":
+        known, issuer = await KnownPrincipals.read(config, store), grantee["issuer"]
+        if "group" in grantee:
+            known.warn_of_group(issuer, grantee["group"])
+        else:
+            known.warn_of_stranger(Principal(issuer=issuer, subject=grantee["subject"]))
     return OK
 
 

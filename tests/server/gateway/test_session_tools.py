@@ -145,6 +145,30 @@ async def test_a_session_is_moved_and_deleted(client: Client) -> None:
     assert [hint and hint.destructive_hint for hint in hints.values()] == [True, None]
 
 
+async def test_an_unknown_session_is_answered_with_those_of_its_caller_that_are_near(
+    client: Client,
+) -> None:
+    name = f"checkout-{secrets.token_hex(4)}"
+    session = await opened_session(client, name=name)
+    unnamed = await opened_session(client)
+    for tool in ("session_info", "state_get", "echo"):
+        for wrong, near in (
+            (name.upper(), name),
+            (name.replace("check", "chek"), name),
+            (f"{session[:-2]}xx", session),
+            (f"{unnamed[:-1]}", unnamed),
+        ):
+            refused = await client.call_tool(tool, {"session_id": wrong})
+            assert code_of(refused) == "session_not_found"
+            assert f"Did you mean {near}?" in text_of(refused), (tool, wrong)
+    far = await client.call_tool("session_info", {"session_id": "zzzz"})
+    assert "Did you mean" not in text_of(far)
+    for gone in (session, unnamed):
+        await client.call_tool("session_close", {"session_id": gone})
+    refused = await client.call_tool("session_info", {"session_id": name.upper()})
+    assert "Did you mean" not in text_of(refused)
+
+
 async def test_the_server_is_looked_at_without_ids(client: Client) -> None:
     await opened_session(client)
     services = structured(await client.call_tool("service_list", {}))

@@ -11,7 +11,7 @@ import pytest
 from support.tool_commands import Commands
 from support.waiting import until_blocking
 
-from statehold.server.exit_codes import OK
+from statehold.server.exit_codes import OK, USAGE
 
 pytestmark = pytest.mark.thorough
 
@@ -63,6 +63,37 @@ def test_fifty_commands_at_once_are_in_one_order_for_each_session(own_commands: 
             lambda name=name: counts_in_the_journal(own_commands, name) == ["1", "2", "3", "4", "5"]
         )
     assert clients(own_commands) == 0
+
+
+def run_together(commands: Commands, *words: str) -> list[tuple[int, str]]:
+    """Run a command six times at once. Return the exit code of each, and what it wrote to stderr."""
+    line = commands.line(*words)
+    processes = [
+        subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    return [
+        (process.returncode, err) for process in processes for _, err in [process.communicate()]
+    ]
+
+
+def test_of_several_first_calls_one_says_that_the_session_is_new(own_commands: Commands) -> None:
+    own_commands.output("call", "other", "get")
+    ran = run_together(own_commands, "call", "fresh", "inc")
+    assert [code for code, _ in ran] == [OK] * 6
+    assert sorted(err for _, err in ran) == [*[""] * 5, "statehold: session fresh is new\n"]
+    assert own_commands.output("call", "fresh", "get") == "6\n"
+
+
+@pytest.mark.thorough
+def test_of_several_calls_that_ask_for_a_new_session_one_gets_it(own_commands: Commands) -> None:
+    own_commands.output("call", "other", "get")
+    ran = run_together(own_commands, "call", "fresh", "inc", "--new")
+    assert sorted(code for code, _ in ran) == [OK, *[USAGE] * 5]
+    # A call that created nothing leaves the name to the next one.
+    assert own_commands("call", "later", "nosuch").returncode == USAGE
+    ran = own_commands("call", "later", "get", "--new")
+    assert (ran.returncode, ran.stderr) == (OK, "statehold: session later is new\n")
 
 
 def run_commands(commands: Commands, count: int) -> None:

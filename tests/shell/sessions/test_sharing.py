@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+import anyio
 import pytest
 from support.holding import Run, create_paused, holding
+from support.selection import matrix
 
 from statehold.server.exit_codes import FAILURE, OK, USAGE
+from statehold.sessions.principals.rules import Membership, PolicyTarget
+from statehold.sessions.records import Principal
+from statehold.sessions.store.sql import SQLStore
+
+ISSUER = "https://login.example.org"
 
 
 def test_a_session_is_shared_shown_and_unshared(statehold: Run, data: Path) -> None:
@@ -26,6 +34,35 @@ def test_a_session_is_shared_shown_and_unshared(statehold: Run, data: Path) -> N
     with holding(data, "held"):
         assert statehold("sessions", "share", "held", "--with", "ben").code == OK
         assert len(statehold("sessions", "show", "held", "--json").json["shares"]) == 1
+
+
+async def note_caller(data: Path, subject: str, *groups: str) -> None:
+    """Have the store know a caller with its groups, as the check of a token does."""
+    target = PolicyTarget.principal(Principal(issuer=ISSUER, subject=subject))
+    async with SQLStore.sqlite(data) as store:
+        await store.access.put_membership(target, Membership(groups), time.time())
+
+
+@pytest.mark.parametrize(
+    ("grantee", "warning"),
+    matrix(
+        (("--with", "adda"), f"{ISSUER}/adda has never been seen; near: ada"),
+        (("--with", "ada"), ""),
+        (("--with", "xyz"), f"{ISSUER}/xyz has never been seen"),
+        (("--group", "crwe"), "group crwe has never been seen; near: crew"),
+        (("--group", "crew"), ""),
+        (("--group", "crew", "--issuer", "https://other.example.org"), "crew has never been seen"),
+    ),
+)
+def test_a_share_with_a_name_that_was_never_seen_warns(
+    statehold: Run, data: Path, grantee: tuple[str, ...], warning: str
+) -> None:
+    create_paused(data, "work")
+    anyio.run(note_caller, data, "ada", "crew")
+    ran = statehold("sessions", "share", "work", "--issuer", ISSUER, *grantee)
+    assert ran.code == OK
+    assert warning in ran.err
+    assert bool(ran.err) == bool(warning)
 
 
 def test_a_share_is_recorded_while_no_process_holds_its_session(
