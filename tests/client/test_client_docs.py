@@ -24,10 +24,10 @@ PAGE = (ROOT / "docs" / "use" / "client.md").read_text(encoding="utf-8")
 LANGCHAIN = (ROOT / "docs" / "use" / "langchain.md").read_text(encoding="utf-8")
 SESSIONS = (ROOT / "docs" / "use" / "sessions.md").read_text(encoding="utf-8")
 STATE = (ROOT / "docs" / "use" / "state-and-history.md").read_text(encoding="utf-8")
-COMING_FROM = "".join(
-    (ROOT / "docs" / "use" / f"from-{name}.md").read_text(encoding="utf-8")
-    for name in ("agno", "agno-go", "agentscope")
+COMING_FROM = (
+    (ROOT / "docs" / "use" / "coming-from.md").read_text("utf-8").partition("\n## Agno\n")[2]
 )
+"""The page without its part on MCPStore, whose program has a test of its own."""
 TESTING = (ROOT / "docs" / "use" / "testing.md").read_text(encoding="utf-8")
 PRINTED = r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?"
 PROGRAMS = [

@@ -7,7 +7,7 @@
     with store.for_store().with_session("browser_task") as s:
         s.use_tool("browser_navigate", {"url": "http://shop.test/"})
 
-Each method has a twin that ends in `_async`, for any event loop of asyncio. docs/use/from-mcpstore.md lists the differences.
+Each method has a twin that ends in `_async`, for any event loop of asyncio. docs/use/coming-from.md lists the differences.
 """
 
 from __future__ import annotations

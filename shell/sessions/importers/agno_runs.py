@@ -40,7 +40,7 @@ READ_OF_MESSAGE: Final = {
     *("tool_call_error", "from_history", "add_to_agent_memory", "stop_after_tool_call"),
     *("id", "metrics", *MEDIA),
 }
-"""Fields of a message that entries have, or that no import keeps: docs/use/from-agno.md names those."""
+"""Fields of a message that entries have, or that no import keeps: docs/use/coming-from.md names those."""
 
 
 class JournalOfRuns:

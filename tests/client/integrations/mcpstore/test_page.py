@@ -16,8 +16,8 @@ from statehold.client.integrations.mcpstore import MCPStore
 
 ROOT = Path(__file__).resolve().parents[4]
 ROW = re.compile(r"^\| [^|]+ \| `([^`]+)` \| `([^`]+)` \|$", re.MULTILINE)
-PAGE = (ROOT / "docs" / "use" / "from-mcpstore.md").read_text(encoding="utf-8")
-ROWS = ROW.findall(PAGE)
+PAGE = (ROOT / "docs" / "use" / "coming-from.md").read_text(encoding="utf-8")
+ROWS = ROW.findall(PAGE.partition("\n## MCPStore\n")[2].partition("\n## ")[0])
 
 
 @pytest.fixture(scope="module")

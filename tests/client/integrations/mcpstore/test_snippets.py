@@ -17,7 +17,7 @@ from support.selection import matrix
 
 from statehold.client.integrations.mcpstore import MCPStore
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "use" / "from-mcpstore.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "use" / "coming-from.md"
 SETUP = """
 store = MCPStore.setup_store()
 store.for_store().add_service({"name":"browser","url":"http://127.0.0.1:8931/sse"})
@@ -104,7 +104,7 @@ def shown_in(session: Any) -> str:
 
 
 def test_the_page_begins_with_a_program_that_runs(browser: str) -> None:
-    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    program = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)[0]
     assert "http://127.0.0.1:8931/sse" in program
     scope = ran(program.replace("http://127.0.0.1:8931/sse", browser), {})
     assert not scope["s"].is_active
