@@ -259,6 +259,8 @@ class BrowserConnection:
                 self.resumption.record(self.session)
         if self.lost.is_set() or await self._has_lost_process():
             raise self._death_error()
+        if not call.answer.is_error:
+            self.session.recorded_code.add(call.answer.code_lines)
         result = await call.render()
         if (typed := texts_under(tool.secret, arguments)) is not None:
             result.secrets = call.secrets(typed)

@@ -115,9 +115,6 @@ class HumanControl:
             if session.videos.pause_hold.is_active:
                 names = [name for name, _ in await session.videos.stop()]
                 session.add_event(f"The video ended when a person took control: {', '.join(names)}")
-            if session.recorder.pause_hold.is_active:
-                await session.recorder.stop()
-                session.add_event("The recording of steps ended when a person took control.")
         except BrowserToolFailed as error:
             raise ServiceUnavailable(str(error)) from None
 

@@ -89,10 +89,9 @@ async def _put_named(
     is_appended: bool,
 ) -> None:
     weak_names = call.session.secrets.named.weak_names(text)
-    activities = [hold for hold in ("a trace", "a recording") if hold in call.session.holds]
-    if weak_names and activities:
+    if weak_names and call.session.trace.pause_hold.is_active:
         raise BrowserToolFailed(
-            f"{' and '.join(weak_names)} would be in {activities[0]}, and is too easy to guess to be hidden there; end it "
+            f"{' and '.join(weak_names)} would be in a trace, and is too easy to guess to be hidden there; end it "
             "first. Nothing was put in."
         )
     await _wait_until_editable(call, field)

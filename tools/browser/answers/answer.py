@@ -64,6 +64,8 @@ class PageAnswer:
         self._codegen: Codegen = codegen
         self._language = "python" if codegen == "python" else "js"
         """The language of the code under "Ran Playwright code"."""
+        self.code_lines: list[str] = []
+        """The steps of the call as code, also when the answer does not show them."""
         self._sections: dict[str, list[str]] = {}
         self._blocks: list[JSON] = []
 
@@ -87,8 +89,10 @@ class PageAnswer:
 
     def code(self, line: str) -> None:
         """Add a step in Playwright's Python. The answer shows it in the configured language, or not at all."""
+        line = self.translated(line)
+        self.code_lines.append(line)
         if self._codegen != "none":
-            self._add("Ran Playwright code", self.translated(line))
+            self._add("Ran Playwright code", line)
 
     def translated(self, line: str) -> str:
         """Return a line of Playwright's Python in the configured language, in Python if none is; secrets by name."""

@@ -22,7 +22,7 @@ from .files import Files, reason
 from .host_errors import HostErrors
 from .init_page import ListenerErrors
 from .mocks import Mocks, Offline
-from .recording.recorder import Recorder
+from .recording.code import RecordedCode
 from .recording.trace import Trace
 from .recording.video import Videos
 from .tab import Tab, TabEvents
@@ -84,7 +84,7 @@ class BrowserSession:
         """Set, and replaced, when a download begins or ends."""
         self._had_pages = False
         self.holds: set[str] = set()
-        """The activities that keep the session from being paused: a recording, a trace, mocked requests."""
+        """The activities that keep the session from being paused: a trace, a video, mocked requests."""
         self._dialog_events: list[anyio.Event] = []
         """Events to set when any page opens a dialog, which blocks every page of its process."""
         self._background_action: anyio.Event | None = None
@@ -117,9 +117,7 @@ class BrowserSession:
             add_event=self.add_event,
             is_hidden=watch.is_hidden,
         )
-        self.recorder = Recorder(
-            context, self.holds, spawn=spawn, add_event=self.add_event, is_hidden=watch.is_hidden
-        )
+        self.recorded_code = RecordedCode()
         context.on("close", lambda _: self.end())
         context.debugger.on("pausedstatechanged", self._on_pause)
         self.tabs = Tabs(
@@ -443,8 +441,9 @@ class BrowserSession:
         words = [str(self.mocks)] if len(self.mocks) else []
         words += [self.offline.pause_hold.what] if self.offline.on else []
         words += [STEPPING] if STEPPING in self.holds else []
-        recordings = (self.trace.pause_hold, self.videos.pause_hold, self.recorder.pause_hold)
+        recordings = (self.trace.pause_hold, self.videos.pause_hold)
         words += [hold.what for hold in recordings if hold.is_active]
+        words += ["a recording"] if self.recorded_code.is_on else []
         if self.downloads_active:
             one = self.downloads_active == 1
             words.append(
@@ -455,7 +454,7 @@ class BrowserSession:
     def end(self) -> None:
         """End all activities after the context is closed. May be called twice."""
         self._final_activities = self.activities()
-        for activity in (self.trace, self.videos, self.recorder, self.mocks, self.offline):
+        for activity in (self.trace, self.videos, self.mocks, self.offline):
             activity.pause_hold.end()
         self.videos.lose()
 

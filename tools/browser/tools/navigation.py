@@ -81,7 +81,6 @@ def _report_failure(call: BrowserCall, address: str) -> Generator[None]:
     """Raise BrowserToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
     from playwright.async_api import Error
 
-    call.session.recorder.forget_last_step()
     call.session.host_errors.clear()
     try:
         yield

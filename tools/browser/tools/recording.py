@@ -26,9 +26,8 @@ async def stop_tracing(call: BrowserCall, arguments: NoArguments) -> None:
 
 @tool("browser_start_recording", title="Start recording user actions", cap="devtools")
 async def start_recording(call: BrowserCall, arguments: NoArguments) -> None:
-    """Begin to write down what is done in the pages, by a person or by tools, until browser_stop_recording."""
-    tab = await call.tab()
-    await call.session.recorder.start(tab.page)
+    """Begin to collect the code of the calls that follow, until browser_stop_recording. It has no steps of a person."""
+    call.session.recorded_code.begin()
     call.answer.result(
         "Recording started. Call browser_stop_recording to get what was done as Playwright code."
     )
@@ -36,9 +35,8 @@ async def start_recording(call: BrowserCall, arguments: NoArguments) -> None:
 
 @tool("browser_stop_recording", title="Stop recording user actions", cap="devtools")
 async def stop_recording(call: BrowserCall, arguments: NoArguments) -> None:
-    """End the recording and return what was done as Playwright code. Passwords are left out."""
-    lines = await call.session.recorder.stop() or ["# nothing was done"]
-    code = "\n".join(map(call.answer.translated, lines))
+    """End the recording and return the Playwright code of the calls since its beginning that did not fail."""
+    code = "\n".join(call.session.recorded_code.end() or ["# nothing was done"])
     language = "js" if call.config.codegen == "typescript" else "python"
     call.answer.result(f"Recording stopped. Recorded actions:\n\n```{language}\n{code}\n```")
 
