@@ -9,7 +9,7 @@ from typing import Final
 from ....sessions.journal.facts import LINE, TEXT
 from ....sessions.json_codec import JSON
 from ....tools.browser.answers.line_text import line_text
-from .literals import INDENT, WIDTH, Brackets, Part, Source, TextSource, call, literal
+from .literals import Part, literal
 from .parameters import Parameters
 
 RESULT: Final = "result"
@@ -34,7 +34,7 @@ class StepAssertions:
         self._url: object = None
         self._title: object = None
 
-    def on_page(self, facts: JSON, *, has_result: bool = True) -> Iterator[Source]:
+    def on_page(self, facts: JSON, *, has_result: bool = True) -> Iterator[str]:
         """Yield the assertions on the page after a step of the browser, and on the questions and files of its result.
 
         Without a result, the step is none of the test, but the page is to say the same.
@@ -64,7 +64,7 @@ class StepAssertions:
             if not has_wildcard(pattern) and not _is_replaced(line, appeared):
                 yield self._line("page_lacks", *pattern)
 
-    def on_result(self, facts: JSON) -> Iterator[Source]:
+    def on_result(self, facts: JSON) -> Iterator[str]:
         """Yield the assertions on the result of another service."""
         values: JSON = facts.get("values") or {}
         for pointer, value in values.items():
@@ -75,24 +75,23 @@ class StepAssertions:
             end = (".*",) if len(line) >= TEXT else ()
             yield self._line("says", *self._pattern(line), *end)
 
-    def _value(self, pointer: str, value: object) -> Source:
+    def _value(self, pointer: str, value: object) -> str:
         self.helpers.add("value_at")
         place = f"value_at({RESULT}, {literal([pointer])})"
         if value is None or isinstance(value, bool):
             return f"assert {place} is {value}"
         pattern = self._pattern(str(value))
         expected = literal(self._parameters.text(value)) if isinstance(value, str) else repr(value)
-        line = f"assert {place} == {expected}"
-        if not has_wildcard(pattern) and len(INDENT) + len(line) <= WIDTH:
-            return line
+        if not has_wildcard(pattern):
+            return f"assert {place} == {expected}"
         self.helpers.add("matches")
-        return call("assert matches", place, TextSource(pattern))
+        return f"assert matches({place}, {literal(pattern)})"
 
-    def _line(self, helper: str, *pattern: Part, and_result: bool = False) -> Source:
+    def _line(self, helper: str, *pattern: Part, and_result: bool = False) -> str:
         self.helpers.add(helper)
         is_of_page = helper.startswith("page_")
-        items = ["s" if is_of_page else RESULT, TextSource(pattern), *[RESULT] * and_result]
-        return call(f"{'await ' * is_of_page}{helper}", *items)
+        items = ["s" if is_of_page else RESULT, literal(pattern), *[RESULT] * and_result]
+        return f"{'await ' * is_of_page}{helper}({', '.join(items)})"
 
     def _pattern(self, text: str) -> tuple[Part, ...]:
         return self._parameters.pattern(text)
@@ -109,13 +108,9 @@ def _unique(facts: JSON, key: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def is_about_result(assertion: Source) -> bool:
+def is_about_result(assertion: str) -> bool:
     """Return whether an assertion is about the result of a step, not about the page alone."""
-    return (
-        not isinstance(assertion, Brackets)
-        or assertion.items[0] != "s"
-        or RESULT in assertion.items
-    )
+    return not assertion.startswith("await page_") or assertion.endswith(f", {RESULT})")
 
 
 def has_wildcard(pattern: Collection[Part]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from ....tools.browser.config import CAPABILITIES, BrowserConfig
 from ...command_line import CommandLine
 from ...errors import CommandError
 from ...output import plain, say, say_json
+from .literals import lay_out
 from .parameters import Parameters, is_free
 from .recorded_test import RecordedTest, write_test
 from .steps import StepReader
@@ -111,7 +113,8 @@ def _write(
         ),
         reads=frozenset(tool.name for tool in every_tool if tool.read_only),
     )
-    return write_test(entries, reader, parameters, name=record.name or record.id)
+    recorded = write_test(entries, reader, parameters, name=record.name or record.id)
+    return dataclasses.replace(recorded, source=lay_out(recorded.source))
 
 
 def _save(file: Path, source: str) -> None:

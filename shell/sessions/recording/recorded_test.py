@@ -12,18 +12,7 @@ from typing import Final
 
 from ....sessions.records import JournalRecord
 from .assertions import RESULT, StepAssertions, is_about_result
-from .literals import (
-    INDENT,
-    WIDTH,
-    Brackets,
-    Source,
-    TextSource,
-    call,
-    escape,
-    lay_out,
-    literal,
-    value_source,
-)
+from .literals import INDENT, escape, literal, value_source
 from .parameters import Parameters
 from .steps import LeftOut, RecordedStep, StepReader, without_passing_lines
 
@@ -61,7 +50,7 @@ def write_test(
     read_entries = [reader.read(entry) for entry in entries]
     body: list[str] = []
     was_alone = False
-    previous: list[Source] = []
+    previous: list[str] = []
     for step, facts in zip(read_entries, without_passing_lines(read_entries), strict=True):
         if isinstance(step, LeftOut):
             lines = list(assertions.on_page(facts, has_result=False))
@@ -72,9 +61,9 @@ def write_test(
             lines = list((assertions.on_page if step.is_browser else assertions.on_result)(facts))
             # Calls without assertions stand together.
             body += [""] if body and not (was_alone and not lines) else []
-            body += lay_out(_call(step, has_result=any(map(is_about_result, lines))))
+            body.append(INDENT + _call(step, has_result=any(map(is_about_result, lines))))
             was_alone, previous = not lines, []
-        body += [line for each in lines for line in lay_out(each)]
+        body += [INDENT + line for line in lines]
     steps = [step for step in read_entries if isinstance(step, RecordedStep)]
     left_out = [step for step in read_entries if isinstance(step, LeftOut)]
     if not steps:
@@ -84,15 +73,15 @@ def write_test(
     return RecordedTest(source, len(steps), left_out, parameters.required)
 
 
-def _call(step: RecordedStep, *, has_result: bool) -> Source:
-    tool = literal([step.tool])
+def _call(step: RecordedStep, *, has_result: bool) -> str:
     if isinstance(step.arguments, str):
-        arguments: list[Source] = [step.arguments]
+        arguments = [step.arguments]
     elif all(map(_is_keyword, step.arguments)):
-        arguments = [value_source(value, f"{key}=") for key, value in step.arguments.items()]
+        arguments = [f"{key}={value_source(value)}" for key, value in step.arguments.items()]
     else:
         arguments = [value_source(step.arguments)]
-    return call(f"{f'{RESULT} = ' * has_result}await s.call", tool, *arguments)
+    items = ", ".join([literal([step.tool]), *arguments])
+    return f"{f'{RESULT} = ' * has_result}await s.call({items})"
 
 
 def _is_keyword(key: str) -> bool:
@@ -127,12 +116,12 @@ class _Test:
         yield "\n"
         yield "@pytest.mark.anyio"
         services = list(dict.fromkeys(step.entry.service or "" for step in self._steps))
-        listed = value_source([(service,) for service in services], "services=")
-        yield from lay_out(call("@pytest.mark.statehold", listed), "")
+        listed = value_source([(service,) for service in services])
+        yield f"@pytest.mark.statehold(services={listed})"
         yield from self._parametrization()
-        arguments = [f"{name}: str" for name in self._parameters.values]
-        function = call(f"async def test_{slug_of(name)}", "statehold_session: Session", *arguments)
-        yield from lay_out(function, "", " -> None:")
+        arguments = ["statehold_session: Session"]
+        arguments += [f"{name}: str" for name in self._parameters.values]
+        yield f"async def test_{slug_of(name)}({', '.join(arguments)}) -> None:"
         yield f"{INDENT}s = statehold_session"
         for value in self._parameters.required.values():
             yield f"{INDENT}{value.variable} = {value.helper}({literal([value.environment_name])})"
@@ -143,25 +132,18 @@ class _Test:
         names |= {value.helper for value in self._parameters.required.values()}
         # As isort orders them: constants first.
         ordered = sorted(names, key=lambda name: (not name.isupper(), name))
-        if not ordered:
-            return
-        line = f"from {MODULE} import {', '.join(ordered)}"
-        if len(line) <= WIDTH:
-            yield line
-        else:
-            yield f"from {MODULE} import ("
-            yield from (f"{INDENT}{name}," for name in ordered)
-            yield ")"
+        if ordered:
+            yield f"from {MODULE} import {', '.join(ordered)}"
 
     def _parametrization(self) -> Iterator[str]:
         values = self._parameters.values
         if not values:
             return
         names = ", ".join(literal([name]) for name in values)
-        texts = [TextSource((value,)) for value in values.values()]
+        texts = ", ".join(literal([value]) for value in values.values())
         if len(values) > 1:
-            names, texts = f"({names})", [Brackets("(", texts, ")")]
-        yield from lay_out(call("@pytest.mark.parametrize", names, Brackets("[", texts, "]")), "")
+            names, texts = f"({names})", f"({texts})"
+        yield f"@pytest.mark.parametrize({names}, [{texts}])"
 
     def _docstring(self, name: str) -> Iterator[str]:
         first, last = self._steps[0].entry, self._steps[-1].entry
@@ -210,7 +192,7 @@ def _paragraph(text: str) -> Iterator[str]:
 def _docstring_text(text: str) -> str:
     """Return the beginning of a text as it may stand in a docstring."""
     short = " ".join(text.split())[:NAME]
-    while len(escaped := escape(short, r"\\")) > NAME:
+    while len(escaped := escape(short)) > NAME:
         short = short[:-1]
     return escaped.replace('"', "'")
 
