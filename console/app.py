@@ -11,11 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from pydantic import ValidationError
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ..access.audit.console import ConsoleAudit
 from ..access.audit.people import user_name
@@ -28,60 +27,42 @@ from ..server.operate.handler import OperatorHandler
 from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.records import LOCAL
-from .actions import SessionActions
-from .calls import ANYONE, ApiCall
-from .errors import ApiError, error_response, login_required, not_allowed, not_found
-from .events import EventHandlers
+from .actions import OperatorSessions, SessionActions
 from .login_handlers import LoginHandlers
-from .logins import ConsoleUser, Login, Logins, Rights
+from .logins import GUEST, LOGIN, ConsoleUser, Login, Logins, Rights
 from .owner_calls import OwnerCalls
-from .page import PAGE, BrowserRoute, embedded_page, page_routes, redirect_to_page
-from .people.cookies import GUEST, LOGIN
-from .people.operators import OperatorSessions
-from .people.shares import ShareHandlers
+from .page import PAGE, BrowserRoute, SecurityHeaders, embedded_page, page_routes, redirect_to_page
 from .port import ConsolePort
 from .requests import ApiModel, NoQuery
-from .routes import PREFIX, ApiRoute, Handler, routes_of
+from .routes import (
+    ANYONE,
+    PREFIX,
+    ROUTES,
+    ApiCall,
+    ApiError,
+    ApiRoute,
+    Handler,
+    error_response,
+    login_required,
+    not_allowed,
+    not_found,
+    routes_of,
+)
 from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
-from .session_links import LinkHandlers, LinkJournal
+from .sharing import LinkHandlers, LinkJournal, ShareHandlers
 from .state_documents import StateDocuments
+from .streams import EventHandlers
 
 if TYPE_CHECKING:
-    from .people.account_login import AccountLogin
+    from .account_login import AccountLogin
 
 ID_CHARACTERS: Final = 128
-HANDLERS: Final = (
-    LoginHandlers,
-    ConsoleSessions,
-    StateDocuments,
-    SessionActions,
-    ScreenHandlers,
-    LinkHandlers,
-    ServerDocuments,
-    ShareHandlers,
-    OperatorSessions,
-    EventHandlers,
-)
-ROUTES: Final = tuple(route for kind in HANDLERS for route, _ in routes_of(kind))
 RIGHTS: Final[tuple[Rights, ...]] = get_args(Rights)
 M = TypeVar("M", bound=ApiModel)
 
 logger = logging.getLogger("statehold.server")
-
-
-def _headers(framed_by: str) -> dict[str, str]:
-    """Return the headers of the console. `framed_by` are the sources of the pages that may show a response in a frame."""
-    return {
-        "cache-control": "no-store",
-        "content-security-policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
-            f"frame-ancestors {framed_by}; base-uri 'none'; form-action 'none'"
-        ),
-        "referrer-policy": "no-referrer",
-        "x-content-type-options": "nosniff",
-    }
 
 
 class Console:
@@ -120,7 +101,7 @@ class Console:
         self._account: AccountLogin | None = None
         if verifier is not None and config.auth.console.enabled:
             # Imported here: a process without issuers needs neither PyJWT nor cryptography.
-            from .people.account_login import AccountLogin
+            from .account_login import AccountLogin
 
             page = f"{config.server.public_url}{PAGE}"
             self._account = AccountLogin(
@@ -142,12 +123,11 @@ class Console:
             SessionActions(sessions, calls),
             ScreenHandlers(gateway, sessions, calls, self.logins),
             LinkHandlers(sessions, self.logins, links, can_embed=bool(self._embed_origins)),
-            ServerDocuments(gateway, ROUTES),
+            ServerDocuments(gateway),
             ShareHandlers(gateway, sessions, calls),
             OperatorSessions(gateway, sessions, calls),
             EventHandlers(gateway, sessions, calls, self.logins),
         ]
-        assert tuple(map(type, handlers)) == HANDLERS
         self._handlers: dict[ApiRoute, Handler] = {
             route: getattr(each, name) for each in handlers for route, name in routes_of(type(each))
         }
@@ -163,7 +143,7 @@ class Console:
     def routes(self) -> list[BaseRoute]:
         """Return the routes of the console and its API, for an HTTP application that checks Host and Origin."""
         api = Router(
-            [self._route(route) for route in self._handlers],
+            [self._route(route) for route in ROUTES],
             redirect_slashes=False,
             default=_unknown,
         )
@@ -182,12 +162,14 @@ class Console:
         ]
 
     def _route(self, route: ApiRoute) -> Route:
-        served = Route(route.path, partial(self._answer, route), methods=[route.method])
+        served = Route(
+            route.path, partial(self._answer, route, self._handlers[route]), methods=[route.method]
+        )
         # An answer without its body would still follow the events.
         served.methods = {route.method}
         return served
 
-    async def _answer(self, route: ApiRoute, request: Request) -> Response:
+    async def _answer(self, route: ApiRoute, handler: Handler, request: Request) -> Response:
         address = request.client.host if request.client else ""
         session_id: str | None = request.path_params.get("session_id")
         if session_id is not None:
@@ -209,7 +191,7 @@ class Console:
                 is_change=route.method != "GET",
             )
             is_admitted = True
-            response = await self._handlers[route](call, **models)
+            response = await handler(call, **models)
             outcome = "ok"
             return response
         except (ApiError, SessionError, Refused) as error:
@@ -356,30 +338,6 @@ def _parse(model: type[M], members: object) -> M:
         first = error.errors(include_url=False, include_input=False)[0]
         location = ".".join(map(str, first["loc"])) or "body"
         raise InvalidArgument(f"{location}: {first['msg'].lower()}.") from None
-
-
-class SecurityHeaders:
-    """Adds the headers of the console to every response of an application. Pages of `origins` may show it in a frame."""
-
-    def __init__(self, app: ASGIApp, origins: Sequence[str] = ()) -> None:
-        self._app = app
-        self._headers = _headers(" ".join(origins) or "'none'")
-
-    @property
-    def routes(self) -> list[BaseRoute]:
-        """The routes of the application, as Mount lists them."""
-        return self._app.routes if isinstance(self._app, Router) else []
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # With "app", Starlette would answer an unknown method further out, without these headers.
-        inner = {key: value for key, value in scope.items() if key != "app"}
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self._headers)
-            await send(message)
-
-        await self._app(inner, receive, send_with_headers)
 
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:

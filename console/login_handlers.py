@@ -31,17 +31,13 @@ from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
 from ..sessions.views import timestamp
-from .calls import ApiCall
-from .errors import ApiError, json_response, not_allowed
-from .logins import Login, Logins
-from .people.cookies import GUEST, LOGIN, set_cookie
-from .people.users import user_of_token
+from .logins import GUEST, LOGIN, Login, Logins, set_cookie, user_of_token
 from .requests import LoginBody, LogoutBody
-from .routes import route
-from .session_links import LinkJournal
+from .routes import ApiCall, ApiError, json_response, not_allowed, route
+from .sharing import LinkJournal
 
 if TYPE_CHECKING:
-    from .people.account_login import AccountLogin
+    from .account_login import AccountLogin
 
 logger = logging.getLogger("statehold.server")
 

@@ -17,17 +17,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import anyio
+from mcp.server.auth.provider import AccessToken
+from starlette.responses import Response
 
+from ..access.claims import groups_of, principal_of, role_of
 from ..access.config.auth import DEFAULT_ROLE, ROLES, Role
 from ..access.refusals import PrincipalRevoked
+from ..access.scopes import CONTROL
 from ..sessions.errors import SessionLimit, StoreUnavailable
 from ..sessions.live.control_lease import user_of
+from ..sessions.one_line import plain_name
 from ..sessions.records import CredentialKind, CredentialRecord, Grantee, Principal, SessionRecord
 from ..sessions.registry import Registry
 from ..tools.own.definition import grantees_of
 
 if TYPE_CHECKING:
     from ..sessions.store.sql import SQLStore
+
+LOGIN: Final = "__Host-statehold"
+"""The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
+GUEST: Final = "__Host-statehold-guest"
+"""The cookie of a link, beside that of a login: opening a link ends no login."""
+ATTEMPT: Final = "__Host-statehold-attempt"
+"""The cookie of a browser that is at the issuer of accounts."""
 
 Rights = Literal["embed", "view", "control"]
 """The rights of a login; each includes those before it. EMBED: the picture of one session, in a page of others."""
@@ -51,6 +63,28 @@ FRESH_SECONDS: Final = 1.0
 """Seconds for which a request trusts the last look."""
 SEEN_SECONDS: Final = 60.0
 """Seconds after its last request for which a login is in use."""
+
+NAME_CHARACTERS: Final = 60
+
+
+def set_cookie(
+    response: Response,
+    name: str,
+    value: str,
+    seconds: float,
+    *,
+    samesite: Literal["strict", "lax"] = "strict",
+) -> None:
+    """Have a response set a cookie; with 0 seconds, delete it."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=max(0, int(seconds)),
+        path="/",
+        secure=True,
+        httponly=True,
+        samesite=samesite,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,3 +450,15 @@ def _csrf_token(cookie: str) -> str:
     """Return the token that only a page can send which read it with this cookie."""
     token = hmac.digest(cookie.encode(errors="surrogatepass"), b"statehold csrf", "sha256")
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def user_of_token(token: AccessToken) -> ConsoleUser:
+    """Return the user of a verified token."""
+    principal = principal_of(token)
+    return ConsoleUser(
+        f"{plain_name(principal.subject, NAME_CHARACTERS)} at the console",
+        principal,
+        "control" if CONTROL in token.scopes else "view",
+        role=role_of(token),
+        groups=groups_of(token),
+    )

@@ -1,22 +1,22 @@
-"""The page of the console: files of the package, which need no login."""
+"""The page of the console: files of the package, which need no login; and the headers of all responses."""
 
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import error_response, not_found
+from .routes import error_response, not_found
 
 FOLDER: Final = Path(__file__).parent / "static"
 PAGE: Final = "/console"
@@ -68,3 +68,40 @@ async def _answer(files: Mapping[str, Path], request: Request) -> Response:
         return error_response(not_found())
     media_type = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0]
     return FileResponse(path, media_type=media_type)
+
+
+class SecurityHeaders:
+    """Adds the headers of the console to every response of an application. Pages of `origins` may show it in a frame."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str] = ()) -> None:
+        self._app = app
+        self._headers = _headers(" ".join(origins) or "'none'")
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """The routes of the application, as Mount lists them."""
+        return self._app.routes if isinstance(self._app, Router) else []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # With "app", Starlette would answer an unknown method further out, without these headers.
+        inner = {key: value for key, value in scope.items() if key != "app"}
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        await self._app(inner, receive, send_with_headers)
+
+
+def _headers(framed_by: str) -> dict[str, str]:
+    """Return the headers of the console. `framed_by` are the sources of the pages that may show a response in a frame."""
+    return {
+        "cache-control": "no-store",
+        "content-security-policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+            f"frame-ancestors {framed_by}; base-uri 'none'; form-action 'none'"
+        ),
+        "referrer-policy": "no-referrer",
+        "x-content-type-options": "nosniff",
+    }

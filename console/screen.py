@@ -28,12 +28,10 @@ from ..sessions.json_codec import JSON
 from ..sessions.lifecycle import Status
 from ..sessions.live.control_lease import is_driven
 from ..sessions.records import Principal, SessionRecord
-from .calls import ApiCall
-from .errors import error_response, json_response
 from .logins import Login, Logins
 from .owner_calls import ATTEMPTS, RETRY_SECONDS, OwnerCalls, OwnerChanged
 from .requests import FramesQuery, InputBody
-from .routes import SESSION, USE, VIEW, route
+from .routes import SESSION, USE, VIEW, ApiCall, error_response, json_response, route
 from .session_documents import ConsoleSessions
 from .streams import LoginStream, SendPart
 

@@ -30,12 +30,10 @@ from ..sessions.records import (
     SessionRecord,
     ShareRights,
 )
-from .calls import ApiCall
-from .errors import json_response, not_found
 from .logins import ConsoleUser
 from .owner_calls import OwnerCalls
 from .requests import ListQuery, TimelineQuery, parse_statuses
-from .routes import SESSION, VIEW, route
+from .routes import SESSION, VIEW, ApiCall, json_response, not_found, route
 
 PAGE_BYTES: Final = 48_000
 """Bytes of the items of a page."""

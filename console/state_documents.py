@@ -12,10 +12,8 @@ from ..sessions.errors import SessionNotFound
 from ..sessions.records import HistoryFilter, JournalKind, SessionRecord, StateRecord
 from ..sessions.state.versions import StateVersions, read_changes
 from ..sessions.views import timestamp
-from .calls import ApiCall
-from .errors import ApiError, json_response
 from .requests import StateQuery
-from .routes import SESSION, VIEW, route
+from .routes import SESSION, VIEW, ApiCall, ApiError, json_response, route
 from .session_documents import ConsoleSessions
 
 if TYPE_CHECKING:

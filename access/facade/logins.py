@@ -4,7 +4,8 @@ A login is one record of the store. Codes and refresh tokens have the id of thei
 the digest. Only the last secret is accepted; an earlier one, known by its mark, shows that two parties have it, and ends the
 login. The refresh token before the last gets the same answer again for a short time, since two processes of a client may use
 it at once, or its answer was lost. A code works once (RFC 6749, 4.1.2). Access tokens name their login in sealed form, so
-that they end with it."""
+that they end with it.
+"""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.console.app import Console
-from statehold.console.events import COMMENT_SECONDS
 from statehold.console.logins import GUEST_STREAMS, MOST, STREAMS, ConsoleUser
+from statehold.console.streams import COMMENT_SECONDS
 from statehold.server.gateway.gateway import Gateway
 
 BEN = "ben-token-0123456789abc"

@@ -9,8 +9,8 @@ from starlette.routing import Mount, Route
 from support.console_client import ConsoleClient, console_client
 from support.gateway_process import Running
 
-from statehold.console.app import ROUTES, Console, SecurityHeaders
-from statehold.console.page import PAGE
+from statehold.console.app import ROUTES, Console
+from statehold.console.page import PAGE, SecurityHeaders
 from statehold.console.routes import PREFIX
 from statehold.server.gateway.gateway import Gateway
 

@@ -1,18 +1,21 @@
-"""The memberships of principals, and the use of sessions by principal.
+"""The memberships and the revocations of principals, and the use of sessions by principal.
 
 The functions that write run in a transaction of the writer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any, cast
 
-from sqlalchemy import Connection, case, func, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, or_, select, update
 
 from ...json_codec import well_formed
 from ...lifecycle import OPEN
+from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     DEFAULT_ROLE,
     Membership,
@@ -27,6 +30,12 @@ from ..rows import Row, columns_of
 _p = schema.principal.c
 _s = schema.session.c
 _CHANGED = select(schema.principal)
+
+_r = schema.revocation.c
+_c = schema.credential.c
+_REVOCATIONS = select(*(_r[field.name] for field in fields(RevocationRecord))).order_by(
+    _r.revoked_at
+)
 
 
 def changed(connection: Connection, after: int) -> list[PrincipalRecord]:
@@ -118,3 +127,43 @@ def summaries(connection: Connection) -> Sequence[PrincipalSummary]:
     statement = select(_s.owner, func.sum(is_open), func.count(), used_at).group_by(_s.owner)
     rows = connection.execute(statement.order_by(used_at.desc()))
     return [PrincipalSummary(row[0], int(row[1]), int(row[2]), float(row[3])) for row in rows]
+
+
+def revoke(connection: Connection, record: RevocationRecord) -> None:
+    """Store a revocation in place of an earlier one of the principal.
+
+    It ends the logins of the principal, also those of clients, and the links to its sessions.
+    """
+    _delete_revocation(connection, record.owner)
+    row = {**asdict(record), "keeps_sessions": int(record.keeps_sessions)}
+    connection.execute(insert(schema.revocation), {"digest": _digest(record.owner), **row})
+    own = select(schema.session.c.id).where(schema.session.c.owner == record.owner)
+    is_ended = or_(_c.principal == record.owner, _c.session_id.in_(own))
+    connection.execute(delete(schema.credential).where(is_ended))
+    connection.execute(delete(schema.oauth).where(schema.oauth.c.owner == record.owner))
+
+
+def _delete_revocation(connection: Connection, owner: str) -> bool:
+    this = _r.digest == _digest(owner)
+    return bool(connection.execute(delete(schema.revocation).where(this)).rowcount)
+
+
+def restore(connection: Connection, owner: str) -> bool:
+    """End a revocation, and the logins that began before every node knew of it. Return False if there is none."""
+    connection.execute(delete(schema.credential).where(_c.principal == owner))
+    return _delete_revocation(connection, owner)
+
+
+def revocations(connection: Connection) -> list[RevocationRecord]:
+    """Return all revocations, also those that have ended by themselves, the oldest first."""
+    return [_revocation(dict(columns_of(row))) for row in connection.execute(_REVOCATIONS)]
+
+
+def _revocation(row: Row) -> RevocationRecord:
+    row["keeps_sessions"] = bool(row["keeps_sessions"])
+    return RevocationRecord(**row)
+
+
+def _digest(owner: str) -> str:
+    # The length of a key has no bound.
+    return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()

@@ -6,7 +6,6 @@ from ...records import CredentialRecord
 from ..transactions import Queries, read_method, write_method
 from . import credentials
 from . import principals as principal_rows
-from . import revocations as revocation_rows
 from . import shares as share_rows
 
 
@@ -60,6 +59,6 @@ class AccessStore(Queries):
     put_membership = write_method(principal_rows.put_membership)
     principals = read_method(principal_rows.summaries)
 
-    revoke = write_method(revocation_rows.put)
-    restore = write_method(revocation_rows.restore)
-    revocations = read_method(revocation_rows.all_records)
+    revoke = write_method(principal_rows.revoke)
+    restore = write_method(principal_rows.restore)
+    revocations = read_method(principal_rows.revocations)

@@ -1,4 +1,4 @@
-"""One-time links by which another person sees or controls one session for some minutes."""
+"""The sharing of one session: with people and groups, and with guests by one-time links of some minutes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Final
 import anyio
 from starlette.responses import Response
 
+from ..server.gateway.gateway import Gateway
 from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.journal.entries import LinkEvent
 from ..sessions.json_codec import JSON
-from ..sessions.records import CredentialRecord, SessionRecord
-from ..sessions.views import timestamp
-from .calls import ApiCall
-from .errors import json_response, not_found
+from ..sessions.records import CredentialRecord, SessionRecord, ShareRecord
+from ..sessions.views import describe_share, timestamp
 from .logins import Login, Logins, guest_key
 from .owner_calls import OwnerCalls
-from .requests import LinkBody
-from .routes import SESSION, route
+from .requests import LinkBody, ShareBody, tool_arguments
+from .routes import SESSION, ApiCall, json_response, not_found, route
 from .session_documents import ConsoleSessions
 
 NAME: Final = 200
@@ -83,7 +82,7 @@ class LinkHandlers:
     async def links(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)
         links = await self._logins.links(record.id)
-        return json_response({"links": [_describe(link) for link in links]})
+        return json_response({"links": [_describe_link(link) for link in links]})
 
     @route("POST", f"{SESSION}/links", "Make a one-time link to it", rights="control")
     async def create_link(self, call: ApiCall, body: LinkBody) -> Response:
@@ -102,7 +101,7 @@ class LinkHandlers:
         logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
         # The code is in the fragment of the address, which no log gets.
         page = "/console/embed.html" if body.rights == "embed" else "/console"
-        return json_response({**_describe(link), "code": code, "path": f"{page}#code={code}"})
+        return json_response({**_describe_link(link), "code": code, "path": f"{page}#code={code}"})
 
     @route("DELETE", f"{SESSION}/links/{{link_id}}", "End a link and its login", rights="control")
     async def revoke_link(self, call: ApiCall) -> Response:
@@ -118,7 +117,7 @@ class LinkHandlers:
         return json_response({})
 
 
-def _describe(link: CredentialRecord) -> JSON:
+def _describe_link(link: CredentialRecord) -> JSON:
     return {
         "id": link.id,
         "session_id": link.session_id,
@@ -127,3 +126,44 @@ def _describe(link: CredentialRecord) -> JSON:
         "expires_at": timestamp(link.expires_at),
         "used": link.used_at is not None,
     }
+
+
+class ShareHandlers:
+    """The handlers of shares. They call the tools that an agent calls; the store has the shares."""
+
+    def __init__(self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls) -> None:
+        self._gateway = gateway
+        self._sessions = sessions
+        self._calls = calls
+
+    @route("GET", f"{SESSION}/shares", "List its shares with people and groups")
+    async def shares(self, call: ApiCall) -> Response:
+        record = await self._sessions.find_for(call)
+        shares = await self._shares(record.id)
+        return json_response({"shares": [_describe_share(share) for share in shares]})
+
+    @route("POST", f"{SESSION}/shares", "Share it with a person or a group", rights="control")
+    async def create_share(self, call: ApiCall, body: ShareBody) -> Response:
+        record = await self._sessions.find_for(call)
+        arguments = tool_arguments(body)
+        return json_response(await self._calls.call(record, "session_share", **arguments))
+
+    @route("DELETE", f"{SESSION}/shares/{{share_id}}", "End a share", rights="control")
+    async def revoke_share(self, call: ApiCall) -> Response:
+        record = await self._sessions.find_for(call)
+        share_id = call.parameter("share_id")
+        if not await self._gateway.store.access.delete_share(record.id, share_id):
+            raise not_found()
+        return json_response({})
+
+    async def _shares(self, session_id: str) -> list[ShareRecord]:
+        now = self._gateway.registry.core.clock.now()
+        return await self._gateway.store.access.shares(session_id, now)
+
+    @route("GET", "/shared", "List the sessions that others share with you")
+    async def shared(self, call: ApiCall) -> Response:
+        return json_response({"sessions": await self._sessions.shared(call.user)})
+
+
+def _describe_share(share: ShareRecord) -> JSON:
+    return {"id": share.grantee.digest, **describe_share(share)}

@@ -13,22 +13,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ...access.account_issuer import AccountIssuer, LoginAttempt
-from ...access.audit.console import ConsoleAudit
-from ...access.claims import ClaimChecks, groups_of
-from ...access.config.auth import AuthSettings
-from ...access.refusals import (
+from ..access.account_issuer import AccountIssuer, LoginAttempt
+from ..access.audit.console import ConsoleAudit
+from ..access.claims import ClaimChecks, groups_of
+from ..access.config.auth import AuthSettings
+from ..access.refusals import (
     Backoff,
     IssuerRefused,
     PrincipalRevoked,
     TokenInvalid,
     VerifierUnavailable,
 )
-from ...sessions.errors import StoreUnavailable
-from ...sessions.json_codec import JSON
-from ..logins import Logins
-from .cookies import ATTEMPT, LOGIN, set_cookie
-from .users import user_of_token
+from ..sessions.errors import StoreUnavailable
+from ..sessions.json_codec import JSON
+from .logins import ATTEMPT, LOGIN, Logins, set_cookie, user_of_token
 
 BEGIN: Final = "/login"
 CALLBACK: Final = "/callback"

@@ -1,1 +1,0 @@
-"""Logins with accounts, the work of operators, and shares with people."""
