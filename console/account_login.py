@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ..access.account_issuer import AccountIssuer, LoginAttempt
-from ..access.audit.console import ConsoleAudit
+from ..access.audit.recorder import Actor, Audit
 from ..access.claims import ClaimChecks, groups_of
 from ..access.config.auth import AuthSettings
 from ..access.refusals import (
@@ -24,9 +24,10 @@ from ..access.refusals import (
     TokenInvalid,
     VerifierUnavailable,
 )
+from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import StoreUnavailable
 from ..sessions.json_codec import JSON
-from .logins import ATTEMPT, LOGIN, Logins, set_cookie, user_of_token
+from .logins import ATTEMPT, LOGIN, Logins, set_cookie, stranger, user_of_token
 
 BEGIN: Final = "/login"
 CALLBACK: Final = "/callback"
@@ -48,7 +49,7 @@ class AccountLogin:
         page: str,
         logins: Logins,
         backoff: Backoff,
-        audit: ConsoleAudit,
+        audit: Audit,
         note_caller: Callable[[AccessToken], None],
     ) -> None:
         self._page = page
@@ -93,11 +94,11 @@ class AccountLogin:
         try:
             response = await self._log_in(request, address)
         except PrincipalRevoked as error:
-            self._audit.note_login("callback", error.code, None, error.principal, address)
+            self._record(stranger(address, error.principal), error.code)
             self._backoff.fail(address, error.kind, f"{error.detail} at the console")
             response = _to_page("revoked")
         except (TokenInvalid, IssuerRefused) as error:
-            self._audit.note_login("callback", "login_failed", None, None, address)
+            self._record(stranger(address), "login_failed")
             self._backoff.fail(address, "wrong login", f"({error}) at the console")
             response = _to_page("login_failed")
         except VerifierUnavailable as error:
@@ -127,10 +128,13 @@ class AccountLogin:
         cookie, login = await self._logins.open(user)
         assert user.principal is not None
         logger.info("console: %s logged in from %s", user.principal.words, address or "?")
-        self._audit.note_login("callback", "ok", user.name, user.principal, address)
+        self._record(user.actor(address), "ok")
         response = RedirectResponse("./", 303)
         set_cookie(response, LOGIN, cookie, login.expires_at - self._logins.clock())
         return response
+
+    def _record(self, actor: Actor, outcome: str) -> None:
+        self._audit.record(AuditEvent.LOGIN, actor, "callback", outcome)
 
 
 def _to_page(failure: str) -> Response:

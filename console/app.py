@@ -16,20 +16,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from ..access.audit.console import ConsoleAudit
-from ..access.audit.people import user_name
-from ..access.audit.requests import OpenRequest
+from ..access.audit.recorder import OpenRequest, user_name
 from ..access.refusals import Backoff, RefusalLog
 from ..access.verifier import Verifier
 from ..server.gateway.gateway import Gateway
 from ..server.http.request import read_body
 from ..server.operate.handler import OperatorHandler
 from ..server.sockets.request import Refused
+from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
-from ..sessions.records import LOCAL
 from .actions import OperatorSessions, SessionActions
 from .login_handlers import LoginHandlers
-from .logins import GUEST, LOGIN, ConsoleUser, Login, Logins, Rights
+from .logins import GUEST, LOGIN, ConsoleUser, Login, Logins, Rights, stranger
 from .owner_calls import OwnerCalls
 from .page import PAGE, BrowserRoute, SecurityHeaders, embedded_page, page_routes, redirect_to_page
 from .port import ConsolePort
@@ -59,6 +57,10 @@ if TYPE_CHECKING:
     from .account_login import AccountLogin
 
 ID_CHARACTERS: Final = 128
+UNRECORDED: Final = frozenset(
+    {"login", "login_ways", "logout", "me", "openapi", "events", "input", "act_renew"}
+)
+"""Routes that record themselves, or that an open page uses all the time: taking control and handing it back are recorded."""
 RIGHTS: Final[tuple[Rights, ...]] = get_args(Rights)
 M = TypeVar("M", bound=ApiModel)
 
@@ -95,7 +97,7 @@ class Console:
         calls = OwnerCalls(gateway, run)
         sessions = ConsoleSessions(gateway, calls)
         links = LinkJournal(sessions, calls)
-        self._audit = audit = ConsoleAudit(gateway.person_audit)
+        self._audit = audit = gateway.audit
         self._refusals = RefusalLog()
         backoff = backoff or (Backoff() if verifier is None else verifier.backoff)
         self._account: AccountLogin | None = None
@@ -178,18 +180,17 @@ class Console:
         record: OpenRequest | None = None
         login: Login | None = None
         outcome, is_admitted = "error", False
+        is_read = route.method == "GET"
         try:
             login, csrfs = await self._find_login(request, session_id)
             call = self._check(route, request, login, csrfs)
             models = await _read_models(route, request)
-            record = await self._audit.admit(
-                route=route.name,
-                name=call.user.name,
-                principal=call.user.principal,
-                session_id=session_id,
-                address=address,
-                is_change=route.method != "GET",
-            )
+            if route.name not in UNRECORDED:
+                actor, operation = call.user.actor(address), f"console/{route.name}"
+                if is_read:
+                    await self._audit.admit_read(actor, operation, session_id)
+                else:
+                    record = await self._audit.admit(actor, operation, session_id)
             is_admitted = True
             response = await handler(call, **models)
             outcome = "ok"
@@ -198,9 +199,11 @@ class Console:
             outcome = error.code
             if not is_admitted:
                 self._note_refusal(route, outcome, login, session_id, address)
-            elif record is None and login is not None and session_id is not None:
-                who = (route.name, login.user.name, login.user.principal, session_id, address)
-                self._audit.note_refused_look(*who, outcome=outcome)
+            elif is_read and login is not None and session_id is not None:
+                # A read that was admitted found nothing that its user may see.
+                self._audit.refuse_read(
+                    login.user.actor(address), f"console/{route.name}", session_id, outcome
+                )
             return error_response(error)
         except StoreUnavailable as error:
             return error_response(error)
@@ -240,12 +243,12 @@ class Console:
         session_id: str | None,
         address: str,
     ) -> None:
-        user = None if login is None else login.user
-        principal = None if user is None else user.principal or LOCAL
-        who = "" if user is None or principal is None else f" of {user.name} ({principal.words})"
+        actor = stranger(address) if login is None else login.user.actor(address)
+        who = "" if login is None else f" of {actor.name} ({actor.principal.words})"
         self._refusals.add(f"console: {code}", address, f"for {route.name}{who}")
-        name = None if user is None else user.name
-        self._audit.note_refusal(route.name, code, name, principal, session_id, address)
+        self._audit.record(
+            AuditEvent.REFUSAL, actor, f"console/{route.name}", code, session_id=session_id
+        )
 
     def _check(
         self, route: ApiRoute, request: Request, login: Login | None, csrfs: Sequence[str]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 from starlette.responses import Response
 
-from ..access.audit.console import ConsoleAudit
+from ..access.audit.recorder import NOBODY, Actor, Audit
 from ..access.refusals import (
     AuthError,
     Backoff,
@@ -27,11 +27,12 @@ from ..access.scopes import READ
 from ..access.tokens import digest_of
 from ..access.verifier import Verifier
 from ..server.config.sections import ServerSettings
+from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
 from ..sessions.views import timestamp
-from .logins import GUEST, LOGIN, Login, Logins, set_cookie, user_of_token
+from .logins import GUEST, LOGIN, Login, Logins, set_cookie, stranger, user_of_token
 from .requests import LoginBody, LogoutBody
 from .routes import ApiCall, ApiError, json_response, not_allowed, route
 from .sharing import LinkJournal
@@ -54,7 +55,7 @@ class LoginHandlers:
         verifier: Verifier | None,
         backoff: Backoff,
         links: LinkJournal,
-        audit: ConsoleAudit,
+        audit: Audit,
         server: ServerSettings,
         browsers: Sequence[str] = (),
         account: AccountLogin | None = None,
@@ -81,15 +82,16 @@ class LoginHandlers:
         if body.look and body.code is not None:
             return await self._look(body.code, call)
         opened, refusal = None, ("wrong code", "")
-        outcome, revoked = "login_failed", None
+        outcome, actor = "login_failed", stranger(_address_of(call))
         try:
             opened = await self._open(body, _address_of(call))
         except PrincipalRevoked as error:
-            refusal, outcome, revoked = (error.kind, error.detail), error.code, error.principal
+            refusal, outcome = (error.kind, error.detail), error.code
+            actor = stranger(_address_of(call), error.principal)
         except TokenInvalid as error:
             refusal = error.kind, error.detail
         if opened is None:
-            self._audit.note_login("login", outcome, None, revoked, _address_of(call))
+            self._record(actor, "login", outcome)
             guessable = body.token is None or is_guessable(body.token)
             raise self._refusal(*refusal, call, is_guessable=guessable)
         cookie, login = opened
@@ -102,7 +104,7 @@ class LoginHandlers:
         principal = login.user.principal
         name = login.user.name if principal is None else principal.words
         logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
-        self._audit.note_login("login", "ok", login.user.name, principal, _address_of(call))
+        self._record(login.user.actor(_address_of(call)), "login")
         if login.user.rights == "embed":
             # No cookie: in a frame, a browser would send it without being asked.
             return json_response({**self._describe(login), "secret": cookie})
@@ -163,14 +165,13 @@ class LoginHandlers:
     def _note_refusal(self, error: AuthError, principal: Principal | None, address: str) -> None:
         who = "" if principal is None else f" of {principal.words}"
         self._refusals.add(error.kind, address, f"{error.detail}{who} at the console")
-        self._audit.note_login("login", error.code, None, principal, address)
+        self._record(stranger(address, principal or NOBODY), "login", error.code)
 
     @route("POST", "/logout", "End this login", audience="guest")
     async def logout(self, call: ApiCall, body: LogoutBody) -> Response:
         login = call.require_login()
         await self._logins.end(login)
-        user = login.user
-        self._audit.note_login("logout", "ok", user.name, user.principal, _address_of(call))
+        self._record(login.user.actor(_address_of(call)), "logout")
         if body.everywhere:
             await self._logins.end_all(login.user)
             logger.info("console: %s logged out everywhere", login.user.name)
@@ -182,6 +183,9 @@ class LoginHandlers:
         for name in (LOGIN, GUEST):
             set_cookie(response, name, "", 0)
         return response
+
+    def _record(self, actor: Actor, operation: str, outcome: str = "ok") -> None:
+        self._audit.record(AuditEvent.LOGIN, actor, operation, outcome)
 
     @route("GET", "/me", "Show this login, with its CSRF token", audience="guest")
     async def me(self, call: ApiCall) -> Response:

@@ -20,6 +20,7 @@ import anyio
 from mcp.server.auth.provider import AccessToken
 from starlette.responses import Response
 
+from ..access.audit.recorder import NOBODY, Actor
 from ..access.claims import groups_of, principal_of, role_of
 from ..access.config.auth import DEFAULT_ROLE, ROLES, Role
 from ..access.refusals import PrincipalRevoked
@@ -27,7 +28,14 @@ from ..access.scopes import CONTROL
 from ..sessions.errors import SessionLimit, StoreUnavailable
 from ..sessions.live.control_lease import user_of
 from ..sessions.one_line import plain_name
-from ..sessions.records import CredentialKind, CredentialRecord, Grantee, Principal, SessionRecord
+from ..sessions.records import (
+    LOCAL,
+    CredentialKind,
+    CredentialRecord,
+    Grantee,
+    Principal,
+    SessionRecord,
+)
 from ..sessions.registry import Registry
 from ..tools.own.definition import grantees_of
 
@@ -137,9 +145,19 @@ class ConsoleUser:
             return []
         return grantees_of(self.principal, self.groups)
 
+    def actor(self, address: str) -> Actor:
+        """Return the user as the audit log has it."""
+        principal = self.principal or LOCAL
+        return Actor(principal=principal, name=self.name, transport="console", address=address)
+
     def may_see(self, record: SessionRecord) -> bool:
         """Whether a session exists for the user."""
         return self.session_id in (None, record.id) and self.owner in (None, record.owner)
+
+
+def stranger(address: str, principal: Principal = NOBODY) -> Actor:
+    """Return the actor of a request without a login. Its principal is known if its token is right."""
+    return Actor(principal=principal, transport="console", address=address)
 
 
 @dataclass(eq=False, slots=True)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, cast
 
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 
-from ...sessions.audit.entry import AuditEntry, AuditEvent
-from ...sessions.audit.log import AuditLog
-from ...sessions.clock import Clock
 from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
+from .recorder import Actor, Audit, OpenRequest
 
 UNRECORDED: Final = frozenset(
     {
@@ -31,35 +27,9 @@ UNRECORDED: Final = frozenset(
     }
 )
 """Requests that read no session and run nothing."""
-DENIALS: Final = frozenset({"session_not_found", "not_allowed"})
-"""Error codes that are decisions about the right to do it."""
 ARGUMENT_BYTES: Final = 4096
 _DELEGATIONS: Final = 8
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-
-
-class OpenRequest:
-    """A recorded request that runs. Call end() once."""
-
-    def __init__(self, log: AuditLog, clock: Clock, entry: AuditEntry) -> None:
-        self._log = log
-        self._clock = clock
-        self._entry = entry
-
-    def end(self, outcome: str) -> None:
-        """Record how it ended: `ok`, `error`, `cancelled` or an error code."""
-        now = self._clock.now()
-        self._log.note(
-            replace(
-                self._entry,
-                at=now,
-                event=AuditEvent.RESULT,
-                decision="deny" if outcome in DENIALS else "allow",
-                outcome=outcome,
-                duration_seconds=now - self._entry.at,
-                arguments=None,
-            )
-        )
 
 
 class RequestAudit:
@@ -68,9 +38,8 @@ class RequestAudit:
     `redactor` is that of the journal; with it, entries have the arguments of their requests.
     """
 
-    def __init__(self, log: AuditLog, clock: Clock, redactor: Redactor | None = None) -> None:
-        self._log = log
-        self._clock = clock
+    def __init__(self, audit: Audit, redactor: Redactor | None = None) -> None:
+        self._audit = audit
         self._redactor = redactor
 
     async def admit(
@@ -87,22 +56,16 @@ class RequestAudit:
         params = dict(ctx.params or {})
         client = scope.get("client")
         tool = params.get("name") if ctx.method in ("tools/call", "prompts/get") else None
-        entry = AuditEntry(
-            at=self._clock.now(),
-            event=AuditEvent.REQUEST,
-            actor=principal,
+        transport = "http" if scope.get("type") == "http" else "stdio"
+        return await self._audit.admit(
+            Actor(principal=principal, transport=transport, address=client[0] if client else None),
+            ctx.method,
+            _session(session or params.get("uri")),
             on_behalf=_delegations(),
-            operation=ctx.method,
             tool=None if tool is None else str(tool)[:128],
-            session_id=_session(session or params.get("uri")),
-            call=secrets.token_hex(8),
-            transport="http" if scope.get("type") == "http" else "stdio",
-            address=client[0] if client else None,
             trace_id=_trace_id(ctx, params),
             arguments=self._arguments(params),
         )
-        await self._log.admit(entry)
-        return OpenRequest(self._log, self._clock, entry)
 
     def _arguments(self, params: JSON) -> JSON | None:
         arguments: object = params.get("arguments")

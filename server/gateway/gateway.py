@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 import anyio
 import anyio.to_thread
 
-from ...access.audit.people import PersonAudit
+from ...access.audit.recorder import Audit
 from ...sessions.audit.log import AuditLog
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
@@ -172,10 +172,8 @@ class Gateway:
         """A line about the renamed prompts of each service that has some."""
         self.tools = ToolList(config, settings, own_tools, self.names)
         required = config.audit == "required"
-        self.audit = (
-            None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
-        )
-        self.person_audit = None if self.audit is None else PersonAudit(self.audit, core.clock)
+        log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
+        self.audit = Audit(log, core.clock)
         updates = ListUpdates()
         self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)
         self._watcher = ListWatcher(

@@ -86,14 +86,14 @@ class HttpApplication:
                 scopes=scopes,
                 public=public,
                 rights=gateway.registry.policies,
-                audit=gateway.person_audit,
+                audit=gateway.audit,
             )
         self.asgi = HostCheck(
             app,
             hosts=[settings.host, *settings.allowed_hosts],
             # The proxy in front of the page of consent may not say that it speaks TLS.
             origins=[*settings.allowed_origins, *([urls.origin] if auth.facade.enabled else [])],
-            audit=gateway.person_audit,
+            audit=gateway.audit,
             mounts=[route.path for route in self.routes if isinstance(route, Mount)],
         )
 

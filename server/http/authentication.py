@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...access.audit.people import NOBODY, PersonAudit
+from ...access.audit.recorder import NOBODY, Actor, Audit
 from ...access.challenges import Challenges, raw_path
 from ...access.claims import principal_of
 from ...access.refusals import (
@@ -26,6 +26,7 @@ from ...access.refusals import (
 )
 from ...access.scopes import ADMIN, READ, OperationScopes
 from ...access.verifier import Verifier
+from ...sessions.audit.entry import AuditEvent
 from ...sessions.json_codec import loads
 from ...sessions.principals.watch import PolicyWatch
 from ..asgi import replay_messages
@@ -48,7 +49,7 @@ class Authentication:
         scopes: OperationScopes,
         public: Sequence[BaseRoute],
         rights: PolicyWatch,
-        audit: PersonAudit | None = None,
+        audit: Audit,
     ) -> None:
         self._app = app
         self._rights = rights
@@ -91,14 +92,9 @@ class Authentication:
         if not isinstance(error, TokenInvalid):
             who = "" if user is None else f" of {principal.words}"
             self._refusals.add(error.kind, address, f"{error.detail}{who}")
-        if self._audit is not None:
-            self._audit.note_refusal(
-                f"{scope['method']} {scope['path'][:128]}",
-                type(error).code,
-                principal=principal,
-                transport="http",
-                address=address,
-            )
+        actor = Actor(principal=principal, transport="http", address=address)
+        operation = f"{scope['method']} {scope['path'][:128]}"
+        self._audit.record(AuditEvent.REFUSAL, actor, operation, type(error).code)
 
     def _is_public(self, scope: Scope) -> bool:
         path: str = scope["path"]

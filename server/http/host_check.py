@@ -14,9 +14,10 @@ from typing import Final
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...access.audit.people import PersonAudit
+from ...access.audit.recorder import NOBODY, Actor, Audit
 from ...access.challenges import METADATA, SERVER_METADATA
 from ...access.refusals import RefusalLog
+from ...sessions.audit.entry import AuditEvent
 from ..asgi import without_slash
 from .cross_origin import answer_to_page, is_for_pages
 
@@ -44,7 +45,7 @@ class HostCheck:
         *,
         hosts: Iterable[str],
         origins: Iterable[str],
-        audit: PersonAudit | None = None,
+        audit: Audit | None = None,
         mounts: Iterable[str] | None = None,
     ) -> None:
         self._app = app
@@ -109,9 +110,8 @@ class HostCheck:
         self._refusals.add(f"{reason}{kind}", address, detail and repr(detail))
         if self._audit is not None:
             outcome = kind.lower().replace(" ", "_")
-            self._audit.note_refusal(
-                scope["path"][:128], outcome, transport="http", address=address
-            )
+            actor = Actor(principal=NOBODY, transport="http", address=address)
+            self._audit.record(AuditEvent.REFUSAL, actor, scope["path"][:128], outcome)
 
     def _check_host(self, host: bytes) -> bool:
         is_allowed = self.host_allowed(host.decode("latin-1"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ...access.audit.people import PersonAudit, user_name
+from ...access.audit.recorder import Actor, Audit
 from ...sessions.calls.notices import Delivery
 from ...sessions.errors import InvalidArgument, SessionError, SessionLimit, StoreUnavailable
 from ...sessions.json_codec import JSON
@@ -52,7 +52,7 @@ class OperatorHandler:
         services: Callable[[], list[JSON]] = list[JSON],
         *,
         data: Path | None = None,
-        audit: PersonAudit | None = None,
+        audit: Audit | None = None,
     ) -> None:
         """`audit` records the requests of commands; those of the console are recorded where they arrive."""
         self._registry = registry
@@ -79,22 +79,9 @@ class OperatorHandler:
         if self._audit is None or request.cause != "cli":
             return await self._run(tool, context, request)
         session: object = request.arguments.get("session_id")
-        record = await self._audit.admit(
-            f"{user_name()} by a command",
-            request.tool,
-            session if isinstance(session, str) else None,
-            transport="command",
-        )
-        end = "error"
-        try:
-            content = await self._run(tool, context, request)
-            end = "ok"
-            return content
-        except SessionError as error:
-            end = error.code
-            raise
-        finally:
-            record.end(end)
+        session_id = session if isinstance(session, str) else None
+        with await self._audit.admit(Actor.of_command(), request.tool, session_id):
+            return await self._run(tool, context, request)
 
     async def _run(self, tool: OwnTool, context: ToolContext, request: OperatorRequest) -> JSON:
         outcome = await tool.run(context, request.arguments)

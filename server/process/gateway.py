@@ -135,7 +135,7 @@ async def hold_open(
             gateway.store,
             gateway.describe_services,
             data=folder,
-            audit=gateway.person_audit,
+            audit=gateway.audit,
         )
     )
     async with peer_port(gateway) as port, gateway.store, node:

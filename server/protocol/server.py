@@ -30,7 +30,8 @@ from mcp.server.subscriptions import (
 )
 from mcp.shared.exceptions import MCPError
 
-from ...access.audit.requests import OpenRequest, RequestAudit, outcome_of
+from ...access.audit.recorder import OpenRequest
+from ...access.audit.requests import RequestAudit, outcome_of
 from ...sessions.calls.notices import CallDeferred
 from ...sessions.calls.request import Request
 from ...sessions.errors import (
@@ -490,8 +491,7 @@ class StateholdServer(Server[dict[str, Any]]):
 
 
 def _audit_of(gateway: Gateway) -> RequestAudit | None:
-    if gateway.audit is None:
+    if not gateway.audit.is_on:
         return None
-    core = gateway.registry.core
-    redactor = core.redactor if gateway.config.audit_arguments else None
-    return RequestAudit(gateway.audit, core.clock, redactor)
+    redactor = gateway.registry.core.redactor if gateway.config.audit_arguments else None
+    return RequestAudit(gateway.audit, redactor)

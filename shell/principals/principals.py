@@ -12,14 +12,13 @@ from typing import Any
 import anyio
 import anyio.to_thread
 
-from ...access.audit.people import PersonAudit, user_name
+from ...access.audit.recorder import Actor, Audit
 from ...access.tokens import StaticToken, read_tokens
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain
 from ...sessions.audit.log import AuditLog
-from ...sessions.clock import SystemClock
 from ...sessions.json_codec import JSON
 from ...sessions.principals.limits import FIELDS, PrincipalLimits
 from ...sessions.principals.revocations import RevocationRecord
@@ -30,7 +29,7 @@ from ...sessions.principals.rules import (
     PrincipalRecord,
     PrincipalSummary,
 )
-from ...sessions.records import LOCAL, Principal
+from ...sessions.records import Principal
 from ...sessions.store.sql import SQLStore
 from ...sessions.views import timestamp
 from ...sessions.wording import did_you_mean, near_names
@@ -262,16 +261,9 @@ async def recorded(known: KnownPrincipals, operation: str) -> AsyncGenerator[Non
         yield
         return
     is_required = known.config.audit == "required"
-    audit = PersonAudit(AuditLog(known.store, "command", is_required=is_required), SystemClock())
-    record = await audit.admit(
-        f"{user_name()} by a command", operation, None, principal=LOCAL, transport="command"
-    )
-    end = "error"
-    try:
+    audit = Audit(AuditLog(known.store, "command", is_required=is_required))
+    with await audit.admit(Actor.of_command(), operation):
         yield
-        end = "ok"
-    finally:
-        record.end(end)
 
 
 def _limit_words(key: str, value: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import anyio
 
-from ...access.audit.people import user_name
+from ...access.audit.recorder import user_name
 from ...access.tokens import parse_expiry
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK

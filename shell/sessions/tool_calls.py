@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Self
 
-from ...access.audit.people import PersonAudit
+from ...access.audit.recorder import Audit
 from ...server.config.model import Config, ServiceConfig
 from ...server.operate.handler import OperatorHandler
 from ...server.operate.requests import OperatorRequest, ProcessUnavailable, ask
@@ -173,12 +173,12 @@ class ToolCaller:
             self._registry = await self._stack.enter_async_context(registry)
         return self._registry
 
-    async def _audit(self) -> PersonAudit | None:
+    async def _audit(self) -> Audit | None:
         """Return the audit of this command, None without an audit log."""
         if self.config.audit == "off":
             return None
         node, required = await self.join(), self.config.audit == "required"
-        return PersonAudit(AuditLog(self.store, node.id, is_required=required), SystemClock())
+        return Audit(AuditLog(self.store, node.id, is_required=required))
 
     async def join(self) -> Node:
         """Join the data folder as a node until the end of the command. A later call returns the same node."""
