@@ -80,6 +80,8 @@ class Conversation:
 
     def __init__(self) -> None:
         self._requests: dict[Id, _Request] = {}
+        self._last: _Request | None = None
+        """The request in the last line for the server; None if that line was another one, or was not sent whole."""
         self._initialize: bytes = b""
         """The request whose answer opened the conversation; empty before that, and in the era without one."""
         self._version: object = None
@@ -103,6 +105,7 @@ class Conversation:
     def begin(self) -> list[bytes]:
         """Begin with the next server; returns the lines that it gets first."""
         self._servers += 1
+        self._last = None
         if self._servers == 1:
             return []
         lines: list[bytes] = []
@@ -120,11 +123,14 @@ class Conversation:
                 lines.append(_encode(request))
         return lines + [request.line for request in self._requests.values()]
 
-    def end(self) -> list[bytes]:
+    def end(self, *, is_last_unread: bool = False) -> list[bytes]:
         """Note the end of the server; returns lines for the client.
 
-        A request that may have run is answered, and an open question withdrawn. Requests that may be repeated stay.
+        A request that may have run is answered, and an open question withdrawn. Requests that may be repeated stay, and the
+        one in the last line if the server did not read that.
         """
+        if is_last_unread and self._last is not None:
+            self._last.is_repeatable, self._last.is_repeated = True, False
         self._replays.clear()
         error = OutcomeUnknown("The background server ended during the call.")
         lines = [_cancellation(number) for number in self._questions]
@@ -153,10 +159,10 @@ class Conversation:
 
     def from_client(self, line: bytes) -> bytes:
         """Return a line of the client as the server gets it; empty if it gets none."""
-        message = _parse(line)
+        self._last, message = None, _parse(line)
         if message is None:
             return line
-        request = _request_of(message, line)
+        self._last = request = _request_of(message, line)
         if request is not None:
             self._requests[message["id"]] = request
         elif "method" not in message:
@@ -170,7 +176,7 @@ class Conversation:
 
     def take_back(self, line: bytes) -> None:
         """Undo from_client() for a line that was not sent whole, so that the server did not read it."""
-        message = _parse(line)
+        self._last, message = None, _parse(line)
         if message is not None and _request_of(message, line) is not None:
             self._requests.pop(message["id"], None)
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...sessions.errors import SessionError
-from ..sockets.request import Exchange
+from ..sockets.request import Exchange, is_unread
 from .conversation import Conversation
 
 READ_BYTES: Final = 1 << 18
@@ -86,11 +86,12 @@ class Pipe:
         Raises:
             NotResumed: it does not accept the conversation.
         """
+        is_last_unread = False
         try:
             self._begin(exchange)
-            self._receive(exchange)
+            is_last_unread = self._receive(exchange)
         finally:
-            self._end(exchange)
+            self._end(exchange, is_last_unread)
 
     def _begin(self, exchange: Exchange) -> None:
         with suppress(OSError):
@@ -101,19 +102,22 @@ class Pipe:
                 _close_side(exchange.connection)
             self._changed.notify_all()
 
-    def _receive(self, exchange: Exchange) -> None:
-        """Write the lines of the server until it closes the connection. The last line may be half a line, and is dropped."""
+    def _receive(self, exchange: Exchange) -> bool:
+        """Write the lines of the server until it closes the connection. The last line may be half a line, and is dropped.
+
+        Return whether the server ended without having read the end of the last line that it was sent.
+        """
         data, unread = exchange.received, bytearray()
         while True:
             self._write(*map(self._conversation.from_server, _take_lines(unread, data)))
             try:
                 data = exchange.connection.recv(READ_BYTES)
-            except ConnectionError:
-                return
+            except ConnectionError as error:
+                return is_unread(error)
             if not data:
-                return
+                return False
 
-    def _end(self, exchange: Exchange) -> None:
+    def _end(self, exchange: Exchange, is_last_unread: bool) -> None:
         with self._changed:
             self._connection = None
         # A thread that sends on it gets an error.
@@ -122,7 +126,7 @@ class Pipe:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_sending)
         exchange.connection.close()
-        self._write(*self._conversation.end())
+        self._write(*self._conversation.end(is_last_unread=is_last_unread))
 
     def _wait_until_needed(self, losses: int) -> bool:
         """Return when the next server is needed; False when the client has closed its side."""

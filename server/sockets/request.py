@@ -83,6 +83,15 @@ def is_same_user(connection: socket.socket) -> bool:
     return int.from_bytes(credentials[4:8], sys.byteorder) in (os.getuid(), 0)
 
 
+def is_unread(error: OSError) -> bool:
+    """Whether the process at the other end of a connection ended before it read the last byte that was sent to it.
+
+    Linux resets a local connection whose other end is closed with bytes that were not read. Elsewhere that is not known.
+    """
+    is_reset = isinstance(error, ConnectionResetError) and sys.platform == "linux"
+    return is_reset or isinstance(error, BrokenPipeError)
+
+
 def send_request(
     folder: str | os.PathLike[str],
     name: str,

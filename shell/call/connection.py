@@ -15,7 +15,15 @@ from ...server.config.data_folder import DATA_VARIABLE, find_data_folder
 from ...server.printing import complain, is_terminal, write_error
 from ...server.sockets.command import ANY, VERB
 from ...server.sockets.processes import ask_server
-from ...server.sockets.request import Exchange, Refused, Unanswered, Unreachable, as_list, as_object
+from ...server.sockets.request import (
+    Exchange,
+    Refused,
+    Unanswered,
+    Unreachable,
+    as_list,
+    as_object,
+    is_unread,
+)
 from .words import SETTINGS, Words
 
 TYPE_CHECKING = False
@@ -43,7 +51,9 @@ class Failure(Exception):
 
 
 class ServerLost(Exception):
-    """Raised when the server ended before it answered."""
+    """Raised when the server ended before it answered. `is_unread`: it cannot have begun the request."""
+
+    is_unread = False
 
 
 class RequestFailed(Exception):
@@ -139,8 +149,10 @@ class LocalConnection:
         except KeyboardInterrupt:
             self._cancel()
             raise
-        except OSError:
-            raise ServerLost from None
+        except OSError as error:
+            lost = ServerLost()
+            lost.is_unread = is_unread(error)
+            raise lost from None
 
     def close(self) -> None:
         if self._exchange is not None:

@@ -110,11 +110,11 @@ def _call(words: Words) -> int:
     try:
         try:
             result = _request(connection, params, words)
-        except ServerLost:
+        except ServerLost as lost:
             connection.close()
             if operation is not None:
                 meta["statehold/operation_repeated"] = True
-            elif not _may_repeat(words, session, tool):
+            elif not lost.is_unread and not _may_repeat(words, session, tool):
                 return complain(
                     "the server ended during the call; look at its effect before you repeat it",
                     UNKNOWN,

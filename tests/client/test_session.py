@@ -93,6 +93,8 @@ async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Client
         assert right.current_session is b
         assert client.current_session is None
         assert (await left.get("same")).id == a.id
+        with pytest.raises(SessionNotFound, match="Did you mean same"):
+            await left.get("sane")
         assert [each.session_id for each in await right.list_sessions()] == [b.id]
         with pytest.raises(NoCurrentSession):
             await client.call("inc")

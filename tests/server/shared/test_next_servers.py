@@ -5,19 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import socket
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
+from subprocess import CompletedProcess
 from typing import Any, Final
 
 import anyio
 import mcp_types as types
 import pytest
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from support.gateway_process import JSON, code_of, meta_of, service, structured, text_of, toml
+from support.gateway_process import (
+    JSON,
+    STATEHOLD,
+    code_of,
+    meta_of,
+    service,
+    structured,
+    text_of,
+    toml,
+)
 from support.piped import HELLO, Pipes, tool_call
 from support.process_exit import until_gone
 from support.selection import matrix
@@ -29,6 +41,7 @@ from statehold.server.protocol.results import ERROR_META
 from statehold.server.shared import conversation
 from statehold.server.shared.request import VERB
 from statehold.server.sockets.address import claim_socket, create_private_folder, remove_socket
+from statehold.server.sockets.command import VERB as COMMAND
 from statehold.server.sockets.processes import NODES, PROCESS
 from statehold.sessions.errors import ShuttingDown
 
@@ -73,6 +86,10 @@ async def list_all(pipes: Pipes) -> None:
     for number, method in ((100, "tools/list"), (101, "prompts/list")):
         await pipes.send({"id": number, "method": method})
         assert "result" in await pipes.answer(number)
+
+
+async def expect_count(client: Any, count: int) -> None:
+    assert await inc(client) == count
 
 
 async def inc(client: Any) -> int:
@@ -288,6 +305,20 @@ async def standing_in(
     shared: SharedClients,
 ) -> AsyncGenerator[Callable[[], Awaitable[SocketLines]]]:
     """Stand in for the servers of a data folder. The function returns the next connection of a client, once it is served."""
+    async with accepting(shared) as accept:
+
+        async def accept_lines() -> SocketLines:
+            connection = await accept()
+            return SocketLines(*await asyncio.open_unix_connection(sock=connection))
+
+        yield accept_lines
+
+
+@asynccontextmanager
+async def accepting(
+    shared: SharedClients,
+) -> AsyncGenerator[Callable[[], Awaitable[socket.socket]]]:
+    """Do the same, with a function that returns a connection of which no byte behind its first line was read."""
     shared.folder.create()
     nodes = shared.data / NODES
     create_private_folder(nodes)
@@ -297,18 +328,23 @@ async def standing_in(
         listener.listen()
         listener.setblocking(False)
 
-        async def accept() -> SocketLines:
+        async def accept() -> socket.socket:
             loop = asyncio.get_running_loop()
             while True:
                 connection, _ = await loop.sock_accept(listener)
-                lines = SocketLines(*await asyncio.open_unix_connection(sock=connection))
-                verb = json.loads(await lines.reader.readline())["verb"]
-                if verb == VERB:
-                    await lines.send({"content": {}})
-                    return lines
-                if verb == PROCESS:
-                    await lines.send({"content": {"kind": "background", "ending": False}})
-                lines.writer.close()
+                connection.setblocking(False)
+                line = b""
+                while not line.endswith(b"\n"):
+                    line += await loop.sock_recv(connection, 1)
+                verb = json.loads(line)["verb"]
+                content = {"kind": "background", "ending": False} if verb == PROCESS else {}
+                if verb in (PROCESS, VERB, COMMAND):
+                    await loop.sock_sendall(
+                        connection, json.dumps({"content": content}).encode() + b"\n"
+                    )
+                if verb in (VERB, COMMAND):
+                    return connection
+                connection.close()
 
         yield accept
         remove_socket(nodes, "stand-in")
@@ -328,6 +364,16 @@ class SocketLines:
     async def line(self) -> JSON:
         with anyio.fail_after(90):
             return json.loads(await self.reader.readline())
+
+    @asynccontextmanager
+    async def dying(self) -> AsyncGenerator[None]:
+        """Read nothing any more, as a killed process, and close when a line has come that is not read."""
+        self.writer.transport.pause_reading()
+        yield
+        poll = select.poll()
+        poll.register(self.writer.get_extra_info("socket").fileno(), select.POLLIN)
+        await anyio.to_thread.run_sync(poll.poll, 60_000)
+        self.writer.transport.abort()
 
 
 @pytest.mark.thorough
@@ -370,6 +416,89 @@ async def test_half_a_line_of_a_client_reaches_the_next_server_as_a_whole(
             await server.send({"jsonrpc": "2.0", "id": 1, "result": {}})
             assert (await pipes.answer(1))["result"] == {}
             server.writer.close()
+
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="not known elsewhere")
+
+
+@ON_LINUX
+async def test_a_call_that_a_killed_server_did_not_read_goes_to_the_next_one(
+    shared: SharedClients,
+) -> None:
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(90):
+            server = await accept()
+            await pipes.send(tool_call(1, "inc"))
+            assert (await server.line())["id"] == 1
+            async with server.dying():
+                await pipes.send(tool_call(2, "inc"))
+            unknown = await pipes.answer(1)
+            assert unknown["result"]["_meta"]["statehold/error"]["code"] == "outcome_unknown"
+            server = await accept()
+            assert await server.line() == {"jsonrpc": "2.0", **tool_call(2, "inc")}
+            # Once it was read it may have run.
+            server.writer.close()
+            unknown = await pipes.answer(2)
+            assert unknown["result"]["_meta"]["statehold/error"]["code"] == "outcome_unknown"
+
+
+@ON_LINUX
+@pytest.mark.thorough
+async def test_a_call_before_the_line_that_was_not_read_may_have_run(shared: SharedClients) -> None:
+    async with standing_in(shared) as accept, shared.piped(hello=False) as pipes:
+        with anyio.fail_after(90):
+            server = await accept()
+            async with server.dying():
+                await pipes.send(
+                    tool_call(1, "inc"), {"method": "notifications/roots/list_changed"}
+                )
+            unknown = await pipes.answer(1)
+            assert unknown["result"]["_meta"]["statehold/error"]["code"] == "outcome_unknown"
+            server = await accept()
+            server.writer.close()
+
+
+@ON_LINUX
+@pytest.mark.thorough
+async def test_a_call_of_a_stopped_and_killed_server_runs_once(shared: SharedClients) -> None:
+    async with shared.connect(*PIN) as client:
+        with anyio.fail_after(90):
+            for count in range(1, 6):
+                assert await inc(client) == count
+            pid = pid_of(shared)
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(expect_count, client, 6)
+                os.kill(pid, signal.SIGKILL)
+                await until_gone(pid)
+            assert await inc(client) == 7
+
+
+@ON_LINUX
+@pytest.mark.thorough
+async def test_a_command_repeats_a_call_that_its_server_did_not_read(
+    shared: SharedClients,
+) -> None:
+    ran: list[CompletedProcess[bytes]] = []
+    line = [*STATEHOLD, "--data", os.fspath(shared.data), "call", "s", "inc"]
+
+    async def run() -> None:
+        ran.append(await anyio.run_process(line, check=False))
+
+    async with accepting(shared) as accept, anyio.create_task_group() as tasks:
+        with anyio.fail_after(90):
+            tasks.start_soon(run)
+            killed = await accept()
+            await anyio.wait_readable(killed)
+            killed.close()
+            connection = await accept()
+            server = SocketLines(*await asyncio.open_unix_connection(sock=connection))
+            request = await server.line()
+            result = {"content": [{"type": "text", "text": "1"}], "resultType": "complete"}
+            await server.send({**answer_to(request), "result": result})
+            server.writer.close()
+    assert (ran[0].returncode, ran[0].stdout) == (OK, b"1\n")
 
 
 async def test_a_client_is_told_of_a_list_only_if_the_next_server_has_another_one(
