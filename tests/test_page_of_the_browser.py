@@ -1,4 +1,4 @@
-"""docs/use/browser.md and the README's section on the browser agree with the code."""
+"""docs/use/browser.md, docs/reference/browser.md and the README's section on the browser agree with the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from statehold.shell.commands import parse_command_line
 from statehold.tools.browser.config import CAPABILITIES, BrowserConfig
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "use" / "browser.md").read_text(encoding="utf-8")
+PAGE = "\n".join(
+    (ROOT / "docs" / folder / "browser.md").read_text(encoding="utf-8")
+    for folder in ("use", "reference")
+)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8")

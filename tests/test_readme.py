@@ -291,7 +291,9 @@ def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", [*PAGES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", text)
+    links += [(picture, "") for picture in re.findall(r'src="([^"#]+)"', text)]
     for link, anchor in links:
         if link.startswith("https://"):
             continue

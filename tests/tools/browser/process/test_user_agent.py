@@ -33,7 +33,7 @@ EQUAL = (
     "locale",
     "windowFitsScreen",
 )
-"""The probes whose answers equal those of a browser with a window; docs/use/browser.md lists what differs."""
+"""The probes whose answers equal those of a browser with a window; docs/reference/browser.md lists what differs."""
 
 
 @pytest.fixture
