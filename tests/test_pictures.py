@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import anyio
 import pytest
 from playwright.async_api import Page, async_playwright
+from support.console_states import PICTURES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -93,6 +94,13 @@ def test_picture_of_top_shows_its_sessions() -> None:
     assert "statehold top" in text
     assert all(head in text for head in ("STATUS", "CALLS/S", "MEMORY", "NOW", "LAST CALL"))
     assert all(name in text for name in ("release", "tea-shop", "research", "nightly-report"))
+
+
+def test_the_pictures_of_the_console_are_those_that_the_tests_take_and_pages_show() -> None:
+    pictures = {path.stem for path in (ROOT / "docs" / "images").iterdir()}
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    shown = set(re.findall(r"images/([\w-]+)\.png", text))
+    assert pictures == shown == PICTURES
 
 
 @pytest.mark.fault

@@ -227,7 +227,7 @@ def test_every_command_of_the_readme_can_be_parsed() -> None:
                 assert (ROOT / argument).is_file()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_statehold_command_of_the_pages_can_be_parsed(path: Path) -> None:
     for block in blocks(str(path.relative_to(ROOT)), "console"):
         for line in block.splitlines():
@@ -372,7 +372,7 @@ def test_the_page_of_services_names_every_option() -> None:
 
 
 def test_the_settings_of_the_page_of_services_can_be_loaded(tmp_path: Path) -> None:
-    first, recipe = blocks("docs/use/services.md", "toml")
+    first, recipe, _ = blocks("docs/use/services.md", "toml")
     notebook = tomllib.loads(recipe)["services"]["notebook"]
     assert (
         notebook["recipe"]["save"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -13,12 +12,11 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
+from support.console_states import take_picture
 from support.gateway_process import Running, opened_session, service, serving, structured, toml
 from test_real_issuer import PROGRAM, Login, free_port
 
 AXE: Final = Path(__file__).parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
-IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
-"""A folder for a picture of each state."""
 CHECK: Final = """async () => (await axe.run(document, {resultTypes: ["violations"]})).violations.map(
     rule => `${rule.id}: ${rule.nodes.map(node => node.html.slice(0, 160)).join(" | ")}`)"""
 OVERFLOW: Final = (
@@ -249,8 +247,6 @@ async def test_the_pages_of_accounts_pass_the_checks_of_accessibility(
                 problems.append("scrolls sideways")
             if problems:
                 found[state] = problems
-            if IMAGES is not None:
-                path = Path(IMAGES) / f"{state}-{scheme}-{width}.png"
-                await shown.screenshot(path=path, animations="disabled")
+            await take_picture(shown, state)
         await operator.get_by_role("button", name="Close it").click()
     assert found == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Final
@@ -12,12 +11,10 @@ from lab import Lab
 from playwright.async_api import Browser
 from support.agent import Agent, agent
 from support.console_client import console_address
-from support.console_states import fill, states
+from support.console_states import fill, states, take_picture
 from support.gateway_process import JSON, Running, Way, service
 
 AXE: Final = Path(__file__).parents[1] / "peers" / "node_modules" / "axe-core" / "axe.min.js"
-IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
-"""A folder for a picture of each state."""
 WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 TABLET = {"width": 800, "height": 1000}
 BUY, WRITE = {"purpose": "Buy notebooks for the workshop"}, {"purpose": "Write chapter 3"}
@@ -76,8 +73,6 @@ async def test_every_state_of_the_page_passes_the_checks_of_accessibility(
             problems.append("scrolls sideways")
         if problems:
             found[state] = problems
-        if IMAGES is not None:
-            name = f"{state}-{scheme}-{size['width']}.png"
-            await page.screenshot(path=Path(IMAGES) / name, animations="disabled")
+        await take_picture(page, state)
     assert found == {}
     await context.close()

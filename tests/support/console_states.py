@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Final
 
 from playwright.async_api import Page
 
@@ -27,6 +30,31 @@ document.body.innerHTML = "<header><b>Paper &amp; Ink</b></header><main><h1>Chec
 
 PLACES = {"list": (820, 140), "date": (820, 200), "dialog": (820, 260)}
 """Places of fields, and of a button, on that page."""
+
+
+IMAGES: Final = os.environ.get("CONSOLE_IMAGES")
+"""The folder that gets the pictures for the documentation."""
+PICTURES: Final = frozenset(
+    {
+        "overview-light-1440",
+        "session-asked-light-390",
+        "session-control-light-1440",
+        "session-pictures-light-1440",
+        "session-share-light-1440",
+        "operator-light-1440",
+    }
+)
+"""The pictures of the console in the documentation: state, colours, pixels of the width."""
+
+
+async def take_picture(page: Page, state: str) -> None:
+    """Write the picture of a state, in the colours and the size of the page, if the documentation has it."""
+    scheme = await page.evaluate(
+        "matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'"
+    )
+    name = f"{state}-{scheme}-{await page.evaluate('innerWidth')}"
+    if IMAGES is not None and name in PICTURES:
+        await page.screenshot(path=Path(IMAGES) / f"{name}.png", animations="disabled")
 
 
 async def states(
