@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, cast
 import anyio
 
 from ...sessions.journal.wildcards import AGO, DATE, DURATION, ID, NUMBER, TIME
-from ...tools.browser.answers.line_text import line_text
+from ...tools.browser.answers.outline import line_text
 from ..results import CallResult
 from ..session import Session
 

@@ -22,7 +22,7 @@ from ...sessions.node import Node
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...tools.footprint import bytes_of_files
-from ...tools.own.console_address import ConsoleAddress
+from ...tools.own.control import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.connection import UpstreamConnection

@@ -22,7 +22,7 @@ from .devtools.world import WorldError, origin_of
 from .egress.service import Egress, refuse_schemes
 from .errors import BrowserToolFailed, InvalidSetting, describe_error
 from .output_folder import OutputFolder
-from .process.liveness import ProcessGone, while_alive
+from .process.browser_process import ProcessGone, while_alive
 from .process.pool import BrowserDied
 from .process.user_agent import user_agent_of
 from .resumption import ContextResumption

@@ -9,8 +9,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from .admin import AdminTools
 from .branches import BranchTools
-from .console_address import ConsoleAddress
-from .control import ControlTools
+from .control import ConsoleAddress, ControlTools
 from .definition import OwnTool
 from .history import HistoryTools
 from .sessions import SessionTools

@@ -14,7 +14,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.services import PageView, Viewable
-from .console_address import ConsoleAddress
+from .control import ConsoleAddress
 from .definition import Outcome, OwnTool, ToolContext
 from .sessions import SessionArguments, summary
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from ....sessions.journal.facts import LINE, TEXT
 from ....sessions.json_codec import JSON
-from ....tools.browser.answers.line_text import line_text
+from ....tools.browser.answers.outline import line_text
 from .literals import Part, literal
 from .parameters import Parameters
 

@@ -9,14 +9,23 @@ import anyio
 from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
-from .access import EgressAccess
+from .access import EgressAccess, EgressRefused, not_allowed, unreachable
 from .dialer import EgressDialer, SiteConnection
-from .forward import HEAD_BYTES, HEAD_END, RequestRewriter, asks_to_upgrade
 from .policy import Target
-from .refusal import EgressRefused, not_allowed, unreachable
 from .socks import Malformed, SocksReply, read_request, send_reply
-from .streams import BROKEN, close, drain, reset
-from .tunnel import Overfull, Rewrite, Tunnel
+from .tunnel import (
+    BROKEN,
+    HEAD_BYTES,
+    HEAD_END,
+    Overfull,
+    RequestRewriter,
+    Rewrite,
+    Tunnel,
+    asks_to_upgrade,
+    close,
+    drain,
+    reset,
+)
 from .upstream import UpstreamProxy
 
 TLS_HANDSHAKE: Final = 0x16

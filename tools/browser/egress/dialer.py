@@ -13,12 +13,11 @@ import anyio.lowlevel
 import h11
 from anyio.abc import SocketStream
 
-from .access import EgressAccess
+from .access import EgressAccess, not_allowed, unreachable
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
 from .policy import Target
-from .refusal import not_allowed, unreachable
 from .resolver import NotFound, Resolver, is_loopback
-from .streams import BROKEN, close, keep_alive
+from .tunnel import BROKEN, close, keep_alive
 from .upstream import UpstreamProxy
 
 HTTPS: Final = 443

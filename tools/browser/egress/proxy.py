@@ -24,15 +24,14 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ....sessions.clock import Clock, SystemClock
-from .access import AccessStatistics, EgressAccess, HostsCallback, RefusalCallback
+from .access import AccessStatistics, EgressAccess, HostsCallback, RefusalCallback, unreachable
+from .bandwidth import TrafficQuota, affordable
 from .client import ProxyClient
 from .dialer import EgressDialer
 from .peer import SocketOwners
 from .policy import NetworkPolicy
-from .quota import TrafficQuota, affordable
-from .refusal import unreachable
 from .resolver import Resolver
-from .streams import GONE, close
+from .tunnel import GONE, close
 from .upstream import UpstreamProxy
 
 logger = logging.getLogger(__name__)

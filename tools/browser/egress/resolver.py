@@ -15,7 +15,7 @@ import anyio
 from ....sessions.clock import Clock
 from ....sessions.owned_map import OwnedMap
 from .addresses import LOOPBACK, IPAddress, unmap
-from .quota import TrafficQuota
+from .bandwidth import TrafficQuota
 
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""

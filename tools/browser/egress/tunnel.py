@@ -1,17 +1,140 @@
-"""A tunnel: bytes in both directions between a browser and a site. Only their number is known."""
+"""Bytes between a browser and a site: streams with their bounds, requests that are forwarded, and tunnels."""
 
 from __future__ import annotations
 
+import re
+import socket
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
 from ....sessions.clock import Clock
 from .access import EgressAccess
-from .streams import BROKEN, send_end
+from .policy import Target
+from .upstream import UpstreamProxy
+
+BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+"""The exceptions of a connection that has ended."""
+
+GONE = (OSError, AttributeError, ValueError, anyio.TypedAttributeLookupError)
+"""The exceptions of the socket of such a connection, or of a question about it. uvloop raises those that are no OSError."""
+
+
+async def close(stream: SocketStream) -> None:
+    """Close, even in a cancelled scope. Bytes that the other side has not received may be lost."""
+    with anyio.CancelScope(shield=True):
+        await stream.aclose()
+
+
+async def reset(stream: SocketStream) -> None:
+    """Reset a connection, so that the other side does not take an incomplete answer for a complete one."""
+    _set_option(stream, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    await close(stream)
+
+
+async def send_end(stream: SocketStream) -> None:
+    """Send the end of the stream.
+
+    Raises:
+        anyio.BrokenResourceError: It has ended meanwhile.
+    """
+    try:
+        await stream.send_eof()
+    except RuntimeError as error:
+        # uvloop raises it for a transport that is closed.
+        raise anyio.BrokenResourceError from error
+
+
+async def drain(stream: SocketStream, *, seconds: float = 2.0, most: int = 2**20) -> None:
+    """Send the end of the stream and read on: a close with unread bytes would destroy the answer on its way.
+
+    Reads for at most `seconds`, and about `most` bytes.
+    """
+    with anyio.move_on_after(seconds):
+        try:
+            await send_end(stream)
+            while most > 0:
+                most -= len(await stream.receive())
+        except BROKEN:
+            pass
+
+
+def keep_alive(stream: SocketStream) -> None:
+    """Turn on TCP keepalive, so that a vanished peer is noticed in the end."""
+    _set_option(stream, socket.SO_KEEPALIVE, True)
+
+
+def _set_option(stream: SocketStream, option: int, value: int | bytes) -> None:
+    """Set an option of a socket, unless its connection has ended."""
+    with suppress(*GONE):
+        stream.extra(SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, option, value)
+
+
+HEAD_BYTES: Final = 256 * 1024
+"""The largest head of a request. Browsers and sites have smaller limits."""
+HEAD_END: Final = b"\r\n\r\n"
+
+_LENGTH: Final = re.compile(rb"^content-length:[ \t]*(\d+)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_CHUNKED: Final = re.compile(rb"^transfer-encoding:", re.IGNORECASE | re.MULTILINE)
+_UPGRADE: Final = re.compile(rb"^upgrade:", re.IGNORECASE | re.MULTILINE)
+
+
+def asks_to_upgrade(head: bytes) -> bool:
+    """Return whether a request asks for another protocol, such as a WebSocket, which needs a tunnel."""
+    return _UPGRADE.search(head) is not None
+
+
+class RequestRewriter:
+    """Gives each request on one connection the absolute address that a proxy needs, and its Proxy-Authorization.
+
+    The address is that of the checked target, whatever the request names as its host. Bodies and responses are not changed.
+    """
+
+    def __init__(self, proxy: UpstreamProxy, target: Target) -> None:
+        self._site = f"http://{target.authority.removesuffix(':80')}".encode()
+        self._headers = b"".join(b"%s: %s\r\n" % header for header in proxy.headers())
+        self._head = b""
+        self._body_bytes: float = 0
+        """The bytes that are left of the body of the current request."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the bytes for the proxy that follow from the next bytes of the browser.
+
+        Raises:
+            anyio.BrokenResourceError: They are no requests of a browser.
+        """
+        output: list[bytes] = []
+        while data:
+            if self._body_bytes:
+                size = int(min(self._body_bytes, len(data)))
+                output.append(data[:size])
+                data = data[size:]
+                self._body_bytes -= size
+                continue
+            self._head += data
+            head, end, data = self._head.partition(HEAD_END)
+            if not end:
+                if len(head) > HEAD_BYTES:
+                    raise anyio.BrokenResourceError
+                break
+            self._head = b""
+            output.append(self._rewrite(head) + end)
+        return b"".join(output)
+
+    def _rewrite(self, head: bytes) -> bytes:
+        request_line, _, headers = head.partition(b"\r\n")
+        method, _, rest = request_line.partition(b" ")
+        lengths = set(_LENGTH.findall(headers))
+        if not rest.startswith(b"/") or len(lengths) > 1:
+            raise anyio.BrokenResourceError
+        # A body without a length has no end that is visible here. Browsers send none over HTTP/1.1.
+        self._body_bytes = float("inf") if _CHUNKED.search(headers) else int(*lengths or (0,))
+        return b"%s %s%s\r\n%s%s" % (method, self._site, rest, self._headers, headers)
+
 
 LINGER_SECONDS: Final = 60.0
 """Seconds for which one direction of a tunnel may be silent after the other has ended."""

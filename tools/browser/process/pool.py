@@ -19,9 +19,8 @@ from ...processes.ledger import Ledger
 from ..devtools.pages import close_context
 from ..devtools.sdk import guid_of
 from ..errors import explain_failed_start, output_lines
-from .browser_process import CLOSE_SECONDS, BrowserProcess, Domain, HelperProcesses
+from .browser_process import CLOSE_SECONDS, BrowserProcess, Domain, HelperProcesses, while_alive
 from .driver import RECOVERY, Driver
-from .liveness import while_alive
 
 if TYPE_CHECKING:
     from playwright.async_api import Playwright

@@ -7,7 +7,6 @@ from ..tool import BrowserTool
 from . import (
     code,
     configuration,
-    console,
     cookies,
     devtools,
     dialogs,
@@ -15,20 +14,18 @@ from . import (
     mouse,
     navigation,
     network,
-    pdf,
     recording,
     route,
     snapshot,
     storage,
     tabs,
     testing,
-    video,
     web_storage,
 )
 
 _MODULES = (
-    *(navigation, snapshot, mouse, form, dialogs, tabs, console, network, code),
-    *(cookies, web_storage, storage, route, pdf, testing, recording, video),
+    *(navigation, snapshot, mouse, form, dialogs, tabs, network, code),
+    *(cookies, web_storage, storage, route, testing, recording),
     *(devtools, configuration),
 )
 

@@ -14,7 +14,7 @@ from ..call import BrowserCall
 from ..errors import BrowserToolFailed
 from ..session.uploads import allowed_paths, upload_folders
 from ..tool import BrowserArguments, BrowserTool, Element, Target, Whole, tool
-from .checkbox import ROLES, label_of
+from .form import ROLES, label_of
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Mouse

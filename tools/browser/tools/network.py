@@ -1,4 +1,4 @@
-"""The network requests of the page."""
+"""Requests and console messages of the pages of a session."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..process.node import match_lines
 from ..secrets.session import MASK
+from ..session.tab import LEVELS, Level
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
@@ -225,4 +226,29 @@ def _without_value(pair: str) -> str:
     return f"{name.strip()}={MASK}" if mark else MASK
 
 
-TOOLS: list[BrowserTool] = [network_requests, network_request]
+class ConsoleMessages(BrowserArguments):
+    level: Annotated[Level, Field(description="This level and what is more severe")] = "info"
+    all: Annotated[bool | None, Field(description="Also of pages before this one in the tab")] = (
+        None
+    )
+    filename: Filename = None
+
+
+@tool("browser_console_messages", title="Get console messages", read_only=True)
+async def console_messages(call: BrowserCall, arguments: ConsoleMessages) -> None:
+    """Return the console messages and uncaught errors of the page."""
+    tab = await call.tab()
+    page_lines = tab.page_console()
+    levels = LEVELS[: LEVELS.index(arguments.level) + 1]
+    lines = [
+        line for line in (tab.console if arguments.all else page_lines) if line.level in levels
+    ]
+    errors, warnings = tab.count_problems()
+    head = f"Total messages: {len(page_lines)} (Errors: {errors}, Warnings: {warnings})"
+    if len(lines) != len(page_lines):
+        head += f'\nReturning {len(lines)} messages for level "{arguments.level}"'
+    text = "\n".join([head, "", *map(str, lines)])
+    await call.add_text(text, arguments.filename, label="Console")
+
+
+TOOLS: list[BrowserTool] = [console_messages, network_requests, network_request]

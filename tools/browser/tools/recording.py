@@ -1,10 +1,16 @@
-"""Recordings of a session: traces for the trace viewer of Playwright, and actions as code that repeats them."""
+"""Files of what happens in a session: traces, videos, code that repeats it, and PDFs of pages."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
 from ...definition import NoArguments
 from ..call import BrowserCall
-from ..tool import BrowserTool, tool
+from ..errors import BrowserToolFailed, describe_error
+from ..session.files import file_name
+from ..tool import BrowserArguments, BrowserTool, Filename, Whole, tool
 
 
 @tool("browser_start_tracing", title="Start tracing", cap="devtools")
@@ -41,4 +47,123 @@ async def stop_recording(call: BrowserCall, arguments: NoArguments) -> None:
     call.answer.result(f"Recording stopped. Recorded actions:\n\n```{language}\n{code}\n```")
 
 
-TOOLS: list[BrowserTool] = [start_tracing, stop_tracing, start_recording, stop_recording]
+Side = Annotated[Whole, Field(ge=16, le=4096)]
+
+
+class Size(BrowserArguments):
+    width: Side
+    height: Side
+
+
+class StartVideo(BrowserArguments):
+    filename: Filename = None
+    size: Annotated[Size | None, Field(description="Fits into 800x800 when left out")] = None
+    fps: Annotated[Whole | None, Field(ge=1, le=60, description="Frames per second, or 25")] = None
+    cursor: Annotated[
+        bool | None,
+        Field(description="Show a mouse that travels to each action, which takes 800 ms of each"),
+    ] = None
+
+
+@tool("browser_start_video", title="Start video", cap="devtools")
+async def start_video(call: BrowserCall, arguments: StartVideo) -> None:
+    """Begin to record a video of each page, until browser_stop_video."""
+    await call.tab()
+    options: dict[str, Any] = arguments.model_dump(include={"size", "fps"}, exclude_none=True)
+    name = file_name(arguments.filename, "video.webm")
+    await call.session.videos.start(
+        name, is_chosen=bool(arguments.filename), cursor=bool(arguments.cursor), **options
+    )
+    call.answer.result("Video recording started.")
+    more = "".join(f", {key}={value!r}" for key, value in options.items())
+    call.answer.code(f"await page.screencast.start(path={name!r}{more})")
+
+
+@tool("browser_stop_video", title="Stop video", cap="devtools", limit="navigation")
+async def stop_video(call: BrowserCall, arguments: NoArguments) -> None:
+    """End the videos and give them as files, one for each page."""
+    videos = await call.session.videos.stop()
+    if not videos:
+        call.answer.result("No videos were recorded.")
+        return
+    for name, size in videos:
+        await call.link_file(name, size, label="Video")
+    call.answer.code("await page.screencast.stop()")
+
+
+class Chapter(BrowserArguments):
+    title: Annotated[str, Field(max_length=500)]
+    description: Annotated[str | None, Field(max_length=2000)] = None
+    duration: Annotated[
+        float | None,
+        Field(ge=0, le=30_000, description="Milliseconds that it is shown; 2000 when left out"),
+    ] = None
+
+
+@tool("browser_video_chapter", title="Video chapter", cap="devtools", limit="wait")
+async def video_chapter(call: BrowserCall, arguments: Chapter) -> None:
+    """Show a chapter card over the page for a while, so that the video has a chapter; returns when it is gone."""
+    tab = await call.tab()
+    more = arguments.model_dump(exclude={"title"}, exclude_none=True)
+    await tab.page.screencast.show_chapter(arguments.title, **more)
+    call.answer.result(f"Chapter '{arguments.title}' added.")
+
+
+class Decoration(BrowserArguments):
+    point: Annotated[str | None, Field(description="CSS of a mark at the point of action")] = None
+    highlight: Annotated[str | None, Field(description="CSS of a box over the element")] = None
+    title: Annotated[str | None, Field(description="CSS of the words")] = None
+
+
+class ShowActions(BrowserArguments):
+    duration: Annotated[
+        float | None,
+        Field(ge=0, le=3000, description="Milliseconds of each; 500 when left out"),
+    ] = None
+    position: (
+        Literal["top-left", "top", "top-right", "bottom-left", "bottom", "bottom-right"] | None
+    ) = None
+    cursor: Literal["none", "pointer"] | None = None
+    style: Decoration | None = None
+
+
+@tool("browser_video_show_actions", title="Show action overlays", cap="devtools")
+async def video_show_actions(call: BrowserCall, arguments: ShowActions) -> None:
+    """Name each following action on the page while it happens, for a video."""
+    tab = await call.tab()
+    await tab.page.screencast.show_actions(**arguments.model_dump(exclude_none=True))
+    call.answer.result("Action annotations enabled.")
+
+
+@tool("browser_video_hide_actions", title="Hide action overlays", cap="devtools")
+async def video_hide_actions(call: BrowserCall, arguments: NoArguments) -> None:
+    """Name the actions on the page no longer."""
+    tab = await call.tab()
+    await tab.page.screencast.hide_actions()
+    call.answer.result("Action annotations disabled.")
+
+
+class SavePdf(BrowserArguments):
+    filename: Filename = None
+
+
+@tool("browser_pdf_save", title="Save as PDF", cap="pdf", read_only=True, limit="navigation")
+async def pdf_save(call: BrowserCall, arguments: SavePdf) -> None:
+    """Print the page into a PDF, a file of the session."""
+    from playwright.async_api import Error
+
+    tab = await call.ready_tab()
+    try:
+        data = await tab.page.pdf()
+    except Error as error:
+        raise BrowserToolFailed(f"The page cannot be printed: {describe_error(error)}") from None
+    name, is_chosen = file_name(arguments.filename, "page.pdf"), bool(arguments.filename)
+    await call.add_file(name, data, label="Page as pdf", is_chosen=is_chosen)
+    call.answer.code("await page.pdf()")
+
+
+TOOLS: list[BrowserTool] = [
+    pdf_save,
+    *(start_tracing, stop_tracing, start_recording, stop_recording),
+    *(start_video, stop_video, video_chapter, video_show_actions, video_hide_actions),
+]

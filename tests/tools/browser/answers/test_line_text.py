@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statehold.tools.browser.answers.line_text import line_text
+from statehold.tools.browser.answers.outline import line_text
 
 LINES = {
     '  - heading "Cart (2)" [level=1] [ref=e2]': "heading Cart (2)",

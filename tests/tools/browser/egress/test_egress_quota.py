@@ -19,7 +19,7 @@ from support.proxy_ends import (
 )
 from support.waiting import until
 
-from statehold.tools.browser.egress.quota import affordable
+from statehold.tools.browser.egress.bandwidth import affordable
 from statehold.tools.browser.egress.socks import SocksReply
 
 

@@ -19,7 +19,7 @@ from support.selection import matrix
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
 from statehold.tools.browser import connection
-from statehold.tools.browser.process import browser_process, driver, liveness
+from statehold.tools.browser.process import browser_process, driver
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.snapshot import capture
 
@@ -33,7 +33,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         (connection, "PROBE"),
         (connection, "WATCH"),
         (capture, "PROBE"),
-        (liveness, "DOUBT"),
+        (browser_process, "DOUBT"),
         (driver, "CHECK"),
         (browser_process, "CHECK"),
     ):
