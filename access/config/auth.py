@@ -25,8 +25,8 @@ class ConsoleLoginSettings(Section):
     client_id: str = Field(
         default="",
         max_length=2048,
-        description="The id under which Statehold is registered there, with the redirect URI `PUBLIC_URL/console/callback`. "
-        "With it, the login page of the console has a button for accounts.",
+        description="The id under which Statehold is registered there, with the redirect URI "
+        "`PUBLIC_URL/console/callback`.",
     )
     client_secret: SecretStr | None = Field(
         default=None,
@@ -75,8 +75,8 @@ class FacadeSettings(Section):
     issuer: str = Field(
         default="",
         max_length=2048,
-        description="The issuer identifier of the OpenID provider at which people log in. With it, Statehold issues tokens "
-        "of its own, and `server.public_url` and `audience` have to be set.",
+        description="The issuer identifier of the OpenID provider at which people log in; `server.public_url` and "
+        "`audience` have to be set.",
     )
     client_id: str = Field(
         default="",
@@ -101,8 +101,7 @@ class FacadeSettings(Section):
         default=86_400,
         ge=600,
         le=365 * 86_400,
-        description="Seconds after which a person has to log in again, however often the client refreshes its token. A "
-        "person whom the provider does not know any more keeps access for so long at most.",
+        description="Seconds after which a person has to log in again, however often the client refreshes its token.",
     )
     clients: list[FacadeClientSettings] = Field(
         default_factory=list[FacadeClientSettings],
@@ -163,8 +162,8 @@ class IssuerSettings(Section):
     )
     introspection_endpoint: str = Field(
         default="",
-        description="URL that answers whether a token is active (RFC 7662). With it, all tokens of this issuer are checked "
-        "there instead of with keys. Needs `client_id` and `client_secret`.",
+        description="URL that answers whether a token is active (RFC 7662), instead of keys. Needs `client_id` and "
+        "`client_secret`.",
     )
     client_id: str = Field(
         default="", description="The id under which Statehold is known at `introspection_endpoint`."
@@ -180,8 +179,8 @@ class IssuerSettings(Section):
     )
     typ: Literal["at+jwt", "JWT"] = Field(
         default="at+jwt",
-        description='The accepted `typ` in the head of a token. `JWT`: also tokens with `typ: "JWT"` or without one, for '
-        "issuers that do not follow RFC 9068.",
+        description='The accepted `typ` of a token. `JWT`: also tokens with `typ: "JWT"` or without one, for issuers that '
+        "do not follow RFC 9068.",
     )
 
     @field_validator("issuer", "jwks_uri", "introspection_endpoint")

@@ -58,9 +58,8 @@ class PolicySettings(PolicyLimits):
 
     match: PolicyMatch | None = Field(
         default=None,
-        description="The subject of the policy: `{principal = NAME}` with a subject, `{group = NAME}`, or `{role = NAME}`. "
-        "A principal or a group can have an `issuer`: without it, a principal is one of a static token, and a group one "
-        "of any issuer. Default: everybody.",
+        description="The subject of the policy: `{principal = NAME}`, `{group = NAME}`, each also with an `issuer`, or "
+        "`{role = NAME}`. Default: everybody.",
     )
 
     @field_validator("browser_hosts")

@@ -27,9 +27,8 @@ class ClusterSettings(Section):
         list[Annotated[SecretStr, Field(min_length=KEY_LENGTH)]], BeforeValidator(split)
     ] = Field(
         default_factory=list[SecretStr],
-        description="Secrets that the nodes share, of at least 32 characters, with which they sign the requests that they "
-        "pass on. The first signs, all are accepted, so that a key can be replaced. Write each as `${NAME}` of an "
-        "environment variable.",
+        description="Secrets of at least 32 characters with which the nodes sign requests; the first signs, all are "
+        "accepted. Write each as `${NAME}`.",
     )
     keys_file: Path | None = Field(
         default=None,
@@ -37,18 +36,18 @@ class ClusterSettings(Section):
     )
     listen: str = Field(
         default="127.0.0.1:0",
-        description="Address and port on which this node takes the requests that other nodes pass on. Port 0: any free one. "
-        "Only the other nodes may reach it.",
+        description="Address and port for the requests of the other nodes, which alone may reach it. Port 0: any free "
+        "one.",
     )
     advertise: str = Field(
         default="",
-        description="Address, or address and port, at which the other nodes reach `listen`. Default: the address listened "
-        "on; for one such as `0.0.0.0`, that of this machine on the way to the database.",
+        description="Address, or address and port, at which the other nodes reach `listen`. Default: that of `listen`, or "
+        "of this machine on the way to the database.",
     )
     certificate: Path | None = Field(
         default=None,
-        description="File with the certificate of this node, PEM. With `key` and `authority`, the nodes speak TLS with each "
-        "other; else the port belongs into a network that only they can read.",
+        description="File with the certificate of this node, PEM. With `key` and `authority`, the nodes speak TLS with "
+        "each other.",
     )
     key: Path | None = Field(
         default=None,
@@ -56,8 +55,8 @@ class ClusterSettings(Section):
     )
     authority: Path | None = Field(
         default=None,
-        description="File with the certificate of the authority that signs those of the nodes, PEM. It signs no others: a "
-        "program with a certificate of it may connect.",
+        description="File with the certificate of the authority of the nodes, PEM: a program with a certificate of it may "
+        "connect.",
     )
     networks: Names = Field(
         default_factory=lambda: [
@@ -67,8 +66,8 @@ class ClusterSettings(Section):
     )
     lease_seconds: Annotated[float, BeforeValidator(not_bool), Field(ge=2, le=300)] = Field(
         default=10.0,
-        description="Time without a sign of life after which the other nodes take over the sessions of a node. Must be the "
-        "same on all nodes.",
+        description="Time without a sign of life after which other nodes take over the sessions of a node. The same on "
+        "all nodes.",
     )
     capacity: Count | None = Field(
         default=None,

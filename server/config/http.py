@@ -14,8 +14,8 @@ class TlsSettings(Section):
     """The certificate with which `statehold serve` speaks TLS."""
 
     certificate: Path = Field(
-        description="File with the certificate of the server and those that lead to its authority, PEM. Both files are read "
-        "again when they change; open connections stay.",
+        description="File with the certificate of the server and those that lead to its authority, PEM. It and `key` are "
+        "read again when they change.",
     )
     key: Path = Field(
         description="File with the key of `certificate`, PEM. Only this user may be able to read it, or, of root, its group."
@@ -27,14 +27,13 @@ class HttpSettings(Section):
 
     connections: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,
-        description="Client connections at a time; fewer where `reserved_files` leaves less. At the limit the longest idle "
-        "connection of the address with the most is closed.",
+        description="Client connections at a time. At the limit the longest idle one of the address with the most is "
+        "closed.",
     )
     connections_per_address: Count = Field(
         default=0,
-        description="Client connections of one address, or of one /64 network of IPv6, at a time. 0: half of "
-        "`connections`. Those of `server.trusted_proxies` count for the client whose request they carry. Raise it behind "
-        "any other proxy.",
+        description="Client connections of one address, or of one /64 of IPv6; behind `trusted_proxies`, of one client. "
+        "0: half of `connections`. Raise it behind any other proxy.",
     )
     reserved_files: Count = Field(
         default=512,
@@ -55,13 +54,13 @@ class HttpSettings(Section):
     )
     unsent_bytes_total: Annotated[Bytes, Field(ge=1 << 20)] = Field(
         default=256 << 20,
-        description="Bytes of answers that all callers together may leave unread; beyond it the connection with the most of "
-        "the caller with the most is closed.",
+        description="Bytes of answers that all callers together may leave unread; then the connection with the most is "
+        "closed.",
     )
     body_bytes_total: Annotated[Bytes, Field(ge=8 << 20)] = Field(
         default=256 << 20,
-        description="Bytes of the bodies of all requests that are not answered yet. One caller may take three times what it "
-        "leaves to the others; beyond it a request is refused with 503.",
+        description="Bytes of the bodies of all unanswered requests, for one caller three times what it leaves to others; "
+        "beyond it 503.",
     )
     transport_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,

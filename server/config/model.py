@@ -99,8 +99,7 @@ class Config(Section):
     )
     strict: bool = Field(
         default=False,
-        description="Refuse to start when a setting of a service is wrong, such as a variable that is not set or a missing "
-        "folder. `false`: that service is unavailable, with the reason in `service_list`, and the others run.",
+        description="Refuse to start when a setting of a service is wrong, instead of leaving that service out.",
     )
     toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
         default_factory=lambda: [t for t in TOOLSETS if t not in ("admin", "view")],
@@ -138,12 +137,12 @@ class Config(Section):
     redact: Names = Field(
         default_factory=lambda: sorted(Policy().redact),
         description="Names, in any case, also as words of longer ones, whose values never reach the journal: of "
-        "arguments, and in texts of the form `name=value` or `name: value`, but for messages and summaries.",
+        "arguments, and in texts such as `name=value`, but for messages and summaries.",
     )
     redact_patterns: list[str] = Field(
         default_factory=list[str],
-        description="Regular expressions of texts that never reach the journal, besides those that are known to be secret: "
-        "credentials of HTTP, passwords in addresses, private keys, API keys and other long random words.",
+        description="Regular expressions of texts that never reach the journal, besides credentials, keys and long random "
+        "words.",
     )
     history: JournalSettings = Field(default_factory=JournalSettings)
     summary: SummarySettings = Field(default_factory=SummarySettings)

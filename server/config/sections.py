@@ -96,13 +96,12 @@ class LimitSettings(Section):
 
     live_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=100,
-        description="Sessions with live connections at a time, of each process. At the limit an idle session is paused: one "
-        "of the caller's, or one of another caller that can be saved.",
+        description="Sessions with live connections at a time, of each process; at the limit an idle one is paused.",
     )
     live_per_principal: Count = Field(
         default=0,
-        description="How many of them one caller may have, of each process. 0: with `server.tokens`, three times as many as "
-        "are free, so 75 of 100 when alone; without, all.",
+        description="How many of them one caller may have, of each process. 0: with `server.tokens`, three times as many "
+        "as are free; without, all.",
     )
     sessions_per_principal: Count = Field(
         default=10_000,
@@ -110,9 +109,8 @@ class LimitSettings(Section):
     )
     stored_bytes_per_principal: Bytes = Field(
         default=4 << 30,
-        description="Bytes that the sessions of one caller, closed ones included, may take (states, snapshots, journals, "
-        "results, and files below the data folder), measured in the background at most once a minute. Past it new sessions "
-        "and larger states get `session_limit`; calls go on, with their journal and snapshots. 0: no limit.",
+        description="Bytes that the sessions of one caller, closed ones included, may take in the store and as files. "
+        "Past it new sessions and larger states get `session_limit`. 0: no limit.",
     )
     state_bytes: Annotated[Bytes, Field(ge=1024, le=64 << 20)] = Field(
         default=1 << 20,
@@ -121,7 +119,7 @@ class LimitSettings(Section):
     free_disk_bytes: Bytes = Field(
         default=100 << 20,
         description="Bytes that stay free on the disk of the data folder. With less, new sessions and larger states get "
-        "`session_limit`, and calls of open sessions go on. 0: none.",
+        "`session_limit`. 0: none.",
     )
     calls_per_session: Annotated[Count, Field(ge=1)] = Field(
         default=1000,
@@ -180,8 +178,8 @@ class SummarySettings(Section):
 
     command: list[str] = Field(
         default_factory=list[str],
-        description='Command that reads a session as JSON from stdin and prints `{"summary": ..., "topics": [...], '
-        '"name": ...}`. It runs without a shell, with the environment of Statehold. A session without a name gets this one.',
+        description='Command, without a shell, that reads a session as JSON from stdin and prints `{"summary": ..., '
+        '"topics": [...], "name": ...}`.',
     )
     seconds: Annotated[SomeSeconds, Field(le=600)] = Field(
         default=60.0, description="Time after which the command and its processes are killed."
@@ -202,8 +200,8 @@ class NotifySettings(Section):
 
     command: list[str] = Field(
         default_factory=list[str],
-        description='Command that reads `{"event": "human_requested", "session_id": ..., "name": ..., "reason": ..., '
-        '"address": ...}` from stdin. It runs without a shell, with the environment of Statehold.',
+        description='Command, without a shell, that reads `{"event": "human_requested", "session_id": ..., "name": ..., '
+        '"reason": ..., "address": ...}` from stdin.',
     )
     url: SecretStr | None = Field(
         default=None, description="Address that gets the same JSON with POST: `https://...`."
@@ -238,8 +236,8 @@ class KeeperSettings(Section):
 
     linger_seconds: Seconds | None = Field(
         default=None,
-        description="Time that these processes live while no Statehold runs for the data folder. 0: they end with it. "
-        "Default: 60 with `statehold serve`, 900 with `--shared`. Over plain stdio they always end with it.",
+        description="Time that processes live without a Statehold. 0: none. Default: 60 with `statehold serve`, 900 with "
+        "`--shared`. Over plain stdio they always end with it.",
     )
 
 
@@ -248,8 +246,8 @@ class RecoverySettings(Section):
 
     attempts: Annotated[Count, Field(le=1000)] = Field(
         default=3,
-        description="Attempts to open a lost connection again. After them a session without any other is paused, and the "
-        "next call tries again: at once, then at most every 5 seconds for one service. 0: only `session_restart` does.",
+        description="Attempts to open a lost connection again; after them the session is paused, and its next call tries "
+        "again. 0: only `session_restart` does.",
     )
     backoff: list[Seconds] = Field(
         default=[0.2, 1.0, 5.0],
@@ -285,13 +283,12 @@ class ServerSettings(Section):
     )
     console_port: Annotated[int, BeforeValidator(not_bool), Field(ge=0, le=65_535)] = Field(
         default=0,
-        description="Loopback port that `statehold console` has a process open whose own port a browser cannot use, such as "
-        "the background server of `statehold --shared`. 0: the last one, or any free one.",
+        description="Loopback port of the console for a process whose own port a browser cannot use. 0: the last one, or "
+        "any free one.",
     )
     workers: Annotated[Count, Field(ge=1, le=64)] = Field(
         default=1,
-        description="Processes that serve the port. Each has sessions of its own, and the limits of `limits` and `http` for "
-        "itself, and answers for the sessions of all. More than 1 needs Linux.",
+        description="Processes that serve the port, each with `limits` and `http` for itself. More than 1 needs Linux.",
     )
     allowed_hosts: Names = Field(
         default_factory=list[str],
@@ -300,9 +297,8 @@ class ServerSettings(Section):
     )
     public_url: Annotated[str, AfterValidator(_public_url)] | None = Field(
         default=None,
-        description="Address at which people reach this server behind a proxy, such as `https://statehold.example.org`. "
-        "Agents tell it to their users as the address of the console. The proxy has to keep the Host header, and "
-        "`allowed_hosts` to name it.",
+        description="Address at which people reach this server, such as `https://statehold.example.org`. A proxy has to "
+        "keep the Host header, and `allowed_hosts` to name it.",
     )
     allowed_origins: Names = Field(
         default_factory=list[str],
@@ -315,8 +311,8 @@ class ServerSettings(Section):
     )
     tokens: Path | None = Field(
         default=None,
-        description="File of the digests of static bearer tokens, readable by its owner only, or of root and readable by a "
-        "group. With it every HTTP request needs a token. Read again when it changes.",
+        description="File of the digests of static bearer tokens, readable by its owner only, or of root and readable by "
+        "a group. With it every HTTP request needs a token.",
     )
     tls: TlsSettings | None = Field(
         default=None,
@@ -324,14 +320,13 @@ class ServerSettings(Section):
     )
     trusted_proxies: Names = Field(
         default_factory=list[str],
-        description="Addresses or networks of the proxies in front, such as `10.0.0.5` or `10.0.0.0/24`. Their "
-        "`X-Forwarded-For` and `X-Forwarded-Proto` are believed. Without `tls`, other machines get 403, but for `/livez`, "
-        "`/readyz` and `/health`.",
+        description="Addresses or networks of the proxies in front, whose `X-Forwarded-For` and `X-Forwarded-Proto` are "
+        "believed. Without `tls`, other machines get 403, but for `/livez`, `/readyz` and `/health`.",
     )
     session_header: bool = Field(
         default=False,
-        description="Mark `session_id` with `x-mcp-header`, so that clients of 2026-07-28 also send it as the header "
-        "`Mcp-Param-Session-Id`, by which a proxy can route the calls of a session to one node.",
+        description="Clients of 2026-07-28 also send `session_id` as the header `Mcp-Param-Session-Id`, by which a proxy "
+        "can route.",
     )
     session: Name | None = Field(
         default=None,
@@ -344,8 +339,7 @@ class ServerSettings(Section):
     )
     linger_seconds: Seconds = Field(
         default=900.0,
-        description="Time after which the background server of `statehold --shared` ends, when no client is connected, no "
-        "session is live and no console is open.",
+        description="Time after which the background server ends that has no client, no live session and no open console.",
     )
 
     @field_validator("embed_origins")

@@ -76,8 +76,8 @@ class BrowserConfig(BaseModel):
     install: bool = Field(
         default=False,
         description=(
-            "Consent to installing a browser when there is none: with the system's packages as root on "
-            "Debian, else from Playwright. Without it, an error names the command."
+            "Install a browser when there is none: as root on Debian with the system's packages, else from "
+            "Playwright."
         ),
     )
     args: Names = Field(default_factory=list[str], description="More flags for the browser.")
@@ -90,8 +90,8 @@ class BrowserConfig(BaseModel):
     attach: Literal["context", "tabs"] = Field(
         default="context",
         description=(
-            "The part of the browser at `cdp_endpoint` that a session uses: `context`, a context of its own, or "
-            "`tabs`, the tabs that are open there, one session at a time. Nothing is saved of those."
+            "The part of the browser at `cdp_endpoint` that a session uses: a context of its own, or the open "
+            "`tabs`, one session at a time, of which nothing is saved."
         ),
     )
     ws_endpoint: str | None = Field(
@@ -138,8 +138,8 @@ class BrowserConfig(BaseModel):
     init_page: Names = Field(
         default_factory=list[str],
         description=(
-            "Python files with `async def default(page)`: each runs with Playwright's page when a browser context opens "
-            "for a session, after its tabs were restored."
+            "Python files with `async def default(page)`: each runs with Playwright's page when a context opens, "
+            "after its tabs were restored."
         ),
     )
     storage_state: str | None = Field(
@@ -176,9 +176,8 @@ class BrowserConfig(BaseModel):
     allow: Hosts = Field(
         default_factory=list[str],
         description=(
-            "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, with a port or a "
-            "scheme where wanted: `http://localhost:*`. Empty: all. Without `private`, a name that leads "
-            "to a private address needs that address in the list too."
+            "Hosts that may be reached: `example.com`, `*.example.com`, `10.0.0.0/8`, `http://localhost:*`. "
+            "Empty: all. Without `private`, a private address has to be in the list itself."
         ),
     )
     block: Hosts = Field(
@@ -212,8 +211,8 @@ class BrowserConfig(BaseModel):
     snapshot: Literal["auto", "full", "diff", "none"] = Field(
         default="auto",
         description=(
-            "The snapshot in the answer of an action. `auto`: the page, its changes where they are shorter, or "
-            "an outline if it exceeds `snapshot_tokens`; `full`: the whole page; `diff`: its changes; `none`: none."
+            "The snapshot in the answer of an action. `auto`: the page, its changes or an outline; `full`: the "
+            "whole page; `diff`: its changes."
         ),
     )
     snapshot_tokens: Annotated[int, Field(ge=200)] = Field(
@@ -242,8 +241,8 @@ class BrowserConfig(BaseModel):
     settle: Literal["fast", "balanced", "patient"] = Field(
         default="balanced",
         description=(
-            "The effects that an action waits for. `fast`: requests and what changes at once. `balanced`: timers, "
-            "animations and messages within 600 ms, too. `patient`: half a second more than `fast`, always."
+            "The effects that an action waits for. `fast`: requests and what changes at once; `balanced`: timers, "
+            "animations and messages within 600 ms, too; `patient`: half a second more than `fast`."
         ),
     )
     settle_seconds: Annotated[float, Field(ge=0)] = Field(
@@ -259,15 +258,14 @@ class BrowserConfig(BaseModel):
     output_dir: str | None = Field(
         default=None,
         description=(
-            "Folder that gets a copy of every file of a session, such as a download or a screenshot. Copies "
-            "stay when the session is deleted, and have no limit but `output_max_size`."
+            "Folder that gets a copy of every file of a session. Copies stay when the session is deleted."
         ),
     )
     output_max_size: Annotated[int, Field(gt=0)] | None = Field(
         default=None,
         description=(
-            "Bytes that `output_dir` may hold. Beyond them its oldest files are removed, also files of others. The log of "
-            "`save_session` ends at a tenth of it; logs of open sessions stay and do not count."
+            "Bytes that `output_dir` may hold; beyond them its oldest files are removed, also files of others, "
+            "but for logs of open sessions."
         ),
     )
     save_session: bool = Field(
@@ -315,8 +313,8 @@ class BrowserConfig(BaseModel):
     on_lost: Literal["pause", "close"] = Field(
         default="pause",
         description=(
-            "The fate of a session when a lost connection cannot be opened again within `recovery.attempts`. `pause`: it is "
-            "paused, and its next call tries again; `close`: it is closed."
+            "The fate of a session whose connection cannot be opened again within `recovery.attempts`: it is "
+            "paused until its next call, or closed."
         ),
     )
     connect_seconds: Annotated[float, Field(gt=0)] = Field(

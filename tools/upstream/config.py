@@ -121,9 +121,8 @@ class UpstreamConfig(BaseModel):
     cwd: str | None = Field(
         default=None,
         description=(
-            "Folder to start it in, relative to the file. Here and in `command`, `args`, `env`, `url` and "
-            "`headers`, `{dir}` is a folder of each session's own; `{session_id}` and `{session_name}` "
-            "are what they say; `{python}` is the interpreter of Statehold."
+            "Folder to start it in, relative to the file; with "
+            "[placeholders](../use/services.md#variables-and-placeholders) such as `{dir}`."
         ),
     )
     url: str | None = Field(
@@ -135,8 +134,8 @@ class UpstreamConfig(BaseModel):
     type: Transport | None = Field(
         default=None,
         description=(
-            "Transport. Default: `stdio` with a command. A URL is tried as `http` first, or as `sse` if it ends in "
-            "`/sse`, and as the other if it answers 400, 404 or 405."
+            "Transport. Default: `stdio` with a command, else `http`, or `sse` for a URL that ends so, and the "
+            "other one if that fails."
         ),
     )
 
@@ -156,9 +155,8 @@ class UpstreamConfig(BaseModel):
     pause: Literal["keep", "release", "snapshot"] | None = Field(
         default=None,
         description=(
-            "The effect of a pause. `snapshot`: save, close and restore (needs a recipe); `keep`: leave "
-            "it open while `limits.live_sessions` allows; `release`: close it. Default: `snapshot` with a "
-            "recipe, else `keep`."
+            "The effect of a pause. `snapshot` (default with a recipe): save and close; `keep` (default without): "
+            "leave open while there is room; `release`: close."
         ),
     )
     connect: Literal["lazy", "eager"] = Field(
@@ -167,8 +165,8 @@ class UpstreamConfig(BaseModel):
     on_lost: Literal["pause", "close"] = Field(
         default="pause",
         description=(
-            "The fate of a session when a lost connection cannot be opened again within `recovery.attempts`. `pause`: it is "
-            "paused, and its next call tries again; `close`: it is closed."
+            "The fate of a session whose connection cannot be opened again within `recovery.attempts`: it is "
+            "paused until its next call, or closed."
         ),
     )
     concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
@@ -181,7 +179,7 @@ class UpstreamConfig(BaseModel):
         default=None,
         description=(
             "Longest time of the first start of a command, which may download it. Default: 120, or "
-            "`connect_seconds` or `timeouts.connect` where one of them is set."
+            "`connect_seconds` or `timeouts.connect`."
         ),
     )
     call_seconds: Annotated[float, Field(gt=0)] | None = Field(
