@@ -35,7 +35,7 @@ class ConsoleLoginSettings(Section):
     )
     scopes: Names = Field(
         default_factory=lambda: ["openid"],
-        description="The scopes that it asks for, such as `groups` where the provider needs one for the groups of a person.",
+        description="The scopes that it asks for; some providers need `groups`.",
     )
     name: str = Field(
         default="",
@@ -89,7 +89,7 @@ class FacadeSettings(Section):
     )
     scopes: Names = Field(
         default_factory=lambda: ["openid"],
-        description="The scopes that it asks for, such as `groups` where the provider needs one for the groups of a person.",
+        description="The scopes that it asks for; some providers need `groups`.",
     )
     registration: bool = Field(
         default=False, description="Whether unknown clients may register themselves (RFC 7591)."
@@ -154,7 +154,7 @@ class IssuerSettings(Section):
     issuer: str = Field(
         min_length=1,
         max_length=2048,
-        description="Its issuer identifier, an https URL, exactly as the `iss` of its tokens and as its metadata have it.",
+        description="Its issuer identifier, exactly as the `iss` of its tokens.",
     )
     jwks_uri: str = Field(
         default="",
@@ -202,8 +202,7 @@ class AuthSettings(Section):
 
     issuers: list[IssuerSettings] = Field(
         default_factory=list[IssuerSettings],
-        description="The issuers of accepted tokens. With any, every HTTP request needs a token, and `server.public_url` "
-        "and `audience` have to be set.",
+        description="The issuers of accepted tokens; `server.public_url` and `audience` have to be set.",
     )
     audience: Names = Field(
         default_factory=list[str],

@@ -86,7 +86,7 @@ def measurements(runs: Runs) -> str:
         run = runs.get(part)
         cells = [f"`{part}`", purpose_of(part), "no run yet", "", ""]
         if run is not None:
-            cells[0] = f"[`{part}`](../benchmarks/runs/{part}.json)"
+            cells[0] = f"[`{part}`](../../benchmarks/runs/{part}.json)"
             met = len(run.targets) - len(run.missed_targets)
             cells[2] = run.day or "not recorded"
             cells[3] = format_cell(run.load)

@@ -20,8 +20,7 @@ class ClusterSettings(Section):
 
     enabled: bool = Field(
         default=False,
-        description="Be a node among others of the same database, also on other machines. Needs PostgreSQL as `store.url`, "
-        "and `keys`.",
+        description="Be a node among others of the same PostgreSQL database. Needs `store.url` and `keys`.",
     )
     keys: Annotated[
         list[Annotated[SecretStr, Field(min_length=KEY_LENGTH)]], BeforeValidator(split)
@@ -32,7 +31,7 @@ class ClusterSettings(Section):
     )
     keys_file: Path | None = Field(
         default=None,
-        description="File that holds such secrets, one on each line. Only this user may be able to read it.",
+        description="File of such secrets, one on each line, that only this user may read.",
     )
     listen: str = Field(
         default="127.0.0.1:0",

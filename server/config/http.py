@@ -18,7 +18,7 @@ class TlsSettings(Section):
         "read again when they change.",
     )
     key: Path = Field(
-        description="File with the key of `certificate`, PEM. Only this user may be able to read it, or, of root, its group."
+        description="File with the key, PEM, that only this user may read, or, of root, its group."
     )
 
 
@@ -27,8 +27,7 @@ class HttpSettings(Section):
 
     connections: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,
-        description="Client connections at a time. At the limit the longest idle one of the address with the most is "
-        "closed.",
+        description="Client connections at a time; then the longest idle one of the address with the most is closed.",
     )
     connections_per_address: Count = Field(
         default=0,
@@ -37,8 +36,7 @@ class HttpSettings(Section):
     )
     reserved_files: Count = Field(
         default=512,
-        description="Open files kept from client connections, for the store and the sessions; at most half of what the "
-        "system allows this process.",
+        description="Open files kept for the store and the sessions; at most half of what the system allows.",
     )
     body_seconds: SomeSeconds = Field(
         default=60.0,
@@ -64,8 +62,8 @@ class HttpSettings(Section):
     )
     transport_sessions: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,
-        description="Transport sessions (`Mcp-Session-Id`) of older clients. At the limit the longest idle one of the "
-        "caller with the most ends.",
+        description="Transport sessions (`Mcp-Session-Id`) of older clients; then the longest idle one of the caller with "
+        "the most ends.",
     )
     transport_sessions_per_principal: Annotated[Count, Field(ge=1)] = Field(
         default=1000,

@@ -91,8 +91,7 @@ class Config(Section):
 
     data: Path = Field(
         default_factory=lambda: Path(default_data_folder()),
-        description="Folder of the database and everything else that is kept. Nothing is written outside it. Default: the "
-        "user's data folder of the platform.",
+        description="Folder of everything that is kept. Default: the user's data folder of the platform.",
     )
     ephemeral: bool = Field(
         default=False, description="Keep everything in memory: sessions end with the process."
@@ -103,21 +102,19 @@ class Config(Section):
     )
     toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
         default_factory=lambda: [t for t in TOOLSETS if t not in ("admin", "view")],
-        description="Groups of Statehold's own tools to offer. Pinned sessions offer seven tools of these groups unless "
-        "this is set.",
+        description="Groups of Statehold's own tools to offer. Without it, pinned sessions offer seven tools.",
     )
     on_idle: Literal["pause", "close"] = Field(
         default="pause", description="The fate of a session after `timeouts.idle`."
     )
     journal: Literal["async", "sync", "off"] = Field(
         default="async",
-        description="`async`: journal entries are written within 50 ms; `sync`: before the reply; `off`: calls are recorded "
-        "only when they carry an operation id.",
+        description="`async`: entries are written within 50 ms; `sync`: before the reply; `off`: only of calls with an "
+        "operation id.",
     )
     audit: Literal["off", "on", "required"] = Field(
         default="off",
-        description="`on`: requests, logins and refusals are recorded in the audit log; `required`: and a request that "
-        "cannot be recorded does not run.",
+        description="`on`: requests, logins and refusals are recorded; `required`: and no request runs unrecorded.",
     )
     audit_arguments: bool = Field(
         default=False, description="Record the arguments of requests, redacted as in the journal."
@@ -131,8 +128,8 @@ class Config(Section):
     )
     inherit_env: list[str] = Field(
         default_factory=list[str],
-        description="Names of environment variables that all servers get, besides `PATH`, `HOME`, `LANG`, `TZ`, `LC_*`, "
-        "`XDG_*` and those of proxies and of certificates.",
+        description="Environment variables that all servers get, besides `PATH`, `HOME`, `LANG`, `TZ`, `LC_*`, `XDG_*` "
+        "and those of proxies and certificates.",
     )
     redact: Names = Field(
         default_factory=lambda: sorted(Policy().redact),
@@ -157,8 +154,8 @@ class Config(Section):
     auth: AuthSettings = Field(default_factory=AuthSettings)
     policies: list[PolicySettings] = Field(
         default_factory=list[PolicySettings],
-        description="Limits of single principals, groups and roles; see docs/operate/policies.md. A running server reads "
-        "them again when the file changes.",
+        description="Limits of single principals, groups and roles (docs/operate/policies.md), read again when the file "
+        "changes.",
     )
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)

@@ -59,7 +59,7 @@ class TimeoutSettings(Section):
     )
     retention: Seconds = Field(
         default=604_800.0,
-        description="How long the record and journal of a closed session are kept before they are purged. 0: for ever.",
+        description="Time until the record and journal of a closed session are purged. 0: for ever.",
     )
     call: SomeSeconds = Field(
         default=300.0,
@@ -114,7 +114,7 @@ class LimitSettings(Section):
     )
     state_bytes: Annotated[Bytes, Field(ge=1024, le=64 << 20)] = Field(
         default=1 << 20,
-        description="Bytes that the state of one session may take as JSON. Each change writes all of it.",
+        description="Bytes of the state of one session as JSON.",
     )
     free_disk_bytes: Bytes = Field(
         default=100 << 20,
@@ -127,7 +127,7 @@ class LimitSettings(Section):
     )
     queue: Count = Field(
         default=1000,
-        description="Calls that may wait for a live connection when none can be paused. Callers are served in turn.",
+        description="Calls that may wait for a live connection when none can be paused.",
     )
     queue_per_principal: Count = Field(
         default=0,
@@ -154,8 +154,7 @@ class JournalSettings(Section):
     )
     facts: bool = Field(
         default=True,
-        description="Keep facts of each call, at most 2 KiB: the locators of its elements, what appeared on the page, "
-        "values of the result.",
+        description="Keep facts of each call, at most 2 KiB, from which tests are written.",
     )
     receipts: Annotated[Count, Field(ge=1)] = Field(
         default=10_000,
@@ -163,12 +162,11 @@ class JournalSettings(Section):
     )
     receipt_bytes: Bytes = Field(
         default=8 << 20,
-        description="Largest result kept for a repeat of its operation id; a repeat of a larger one gets "
-        "`outcome_unknown`.",
+        description="Largest result kept for a repeat; that of a larger one is `outcome_unknown`.",
     )
     receipts_bytes: Bytes = Field(
         default=256 << 20,
-        description="The bytes that all kept results of one session may take; past them a call with an operation id gets "
+        description="Bytes of all kept results of one session; past them a call with an operation id gets "
         "`session_limit`.",
     )
 
@@ -223,8 +221,7 @@ class StoreSettings(Section):
 
     url: SecretStr | None = Field(
         default=None,
-        description="Database of PostgreSQL or MariaDB: `postgresql://USER@HOST/DATABASE`, `mysql://USER@HOST/DATABASE`. "
-        "Write a password in it as `${NAME}` of an environment variable.",
+        description="`postgresql://USER@HOST/DATABASE` or `mysql://USER@HOST/DATABASE`, with a password as `${NAME}`.",
     )
     url_file: Path | None = Field(
         default=None, description="File that holds such a URL, and nothing else."
@@ -330,8 +327,7 @@ class ServerSettings(Section):
     )
     session: Name | None = Field(
         default=None,
-        description="Name of the one session of a pinned server: tools have no `session_id` argument and every call goes "
-        "to it.",
+        description="Name of the session of a pinned server: no tool has a `session_id`.",
     )
     auto_session: bool = Field(
         default=False,

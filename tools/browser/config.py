@@ -127,8 +127,7 @@ class BrowserConfig(BaseModel):
     permissions: Names = Field(
         default_factory=list[str],
         description=(
-            "The permissions of pages, such as `geolocation`, besides those that Chrome grants without a question. "
-            "All others are denied."
+            "The permissions of pages, such as `geolocation`. Others than Chrome's defaults are denied."
         ),
     )
     ignore_https_errors: bool = Field(default=False, description="Accept broken certificates.")
@@ -145,8 +144,7 @@ class BrowserConfig(BaseModel):
     storage_state: str | None = Field(
         default=None,
         description=(
-            "File with the logins of new sessions, as Playwright or `browser_storage_state` writes it. All have the same "
-            "logins."
+            "File with the logins of all new sessions, as `browser_storage_state` writes it."
         ),
     )
     http_credentials: dict[str, str] = Field(
@@ -166,7 +164,7 @@ class BrowserConfig(BaseModel):
     secrets_command: Names = Field(
         default_factory=list[str],
         repr=False,
-        description="Command that prints such lines, in place of the file. It runs once, for at most `connect_seconds`.",
+        description="Command that prints such lines, run once, for at most `connect_seconds`.",
     )
     test_id_attribute: str = Field(
         default="data-testid", description="Attribute that test ids of elements stand in."
@@ -187,8 +185,8 @@ class BrowserConfig(BaseModel):
     private: bool | None = Field(
         default=None,
         description=(
-            "Whether private and loopback addresses may be reached. Default: only on stdio, and on "
-            "loopback without `server.tokens`."
+            "Allow private and loopback addresses. Default: only on stdio, and on loopback without "
+            "`server.tokens`."
         ),
     )
     bytes_per_second: Annotated[int, Field(gt=0)] | None = Field(
@@ -204,8 +202,7 @@ class BrowserConfig(BaseModel):
     caps: Annotated[list[Capability], BeforeValidator(_split)] = Field(
         default_factory=list[Capability],
         description=(
-            "Groups of tools besides the core: `config`, `network`, `storage`, `testing`, `vision`, "
-            "`pdf`, `devtools`, `webmcp`. `unsafe` runs code of the caller's on this machine."
+            "Groups of tools besides the core. `unsafe` runs code of the caller on this machine."
         ),
     )
     snapshot: Literal["auto", "full", "diff", "none"] = Field(
@@ -253,7 +250,7 @@ class BrowserConfig(BaseModel):
     )
     download_bytes: Annotated[int, Field(gt=0)] = Field(
         default=100 * MIB,
-        description="Size of the largest download; all files of a session together may have four times as much.",
+        description="Size of the largest download; all files of a session may have four times as much.",
     )
     output_dir: str | None = Field(
         default=None,
@@ -271,8 +268,8 @@ class BrowserConfig(BaseModel):
     save_session: bool = Field(
         default=False,
         description=(
-            "Write a log of the calls of each session as Markdown: `session.md` among its files, or `session-ID.md` in "
-            "`output_dir`. It ends at `download_bytes`."
+            "Write the calls of each session to `session.md` among its files, or to `session-ID.md` in "
+            "`output_dir`, up to `download_bytes`."
         ),
     )
     image_responses: Literal["allow", "omit"] = Field(
@@ -293,9 +290,7 @@ class BrowserConfig(BaseModel):
     )
     outlive: bool = Field(
         default=True,
-        description=(
-            "Run browsers so that open pages outlive a crash and the restart of Statehold (Linux, with `keeper`)."
-        ),
+        description=("Open pages outlive a crash and a restart (Linux, with `keeper`)."),
     )
     key: str | None = Field(
         default=None,
