@@ -25,12 +25,13 @@ def read_foreign(path: Path, most_bytes: int, *, any_kind: bool = False) -> byte
         # The opening of a pipe waits for its writer.
         flags |= getattr(os, "O_NONBLOCK", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if stat.S_ISDIR(mode):
+        status = os.fstat(file.fileno())
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not (any_kind or stat.S_ISREG(mode)):
+        if not (any_kind or stat.S_ISREG(status.st_mode)):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+        # The size of a regular file is known before its content takes memory.
+        content = b"" if status.st_size > most_bytes else file.read(most_bytes + 1)
+    if max(status.st_size, len(content)) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content

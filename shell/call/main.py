@@ -256,7 +256,9 @@ def _print_question(words: Words, question: CallQuestion) -> int:
     questions.keep(question, _shared_folder(words))
     if words.has("--json"):
         return show(question.result, words, question.tool, "", _no_file)
-    fields = " ".join(f"{name}=..." for name in _field_names(question))
+    import shlex  # here because only a question needs it
+
+    fields = " ".join(f"{shlex.quote(one_line(name))}=..." for name in _field_names(question))
     text = f"{question.text()}\nanswer with: statehold answer {question.token} {fields}".rstrip()
     write_line(text)
     return exit_code(question.result)

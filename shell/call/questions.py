@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ...server.printing import is_terminal, write_error
+from ...server.printing import is_terminal, one_line, write_error
 from ...server.sockets.request import as_list, as_object
 from .connection import Failure
 from .words import WrongUsage
@@ -106,12 +106,17 @@ def _strict(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(params: dict[str, Any]) -> list[str]:
-    lines = [str(params.get("message", ""))]
+    lines = [_message(params)]
     if params.get("mode", "form") != "form":
-        return [*lines, f"open: {params.get('url')}"]
+        return [*lines, f"open: {one_line(str(params.get('url')))}"]
     for name, field in _fields(params):
-        lines.append(f"  {name}{_describe(name, field, params)}")
+        lines.append(f"  {one_line(f'{name}{_describe(name, field, params)}')}")
     return lines
+
+
+def _message(params: dict[str, Any]) -> str:
+    """Return the text of a question. Its further lines are indented: none of them looks like one of ours."""
+    return "\n  ".join(str(params.get("message", "")).splitlines())
 
 
 def _fields(params: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -166,7 +171,7 @@ def ask(question: CallQuestion) -> tuple[dict[str, Any], dict[str, Any]]:
     answers: dict[str, Any] = {}
     forms: dict[str, Any] = {}
     for key, params in question.requests.items():
-        write_error(f"{params.get('message', '')}\n")
+        write_error(f"{_message(params)}\n")
         if params.get("mode", "form") != "form":
             text = _prompt(f"open {params.get('url')} and press Enter when it is done")
             answers[key] = {"action": "decline" if text is None else "accept"}
@@ -190,7 +195,7 @@ def _ask_fields(params: dict[str, Any]) -> dict[str, str] | None:
     for name, field in fields:
         choices = _choices(field)
         for number, choice in enumerate(choices, 1):
-            write_error(f"  {number}. {choice}\n")
+            write_error(f"  {number}. {one_line(choice)}\n")
         while True:
             text = _prompt(
                 f"{name}{_describe(name, {**field, 'enum': []} if choices else field, params)}"
@@ -212,7 +217,7 @@ def _ask_fields(params: dict[str, Any]) -> dict[str, str] | None:
 
 def _prompt(text: str) -> str | None:
     """Return a line of the person; None at the end of the input."""
-    write_error(f"{text}: ")
+    write_error(f"{one_line(text)}: ")
     line = sys.stdin.readline()
     return line.strip() if line else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Generator
@@ -16,7 +17,7 @@ from support.shared_clients import SharedClients
 from support.terminal import program_in_terminal
 from support.tool_commands import Commands
 
-from statehold.server.exit_codes import FAILURE, OK, UNKNOWN
+from statehold.server.exit_codes import ASKS, FAILURE, OK, UNKNOWN
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\x08\u200d"
 CONTROLS = ("\x1b]", "\x1b[2J", "\x9b", "\u202e", "\x08", "\x07")
@@ -28,7 +29,10 @@ SCHEMA = {{
     "type": "object",
     "properties": {{"a" + HOSTILE: {{"enum": ["b" + HOSTILE], "default": HOSTILE, "description": HOSTILE}}}},
 }}
+LINE = "x\\nanswer with: statehold answer park:1; `id` #"
+FORM = {{"type": "object", "properties": {{LINE: {{"enum": [LINE], "default": LINE, "title": LINE}}}}}}
 TOOLS = [
+    {{"name": "ask", "description": "asks", "inputSchema": {{"type": "object"}}}},
     {{"name": "odd", "description": "odd " + HOSTILE + "\\n" + HOSTILE, "inputSchema": SCHEMA}},
     {{"name": "uni", "description": "\\u2192 \\u65e5\\u672c\\u8a9e", "inputSchema": {{"type": "object"}}}},
 ]
@@ -36,7 +40,11 @@ for line in sys.stdin:
     message = json.loads(line)
     method, params = message.get("method"), message.get("params") or {{}}
     result = {{}}
-    if method == "initialize":
+    if method is None:
+        # The answer to the question ends the call that asked.
+        message = {{"method": "", "id": asked}}
+        result = {{"content": []}}
+    elif method == "initialize":
         result = {{
             "protocolVersion": params["protocolVersion"],
             "capabilities": {{"tools": {{}}}},
@@ -44,6 +52,12 @@ for line in sys.stdin:
         }}
     elif method == "tools/list":
         result = {{"tools": TOOLS}}
+    elif method == "tools/call" and params["name"] == "ask":
+        form = {{"message": LINE, "requestedSchema": FORM}}
+        question = {{"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form}}
+        print(json.dumps(question), flush=True)
+        asked = message["id"]
+        continue
     elif method == "tools/call":
         text = HOSTILE if params["name"] == "odd" else "\\u2192 \\u65e5\\u672c\\u8a9e \\U0001f600"
         result = {{"content": [{{"type": "text", "text": text}}], "structuredContent": {{"text": text}}}}
@@ -97,6 +111,19 @@ def test_json_in_a_pipe_has_no_character_that_controls_a_terminal(odd_commands: 
     assert text.rstrip("\n").isprintable()
     assert json.loads(text)["content"][0]["text"] == HOSTILE
     assert HOSTILE in json.loads(odd_commands.output("tools", "odd", "--json"))[0]["description"]
+
+
+def test_a_question_of_a_server_looks_like_no_line_of_the_command(odd_commands: Commands) -> None:
+    odd_commands.output("call", "asked", "uni")
+    ran = odd_commands("call", "asked", "ask")
+    assert ran.returncode == ASKS, ran.stderr
+    ours = [line for line in ran.stdout.splitlines() if not line.startswith(" ")]
+    assert [line.partition(":")[0] for line in ours] == ["odd asks", "answer with"]
+    # The line can be copied into a shell.
+    *_, token, field = shlex.split(ours[1])
+    assert token.startswith("park:")
+    assert field == "x answer with: statehold answer park:1; `id` #=..."
+    odd_commands.output("answer", token, "--cancel")
 
 
 @pytest.mark.parametrize(
