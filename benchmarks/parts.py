@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from types import ModuleType
 
 PARTS = {
@@ -47,10 +46,3 @@ ON_UVLOOP = {"store", "state", "layer"}
 def module_of(part: str) -> ModuleType:
     """Return the module of a part, which has its `measure`."""
     return importlib.import_module(PARTS[part])
-
-
-def purpose_of(part: str) -> str:
-    """Return the first paragraph of the docstring of a part, without its letter and its name."""
-    paragraph = (module_of(part).__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-    purpose = re.sub(rf"^\(\w\) (?:{part}: )?", "", paragraph)
-    return purpose[:1].upper() + purpose[1:]

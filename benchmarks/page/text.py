@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..parts import PARTS, purpose_of
+from ..parts import PARTS
 from ..plan import ROOT
 from ..report import Cell, format_cell
 from .runs import Run, Runs, read_runs
@@ -81,16 +81,16 @@ def results(runs: Runs) -> str:
 
 def measurements(runs: Runs) -> str:
     """Return a table with a row per part."""
-    lines = ["| part | measurement | day | load | met |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| part | day | load | met |", "| --- | --- | --- | --- |"]
     for part in PARTS:
         run = runs.get(part)
-        cells = [f"`{part}`", purpose_of(part), "no run yet", "", ""]
+        cells = [f"`{part}`", "no run yet", "", ""]
         if run is not None:
             cells[0] = f"[`{part}`](../../benchmarks/runs/{part}.json)"
             met = len(run.targets) - len(run.missed_targets)
-            cells[2] = run.day or "not recorded"
-            cells[3] = format_cell(run.load)
-            cells[4] = f"{met} of {len(run.targets)}" if run.targets else "none set"
+            cells[1] = run.day or "not recorded"
+            cells[2] = format_cell(run.load)
+            cells[3] = f"{met} of {len(run.targets)}" if run.targets else "none set"
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
@@ -113,6 +114,16 @@ def _default(info: FieldInfo) -> str:
     return f"`{json.dumps(value, default=str)}`"
 
 
+def _value(setting: Setting) -> str:
+    """Return the default of a setting, with its other choices, or its kind where it has none or an empty one."""
+    if setting.default in ("", "`[]`", "required"):
+        needed = ", required" if setting.default == "required" else ""
+        return setting.kind.replace(" \\|", ",") + needed
+    choices = re.findall(r'"[^"]+"', setting.kind)
+    others = [f"`{choice}`" for choice in choices if choice not in setting.default]
+    return f"{setting.default} ({', '.join(others)})" if others else setting.default
+
+
 def markdown() -> str:
     """Return the reference as the tables of docs/reference/configuration.md."""
     parts: list[str] = []
@@ -120,10 +131,10 @@ def markdown() -> str:
         parts.append(
             f"### {f'`[{name}]`' if name else 'Top of the file'}".replace(" and ", "]` and `[")
         )
-        lines = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+        lines = ["| key | default | meaning |", "| --- | --- | --- |"]
         for s in settings:
             key = s.key.removeprefix(f"{name}.")
             flag = f" Flag: `{s.flag}`." if s.flag else ""
-            lines.append(f"| `{key}` | {s.kind} | {s.default} | {s.text}{flag} |")
+            lines.append(f"| `{key}` | {_value(s)} | {s.text}{flag} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
