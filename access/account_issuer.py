@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote_plus, urlencode
@@ -30,6 +31,10 @@ METADATA_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 2.0
 """Seconds between two attempts to read them, while there are none."""
 CODE_CHARACTERS: Final = 8192
+MOST_COOKIES: Final = 10
+"""Logins that one browser may have begun at once."""
+
+_STATE: Final = re.compile(r"([A-Za-z0-9_-]{16})[A-Za-z0-9_-]{27}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,21 @@ class LoginAttempt:
     def _derive(self, purpose: str) -> str:
         key = self.secret.encode(errors="surrogatepass")
         return _encode(hmac.digest(key, f"statehold login {purpose}".encode(), "sha256"))
+
+
+def cookie_of(prefix: str, state: str) -> str | None:
+    """Return the name of the cookie of one login, so that each of a browser has its own; None for what is no state."""
+    match = _STATE.fullmatch(state)
+    return None if match is None else prefix + match[1]
+
+
+def surplus_cookies(names: Iterable[str], prefix: str) -> list[str]:
+    """Return the cookies of the oldest logins, without which a browser has room for one more. It sends the oldest first.
+
+    Too many would make its requests too long for servers.
+    """
+    of_logins = [name for name in names if name.startswith(prefix)]
+    return of_logins[: max(0, len(of_logins) - MOST_COOKIES + 1)]
 
 
 class IssuerClient(Protocol):

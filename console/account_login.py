@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ..access.account_issuer import AccountIssuer, LoginAttempt
+from ..access.account_issuer import AccountIssuer, LoginAttempt, cookie_of, surplus_cookies
 from ..access.audit.recorder import Actor, Audit
 from ..access.claims import ClaimChecks, groups_of
 from ..access.config.auth import AuthSettings
@@ -85,14 +85,20 @@ class AccountLogin:
             logger.warning("console: the issuer of accounts: %s", error)
             return _to_page("service_unavailable")
         response = RedirectResponse(url, 303)
+        for name in surplus_cookies(request.cookies, ATTEMPT):
+            set_cookie(response, name, "", 0, samesite="lax")
+        name = cookie_of(ATTEMPT, attempt.state)
+        assert name is not None
         # The browser comes back from another site, with which it would not send a strict cookie.
-        set_cookie(response, ATTEMPT, attempt.secret, ATTEMPT_SECONDS, samesite="lax")
+        set_cookie(response, name, attempt.secret, ATTEMPT_SECONDS, samesite="lax")
         return response
 
     async def _finish(self, request: Request) -> Response:
         address = request.client.host if request.client else ""
+        name = cookie_of(ATTEMPT, request.query_params.get("state", ""))
+        secret = "" if name is None else request.cookies.get(name, "")
         try:
-            response = await self._log_in(request, address)
+            response = await self._log_in(request, secret, address)
         except PrincipalRevoked as error:
             self._record(stranger(address, error.principal), error.code)
             self._backoff.fail(address, error.kind, f"{error.detail} at the console")
@@ -106,11 +112,11 @@ class AccountLogin:
             response = _to_page("service_unavailable")
         except StoreUnavailable:
             response = _to_page("store_unavailable")
-        set_cookie(response, ATTEMPT, "", 0, samesite="lax")
+        if name is not None:
+            set_cookie(response, name, "", 0, samesite="lax")
         return response
 
-    async def _log_in(self, request: Request, address: str) -> Response:
-        secret = request.cookies.get(ATTEMPT)
+    async def _log_in(self, request: Request, secret: str, address: str) -> Response:
         if not secret:
             raise TokenInvalid("this browser began no login")
         await self._backoff.hold(address)

@@ -46,8 +46,8 @@ LOGIN: Final = "__Host-statehold"
 """The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
 GUEST: Final = "__Host-statehold-guest"
 """The cookie of a link, beside that of a login: opening a link ends no login."""
-ATTEMPT: Final = "__Host-statehold-attempt"
-"""The cookie of a browser that is at the issuer of accounts."""
+ATTEMPT: Final = "__Host-statehold-attempt-"
+"""The beginning of the names of the cookies of a browser that is at the issuer of accounts, one for each login."""
 
 Rights = Literal["embed", "view", "control"]
 """The rights of a login; each includes those before it. EMBED: the picture of one session, in a page of others."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.one_line import plain_name
-from ..account_issuer import AccountIssuer, LoginAttempt
+from ..account_issuer import AccountIssuer, LoginAttempt, cookie_of, surplus_cookies
 from ..claims import principal_of
 from ..refusals import Backoff, IssuerRefused, TokenInvalid, VerifierUnavailable
 from .clients import FacadeClient, LoginRequest, registered_client
@@ -32,9 +31,8 @@ from .logins import FacadeLogins, Seal
 from .pages import consent_page, problem_page, way_page
 from .provider import REQUEST_SECONDS, FacadeProvider
 
-COOKIE: Final = "__Host-statehold-"
+COOKIE: Final = "__Host-statehold-login-"
 """The beginning of the names of the cookies, each of which belongs to one login."""
-_STATE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 _NAME_CHARACTERS: Final = 16
 
 logger = logging.getLogger("statehold.server")
@@ -72,6 +70,8 @@ class ConsentHandlers:
             return _lost()
         value = secrets.token_urlsafe(32)
         response = consent_page(client, login, self._issuer.issuer, sealed, _csrf(value))
+        for name in surplus_cookies(request.cookies, COOKIE):
+            _set_cookie(response, name, "", 0)
         _set_cookie(response, _name_of(sealed), value, REQUEST_SECONDS)
         return response
 
@@ -99,11 +99,10 @@ class ConsentHandlers:
     async def finish(self, request: Request) -> Response:
         """Take the answer of the issuer, and send a code to the client."""
         address = request.client.host if request.client else ""
-        name = COOKIE + request.query_params.get("state", "")[:_NAME_CHARACTERS]
-        document = self._attempts.open(
-            request.cookies.get(name, ""), self._clock(), seconds=REQUEST_SECONDS
-        )
-        if document is None or not _STATE.fullmatch(request.query_params.get("state", "")):
+        name = cookie_of(COOKIE, request.query_params.get("state", ""))
+        value = "" if name is None else request.cookies.get(name, "")
+        document = self._attempts.open(value, self._clock(), seconds=REQUEST_SECONDS)
+        if name is None or document is None:
             self._refuse("this browser began no such login", address)
             return _lost()
         attempt = LoginAttempt(document["secret"])
@@ -162,7 +161,9 @@ class ConsentHandlers:
         response = way_page(await self._issuer.authorization_url(attempt), "To your login")
         document = {"secret": attempt.secret, "request": login.model_dump()}
         value = self._attempts.seal(document, self._clock())
-        _set_cookie(response, COOKIE + attempt.state[:_NAME_CHARACTERS], value, REQUEST_SECONDS)
+        name = cookie_of(COOKIE, attempt.state)
+        assert name is not None
+        _set_cookie(response, name, value, REQUEST_SECONDS)
         return response
 
     def _answer(self, login: LoginRequest, **parameters: str) -> str:

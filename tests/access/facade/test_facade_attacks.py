@@ -18,6 +18,8 @@ from support.gateway_process import JSON
 from support.selection import matrix
 from support.waiting import until
 
+from statehold.access.account_issuer import MOST_COOKIES
+
 
 @pytest.fixture
 async def victim() -> AsyncGenerator[FacadeBrowser]:
@@ -187,6 +189,37 @@ async def test_consent_needs_the_browser_that_saw_the_page(
         assert (await forged.consent(value)).status_code == 400
         await forged.aclose()
     await attacker.aclose()
+
+
+async def test_a_browser_keeps_the_cookies_of_the_newest_logins(flow: Flow) -> None:
+    pages: list[httpx2.Response] = []
+    for _ in range(MOST_COOKIES + 1):
+        location = (await flow.browser.get(flow.authorize_url())).headers["location"]
+        pages.append(await flow.browser.get(location))
+    [cookies] = flow.browser.cookies.values()
+    assert len(cookies) == MOST_COOKIES
+    assert (await flow.browser.consent(pages[0])).status_code == 400
+    for page in (pages[1], pages[-1]):
+        assert "/authorize?" in next_url(await flow.browser.consent(page))
+    assert len(cookies) == MOST_COOKIES
+
+
+@pytest.mark.thorough
+async def test_the_pages_of_consent_leave_the_cookies_of_the_console(flow: Flow) -> None:
+    names = (
+        "__Host-statehold",
+        "__Host-statehold-guest",
+        "__Host-statehold-attempt-0123456789abcdef",
+    )
+    location = (await flow.browser.get(flow.authorize_url())).headers["location"]
+    await flow.browser.get(location)
+    [cookies] = flow.browser.cookies.values()
+    cookies |= dict.fromkeys(names, "x")
+    for _ in range(MOST_COOKIES):
+        location = (await flow.browser.get(flow.authorize_url())).headers["location"]
+        await flow.browser.get(location)
+    assert set(names) <= set(cookies)
+    assert len(cookies) == MOST_COOKIES + len(names)
 
 
 async def test_the_issuer_cannot_be_reached_without_consent(flow: Flow) -> None:
