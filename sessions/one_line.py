@@ -1,10 +1,16 @@
-"""Foreign texts inside lines and beside sentences of ours: they cannot end a line, control a terminal or speak for us."""
+"""Foreign texts inside lines and beside sentences of ours, and counts in texts."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from typing import Final
+
+
+def plural(count: int, noun: str, several: str = "") -> str:
+    """Return a count with its noun; `several` is the noun's plural if that does not end in s."""
+    return f"{count} {noun if count == 1 else several or noun + 's'}"
+
 
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"

@@ -36,10 +36,9 @@ from .transitions.admission import Admission, busy, calls_of
 from .transitions.close import Closing
 from .transitions.control import Controls
 from .transitions.create import Creation, CreationOptions
-from .transitions.eviction import Eviction
+from .transitions.eviction import Eviction, Rebalancing
 from .transitions.expiry import Expiry
 from .transitions.pause import PauseCause, Pausing, end_questions
-from .transitions.rebalancing import Rebalancing
 from .transitions.recovery import Recovery
 from .transitions.revocation import Revocations
 from .transitions.suspension import Suspension

@@ -10,7 +10,7 @@ import anyio
 
 from ..server.exit_codes import OK
 from ..server.printing import complain
-from ..sessions.plural import plural
+from ..sessions.one_line import plural
 from ..tools.processes import procfs
 from ..tools.processes.keeper_command import (
     KeeperCommand,

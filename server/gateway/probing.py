@@ -13,7 +13,7 @@ import anyio
 
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.errors import ServiceUnavailable, SessionError
-from ...sessions.plural import plural
+from ...sessions.one_line import plural
 from ...sessions.services import Service, ToolSpec
 from ...tools.catalog import Catalog, CatalogEntry, Naming
 from ...tools.upstream.service import UpstreamService

@@ -19,10 +19,9 @@ from ..journal.facts import redact_again
 from ..journal.redaction import Redactor
 from ..lifecycle import Event, Status
 from ..live.directory import Directory
-from ..live.quota import Quota
+from ..live.quota import Quota, entries_bytes
 from ..live.session import LiveSession
 from ..live.snapshots import decode_snapshot, encode_snapshot
-from ..live.write_size import entries_bytes
 from ..policy import Policy
 from ..principals.limits import EffectiveLimits
 from ..principals.rates import service_refused

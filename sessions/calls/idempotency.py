@@ -1,13 +1,4 @@
-"""Idempotent calls: a call with an operation id runs at most once, and a repeat gets the recorded outcome.
-
-The guard is one for all calls. Scope and durability are choices of the caller: the scope of an id is a session or a
-principal, and a receipt lives in memory or in the store.
-
-In memory, the caller names the origin in which it chose the id: the epoch of the session, or the process. An id of the
-current origin without a receipt has not run; the outcome of an id of another origin is unknown. In the store, the start of
-a call is durable before the call has an effect, and its outcome before it is returned. If the process dies in between, the
-outcome stays unknown.
-"""
+"""Idempotent calls: a call with an operation id runs at most once, and a repeat gets the recorded outcome."""
 
 from __future__ import annotations
 
@@ -16,6 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -32,6 +24,7 @@ from ..errors import (
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..lifecycle import Status
 from ..live.quota import Quota
+from ..live.session import LiveSession
 from ..owned_map import OwnedMap
 from ..policy import Policy
 from ..records import Principal, ReceiptRecord
@@ -441,3 +434,37 @@ def require_room(
             session_id=session_id,
             recovery="Make a new session, or send the call without an operation id.",
         )
+
+
+TOTAL_BYTES: Final = 256 << 20
+"""Most bytes of the results of all sessions. Beyond it, the sessions with the most keep their receipts without results."""
+
+
+class ReceiptMemories:
+    """The receipts in memory by session. Those of a session end when this node gives the session up."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._memories: WeakKeyDictionary[LiveSession, ReceiptMemory] = WeakKeyDictionary()
+        self._bytes = 0
+        """Upper bound of the bytes of all results; it includes those of sessions that were given up since."""
+
+    def of(self, session: LiveSession) -> ReceiptMemory:
+        memory = self._memories.get(session)
+        if memory is None:
+            core, epoch = self._core, session.record.epoch
+            memory = ReceiptMemory(core.clock, core.policy, epoch, self._note_growth)
+            self._memories[session] = memory
+        return memory
+
+    def _note_growth(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes <= TOTAL_BYTES:
+            return
+        memories = sorted(self._memories.values(), key=lambda memory: -memory.bytes)
+        self._bytes = sum(memory.bytes for memory in memories)
+        for memory in memories:
+            if self._bytes <= TOTAL_BYTES:
+                break
+            self._bytes -= memory.bytes
+            memory.drop_results(0)

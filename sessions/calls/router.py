@@ -39,9 +39,8 @@ from .deadline import (
     end_with_session,
     enforce_deadline,
 )
-from .idempotency import CallReceipts, IdempotencyGuard, Receipts
+from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemories, Receipts
 from .notices import CallDeferred, Delivery, accepts_notice, shows_content, take_notices
-from .receipt_memories import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Call, CallAnswer, Request
 

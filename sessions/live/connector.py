@@ -29,9 +29,14 @@ from ..services import Drivable, SelfChanging, Snapshot
 from .binding import Binding
 from .bindings import is_orphan, lost_reason
 from .connection import LiveConnection
-from .contention import Contention
 from .outages import Outages
-from .replacement import PAUSE_REASONS, copy_notice, replacement_notice, unreported_notice
+from .replacement import (
+    PAUSE_REASONS,
+    Contention,
+    copy_notice,
+    replacement_notice,
+    unreported_notice,
+)
 from .session import LiveSession
 from .snapshots import UNSTORED, Snapshots, save_quietly
 

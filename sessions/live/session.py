@@ -38,7 +38,7 @@ from ..store.base import Write
 from ..views import describe, describe_binding, expiry, timestamp
 from .binding import Binding
 from .connection import CallActivity
-from .write_size import written_bytes
+from .quota import written_bytes
 
 if TYPE_CHECKING:
     from ..store.sql import SQLStore

@@ -14,10 +14,9 @@ from ..errors import CallWithdrawn, StoreUnavailable
 from ..lifecycle import Event, Status
 from ..live.binding import Binding
 from ..live.connector import Connector
-from ..live.contention import CONTENDED
 from ..live.directory import Directory
 from ..live.due_summaries import DueSummaries
-from ..live.replacement import STOPPED
+from ..live.replacement import CONTENDED, STOPPED
 from ..live.session import LiveSession
 from ..live.snapshots import Snapshots
 from ..records import BindingRecord, BindingStatus, SnapshotRecord

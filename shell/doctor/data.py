@@ -16,7 +16,7 @@ from ...server.config.model import Config
 from ...server.gateway.stores import is_remote, may_exist, store_of
 from ...server.operate.nodes import LiveNodes
 from ...sessions.errors import StoreUnavailable
-from ...sessions.plural import plural
+from ...sessions.one_line import plural
 from ...sessions.records import NodeRecord
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.file.folder import DAMAGED, LEAST_FREE

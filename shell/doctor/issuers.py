@@ -16,7 +16,7 @@ from ...access.keys import fits
 from ...access.refusals import IssuerMismatch, TokenInvalid, VerifierUnavailable
 from ...server.config.model import Config
 from ...sessions.json_codec import JSON
-from ...sessions.plural import plural
+from ...sessions.one_line import plural
 from .finding import Finding
 
 CLOCK_SECONDS: Final = 5.0

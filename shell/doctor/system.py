@@ -14,7 +14,7 @@ from pathlib import Path
 from ...server.config.missing_paths import find_missing_path
 from ...server.config.model import Config, ServiceConfig
 from ...server.process.open_files import file_limit
-from ...sessions.plural import plural
+from ...sessions.one_line import plural
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .finding import Finding

@@ -13,8 +13,7 @@ from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain
-from ...sessions.one_line import one_line
-from ...sessions.plural import plural
+from ...sessions.one_line import one_line, plural
 from ...sessions.principals.revocations import RevocationRecord
 from ...sessions.records import LOCAL, Principal
 from ...sessions.views import timestamp

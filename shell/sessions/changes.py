@@ -14,7 +14,7 @@ from ...server.printing import complain
 from ...sessions.errors import SessionBusy, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
-from ...sessions.plural import plural
+from ...sessions.one_line import plural
 from ...sessions.records import Principal, SessionFilter, SessionRecord
 from ...sessions.store.sql import SQLStore
 from ..command_line import CommandLine

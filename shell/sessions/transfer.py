@@ -22,7 +22,7 @@ from ...sessions.clock import SystemClock
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN, Status
-from ...sessions.plural import plural
+from ...sessions.one_line import plural
 from ...sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
 from ...sessions.store.sql import SQLStore
 from ...sessions.wording import SHELL, next_step

@@ -18,7 +18,7 @@ from ....sessions.clock import SystemClock
 from ....sessions.errors import SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import OPEN, Status
-from ....sessions.plural import plural
+from ....sessions.one_line import plural
 from ....sessions.records import LOCAL, HistoryFilter, Principal, SessionFilter, SessionRecord
 from ....sessions.registry import Registry
 from ....sessions.store.sql import SQLStore

@@ -12,7 +12,7 @@ import anyio.to_thread
 from ....server.config.model import Config
 from ....server.exit_codes import OK
 from ....server.printing import complain, write
-from ....sessions.plural import plural
+from ....sessions.one_line import plural
 from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....tools.browser.config import CAPABILITIES, BrowserConfig

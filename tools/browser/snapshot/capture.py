@@ -12,7 +12,7 @@ import anyio
 
 from ....sessions.errors import ConnectionLost
 from ....sessions.json_codec import JSON
-from ....sessions.plural import plural
+from ....sessions.one_line import plural
 from ..devtools.world import WorldError, origin_of, without_login
 from .model import ContextSnapshot, SavedTab
 from .records import describe_origins

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from ....sessions.one_line import plural
 from ....sessions.owned_map import BoundedMap
-from ....sessions.plural import plural
 from ..devtools.world import without_login
 from .model import SavedTab, StoredOrigin
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ....sessions.json_codec import JSON
-from ....sessions.plural import plural
+from ....sessions.one_line import plural
 from ....sessions.services import RestoreReport
 from ..devtools.pages import close_context, new_context
 from .model import ContextSnapshot

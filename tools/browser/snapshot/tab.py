@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from ....sessions.plural import plural
+from ....sessions.one_line import plural
 from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.pages import cancel_when_stopped, new_page
 from ..devtools.world import WorldError, origin_of

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import anyio.to_thread
 from pydantic import Field
 
-from ....sessions.plural import plural
+from ....sessions.one_line import plural
 from ..call import BrowserCall
 from ..devtools.world import WorldError, origin_of
 from ..errors import BrowserToolFailed, describe_error
