@@ -134,7 +134,7 @@ class UpstreamConfig(BaseModel):
     type: Transport | None = Field(
         default=None,
         description=(
-            "Transport. Default: `stdio` with a command, else `http`, or `sse` for a URL that ends so, and the "
+            "Transport. Default: `stdio` with a command, else `http`, or `sse` for a URL that ends in `/sse`, and the "
             "other one if that fails."
         ),
     )
