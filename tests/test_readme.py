@@ -305,6 +305,15 @@ def test_every_link_leads_to_a_file_and_a_heading(path: Path) -> None:
             assert anchor in known, (link, anchor)
 
 
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {
+        (index.parent / link).resolve()
+        for link in re.findall(r"\]\(([^)#]+)\)", index.read_text("utf-8"))
+    }
+    assert set(PAGES) - linked == {index}
+
+
 def test_the_default_times_are_those_of_the_settings() -> None:
     defaults = TimeoutSettings()
     table = rows("docs/use/sessions.md", "| status | meaning | left after (default) |")
