@@ -368,12 +368,14 @@ class SocketLines:
     @asynccontextmanager
     async def dying(self) -> AsyncGenerator[None]:
         """Read nothing any more, as a killed process, and close when a line has come that is not read."""
-        self.writer.transport.pause_reading()
+        transport = self.writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
         yield
         poll = select.poll()
         poll.register(self.writer.get_extra_info("socket").fileno(), select.POLLIN)
         await anyio.to_thread.run_sync(poll.poll, 60_000)
-        self.writer.transport.abort()
+        transport.abort()
 
 
 @pytest.mark.thorough
