@@ -37,6 +37,8 @@ _OTHER_SESSION: Final = "statehold_session_id"
 TRIES: Final = 3
 NEAR: Final = 5
 """Most similar names that the error of an unknown tool lists."""
+NEAR_SIMILARITY: Final = 0.5
+"""The similarity of these names at least: `type` is near to `browser_type`, which other tools are not."""
 
 _IDEMPOTENT: Final = frozenset(
     (
@@ -231,7 +233,7 @@ class ToolCalls:
         if tool in OWN:
             return NotAllowed(f"This server does not offer {tool}.", recovery=TOOLSETS)
         names = [definition["name"] for definition in await self.requests.list_tools()]
-        near = near_names(tool, names, count=NEAR, similarity=0.4)
+        near = near_names(tool, names, count=NEAR, similarity=NEAR_SIMILARITY)
         return UnknownTool(refusal.rpc_code, tool, near)
 
 

@@ -202,12 +202,13 @@ def load_config(
     if isinstance(config, Config):
         settings = config
         if services is not None:
-            loaded = load(services=file, flags=flags, environ=_environment())
+            loaded = load(services=file, flags=flags, environ=_environment(), is_program=True)
             changes["services"] = loaded.services
             settings = config.with_source(loaded.notes)
     else:
         path = None if config is None else Path(config)
-        settings = load(config=path, services=file, flags=flags, environ=_environment())
+        environ = _environment()
+        settings = load(config=path, services=file, flags=flags, environ=environ, is_program=True)
     names = settings.model_fields_set
     if data is not None:
         changes |= {"ephemeral": False, "data": Path(data).expanduser().absolute()}

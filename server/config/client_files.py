@@ -73,13 +73,13 @@ _YAML_VALUES: Final = (
 """The values without quotes that are no texts: tag, pattern, first characters."""
 
 
-def read_client_file(path: Path) -> ClientFile:
-    """Return the servers in a client's file.
+def read_client_file(path: Path, named_by: str) -> ClientFile:
+    """Return the servers in a client's file. `named_by` is the flag, variable or argument that gives the path.
 
     Raises:
         ConfigError: the file cannot be read, cannot be parsed, or lists no servers.
     """
-    document = _parse(path, read_text(path, "--services"))
+    document = _parse(path, read_text(path, named_by))
     block, dialect = _find_services(document)
     elsewhere = [place for place, table in _tables(document) if table is not block]
     if block is None:
@@ -121,8 +121,8 @@ def read_client_file(path: Path) -> ClientFile:
     return file
 
 
-def read_text(path: Path, flag: str) -> str:
-    """Return the text of a file that was given with `flag`.
+def read_text(path: Path, named_by: str) -> str:
+    """Return the text of a file. `named_by` is the flag, variable or argument that gives the path.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -130,12 +130,12 @@ def read_text(path: Path, flag: str) -> str:
     try:
         return read_foreign(path, SETTINGS_BYTES, any_kind=True).decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file; correct {flag}") from None
+        raise ConfigError(f"{path}: there is no such file; correct {named_by}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
         raise ConfigError(
-            f"{path}: cannot be read ({error.strerror}); correct {flag} or its permissions"
+            f"{path}: cannot be read ({error.strerror}); correct {named_by} or its permissions"
         ) from None
 
 

@@ -41,17 +41,29 @@ def load(
     services: str | Path | None = None,
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
+    is_program: bool = False,
 ) -> Config:
     """Read the settings from all sources. A service with a wrong setting is an UnusableConfig, except with `strict`.
+
+    `is_program`: a Python program gives the files as arguments, and an error names these instead of flags.
 
     Raises:
         ConfigError: another setting is wrong. The error names the first wrong one.
     """
     environ = os.environ if environ is None else environ
-    again = partial(load, config=config, services=services, flags=flags, environ=environ)
+    again = partial(
+        load,
+        config=config,
+        services=services,
+        flags=flags,
+        environ=environ,
+        is_program=is_program,
+    )
     file = None
     _refuse_unknown(environ)
-    config_named_by = "--config" if config else CONFIG_VARIABLE
+    flag = "" if is_program else "--"
+    config_named_by = f"{flag}config" if config else CONFIG_VARIABLE
+    services_named_by = f"{flag}services" if services else SERVICES_VARIABLE
     config = config or environ.get(CONFIG_VARIABLE)
     services = services or environ.get(SERVICES_VARIABLE)
     layers = [
@@ -65,7 +77,7 @@ def load(
     client_file = ClientFile()
     if services:
         path = Path(services).expanduser().absolute()
-        client_file = read_client_file(path)
+        client_file = read_client_file(path, services_named_by)
         values = {"services": client_file.services}
         layers.append(Layer(str(services), path.parent, values, of_client=True))
     restrictions = {

@@ -80,7 +80,7 @@ def data_folder(words: Words) -> str:
             data=options.get("--data"), config=options.get("--config"), environ=os.environ
         )
     except ValueError as error:
-        raise Failure(str(error)) from None
+        raise Failure(str(error), "invalid_argument") from None
 
 
 def _asked_settings(words: Words) -> dict[str, str]:

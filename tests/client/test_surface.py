@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.selection import matrix
 
 import statehold.client
 from statehold.client import errors, sync
@@ -124,3 +125,12 @@ def test_the_environment_says_nothing_to_an_embedded_statehold(
     from statehold.client.transport.embedded import load_config
 
     assert load_config(None, None, None).namespace == ""
+
+
+@pytest.mark.parametrize("argument", matrix("config", "services"))
+def test_the_error_for_a_missing_file_names_the_argument_of_the_program(argument: str) -> None:
+    from statehold.client.transport.embedded import load_config
+
+    files: dict[str, str | None] = {"config": None, "services": None, argument: "/none.json"}
+    with pytest.raises(errors.ConfigError, match=f"correct {argument}$"):
+        load_config(**files, data=None)

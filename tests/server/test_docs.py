@@ -127,7 +127,7 @@ def test_example_configuration_is_valid() -> None:
 
 @pytest.mark.parametrize("path", [ROOT / "mcp.json", *sorted(ROOT.glob("examples/*.json"))])
 def test_client_example_is_a_file_that_we_read_and_starts_statehold(path: Path) -> None:
-    file = read_client_file(path)
+    file = read_client_file(path, "--services")
     assert (file.services, len(file.notes)) == ({}, 1)
     statehold = json.loads(path.read_text(encoding="utf-8"))["mcpServers"]["statehold"]
     assert statehold["command"] == "uv"

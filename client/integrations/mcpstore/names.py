@@ -10,7 +10,7 @@ from typing import Final
 
 from ....sessions.wording import near_names
 from ...errors import InvalidArgument, UnknownTool
-from ...protocol.calls import NEAR
+from ...protocol.calls import NEAR, NEAR_SIMILARITY
 from ...results import Tool
 from ...transport.base import INVALID_PARAMS
 
@@ -75,7 +75,9 @@ def unknown_tool(tools: Sequence[SpaceTool], name: str) -> UnknownTool:
     """Return the error for a tool that is not there, with the most similar names."""
     names = {each.original: each.tool.name for each in tools}
     names |= {each.tool.name: each.tool.name for each in tools}
-    near = dict.fromkeys(names[each] for each in near_names(name, names, count=8, similarity=0.4))
+    near = dict.fromkeys(
+        names[each] for each in near_names(name, names, count=8, similarity=NEAR_SIMILARITY)
+    )
     return UnknownTool(INVALID_PARAMS, name, list(near)[:NEAR])
 
 

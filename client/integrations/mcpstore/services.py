@@ -36,7 +36,7 @@ def read_descriptions(descriptions: ServiceDescriptions) -> dict[str, JSON]:
     if isinstance(descriptions, str | os.PathLike):
         from ....server.config.client_files import read_client_file
 
-        return read_client_file(Path(descriptions).expanduser()).services
+        return read_client_file(Path(descriptions).expanduser(), "the path").services
     if isinstance(descriptions, Mapping):
         return _read_one(descriptions)
     services: dict[str, JSON] = {}

@@ -191,7 +191,11 @@ def test_mistake_in_the_file_of_a_client_is_one_line_that_names_it(
         ("STATEHOLD_TIMEOUTS", "[1", "should be a table of settings"),
         ("STATEHOLD_SERVICES", f"{{{SECRET}", "should be a table of settings"),
         ("STATEHOLD_CONFIG", "/none.toml", "there is no such file; correct STATEHOLD_CONFIG"),
-        ("STATEHOLD_SERVICES_FILE", "/none.json", "there is no such file; correct --services"),
+        (
+            "STATEHOLD_SERVICES_FILE",
+            "/none.json",
+            "there is no such file; correct STATEHOLD_SERVICES_FILE",
+        ),
         ("STATEHOLD_SERVICES__S__ENV__KEY", SECRET, "cannot be given one by one"),
     ],
 )

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.gateway_process import STATEHOLD
 from support.selection import matrix
 from support.tool_commands import Commands
 from support.waiting import until_blocking
@@ -107,6 +108,14 @@ def test_the_exit_code_and_one_line_say_why(
     if code != TOOL_FAILED:
         assert ran.stderr.count("\n") == 1
         assert ran.stdout == ""
+
+
+@pytest.mark.thorough
+def test_a_missing_file_of_settings_is_wrong_usage() -> None:
+    line = [*STATEHOLD, "tools", "--config", "/none.toml"]
+    ran = subprocess.run(line, capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (USAGE, b"")
+    assert b"/none.toml: No such file or directory; correct --config" in ran.stderr
 
 
 def test_the_next_step_of_an_error_is_a_command_that_works(commands: Commands) -> None:
