@@ -63,7 +63,9 @@ class SessionDirectory:
         """
         session = await self.get_readable(ref)
         if not session.is_open and not ref.startswith("sh_"):
-            raise no_session(f"There is no open session {ref[:128]!r}.")
+            raise no_session(
+                f"There is no open session {ref[:128]!r}; the last one of this name is closed."
+            )
         return session
 
     async def get_readable(self, ref: str) -> Session:

@@ -98,7 +98,7 @@ async def test_namespaces_keep_names_and_current_sessions_apart(embedded: Client
         assert [each.session_id for each in await right.list_sessions()] == [b.id]
         with pytest.raises(NoCurrentSession):
             await client.call("inc")
-    with pytest.raises(SessionNotFound):
+    with pytest.raises(SessionNotFound, match="is closed"):
         await left.get("same")
 
 
