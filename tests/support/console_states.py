@@ -54,6 +54,7 @@ async def take_picture(page: Page, state: str) -> None:
     )
     name = f"{state}-{scheme}-{await page.evaluate('innerWidth')}"
     if IMAGES is not None and name in PICTURES:
+        await page.evaluate("scrollTo(0, 0)")
         await page.screenshot(path=Path(IMAGES) / f"{name}.png", animations="disabled")
 
 
