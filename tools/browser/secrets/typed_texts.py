@@ -146,9 +146,11 @@ class TypedTexts:
 
     def _mask_by_digest(self, text: str) -> str:
         for classes, digests in self._digests.items():
-            spans = list(self._find(text, classes, digests))
-            for start, end in reversed(spans):
-                text = f"{text[:start]}{MASK}{text[end:]}"
+            parts, begin = list[str](), 0
+            for start, end in self._find(text, classes, digests):
+                parts += text[begin:start], MASK
+                begin = end
+            text = "".join([*parts, text[begin:]])
         return text
 
     def _find(self, text: str, classes: str, digests: set[str]) -> Iterator[tuple[int, int]]:
