@@ -18,7 +18,7 @@ from .errors import ConnectionLost, OutcomeUnknown, SessionClosed, SessionExpire
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
-    from .caller import OwnToolCaller
+    from .state import OwnToolCaller
 
 END_SECONDS = 15.0
 """Seconds that the end of a block waits until the end of its run is stored."""

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
@@ -16,10 +16,20 @@ from .protocol.retry import RetryPolicy
 
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
-    from .caller import OwnToolCaller
 
 CONFLICTS: Final = RetryPolicy(spread=1.0)
 """The pauses after conflicts are random, so that programs that collided do not try again at once."""
+
+
+class OwnToolCaller(Protocol):
+    """Calls Statehold's own tools about one session."""
+
+    @property
+    def id(self) -> str: ...
+
+    async def call_own(self, tool: str, arguments: Mapping[str, Any] | None = None) -> JSON:
+        """Call a tool about this session, and return its structured content."""
+        ...
 
 
 class State:
@@ -104,4 +114,4 @@ def apply_change(function: Callable[[Any], Any], current: StateValue, default: A
     return value if changed is None else changed
 
 
-__all__ = ["CONFLICTS", "State", "apply_change"]
+__all__ = ["CONFLICTS", "OwnToolCaller", "State", "apply_change"]

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from ..access.config.auth import DEFAULT_ROLE
 from ..server.gateway.gateway import Gateway
-from ..server.operate.node_list import describe_seen, read_nodes
+from ..server.operate.nodes import describe_seen, read_nodes
 from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
 from ..sessions.views import timestamp

@@ -173,8 +173,7 @@ def _is_shared(arguments: CommandLine) -> bool:
 
 
 def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
-    from ..server.sdk.deferred_models import defer_models
-    from ..server.sdk.deferred_packages import defer_packages
+    from ..server.sdk.deferred_imports import defer_models, defer_packages
 
     defer_packages()
     with defer_models():

@@ -10,7 +10,7 @@ import anyio
 from ..server.config.model import Config
 from ..server.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
 from ..server.gateway.stores import may_exist, store_of
-from ..server.operate.node_list import ANSWER_SECONDS, describe_seen, read_nodes
+from ..server.operate.nodes import ANSWER_SECONDS, describe_seen, read_nodes
 from ..server.printing import complain
 from ..sessions.cluster.lease import SeenNode
 from ..sessions.records import NodeRecord

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,7 +21,6 @@ from ...sessions.json_codec import JSON
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import Dialect, TimeUnit, read_entry
 from .client_restrictions import APPROVALS, read_outside
-from .toml_file import parse_toml
 
 _STRING = r'"(?:\\.|[^"\\])*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -47,6 +47,30 @@ _DEEPEST: Final = 8
 _LISTED: Final = 5
 """The number of places that a note lists."""
 _PROGRAM: Final = "statehold"
+
+
+def parse_toml(path: Path, text: str) -> JSON:
+    """Return the tables of a TOML file.
+
+    Raises:
+        ConfigError: it is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        remedy = (
+            "it looks like JSON: give a client's file as --services"
+            if text.lstrip().startswith("{")
+            else "correct the TOML"
+        )
+        position = re.search(r"\(at (?:line (\d+), column (\d+)|end of document)\)", str(error))
+        location = (
+            f"line {position[1]}, column {position[2]}"
+            if position and position[1]
+            else "end of file"
+        )
+        problem = str(error).split(" (at ")[0]
+        raise ConfigError(f"{path}: {location}: {problem}; {remedy}") from None
 
 
 @dataclass(slots=True)

@@ -19,15 +19,15 @@ from pydantic_core import ErrorDetails
 
 from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
+from ...tools.browser import output_folder as browser_paths
+from ...tools.browser.config import BrowserConfig
 from ...tools.processes.procfs import MARK
-from ...tools.upstream.config import UnusableConfig
-from .client_files import ClientFile, read_client_file, read_text
+from ...tools.upstream.config import UnusableConfig, UpstreamConfig
+from .client_files import ClientFile, parse_toml, read_client_file, read_text
 from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
 from .messages import FLAGS, Layer, describe, nearest
-from .missing_paths import find_missing_path
-from .model import PREFIX, Config, is_name_of_service
+from .model import PREFIX, Config, ServiceConfig, is_name_of_service
 from .service_layers import MergedServices, add_missing, is_disabled, is_true, merge_services
-from .toml_file import parse_toml
 from .variables import Location, expand
 
 _OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
@@ -274,3 +274,30 @@ def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
         if problem is not None:
             return f"{at('services', name, problem[0])}: {problem[1]}"
     return None
+
+
+def find_missing_path(service: ServiceConfig) -> tuple[str, str] | None:
+    """Return the first setting whose path does not exist or cannot be read, with the problem and the remedy."""
+    if isinstance(service, BrowserConfig):
+        return browser_paths.find_missing_path(service)
+    return _find_in_upstream(service)
+
+
+def _find_in_upstream(service: UpstreamConfig) -> tuple[str, str] | None:
+    cwd = service.cwd
+    if cwd and not _has_placeholder(cwd) and not Path(cwd).is_dir():
+        return "cwd", f"there is no folder {cwd}; make it, or correct the path"
+    command = service.command
+    if (
+        command
+        and os.sep in command
+        and not _has_placeholder(command)
+        and not Path(command).is_file()
+    ):
+        return "command", f"there is no program {command}; correct the path"
+    return None
+
+
+def _has_placeholder(path: str) -> bool:
+    """Whether a path has placeholders, whose values differ for each session."""
+    return any(name in path for name in ("{dir}", "{session_id}", "{session_name}"))

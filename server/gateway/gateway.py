@@ -21,10 +21,10 @@ from ...sessions.json_codec import JSON
 from ...sessions.node import Node
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
-from ...tools.footprint import bytes_of_files
 from ...tools.own.control import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
+from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.service import UpstreamService
 from ..cluster.pool import Peers

@@ -132,7 +132,7 @@ class HttpApplication:
         ]
 
     async def _livez(self, request: Request) -> Response:
-        # Read by port_holder.py in another process that finds the port in use.
+        # Read by holder_of() in another process that finds the port in use.
         return JSONResponse({"status": "ok", "server": "statehold", "pid": os.getpid()})
 
     async def _readyz(self, request: Request) -> Response:

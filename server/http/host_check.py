@@ -2,24 +2,35 @@
 
 A web page can reach a loopback port if it rebinds the DNS name of its own host to 127.0.0.1 (2026-07-28, basic/transports:
 servers MUST validate Origin). A Host that is an IP address cannot have been rebound; a name has to be an allowed one.
+
+Pages of other origins that are allowed are clients: the preflights of their browsers are answered here, with the headers of
+CORS. Browsers send no cookies with these requests, so that the console is not among them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Final
 
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...access.audit.recorder import NOBODY, Actor, Audit
-from ...access.challenges import METADATA, SERVER_METADATA
+from ...access.challenges import METADATA, SERVER_METADATA, is_resource
 from ...access.refusals import RefusalLog
 from ...sessions.audit.entry import AuditEvent
 from ..asgi import without_slash
-from .cross_origin import answer_to_page, is_for_pages
+
+EXPOSED: Final = "Mcp-Session-Id, WWW-Authenticate"
+PREFLIGHT_SECONDS: Final = "600"
+_METHODS: Final = "GET, POST, DELETE"
+_OTHERS: Final = ("/token", "/register", "/revoke")
+"""The paths of the authorization server to which clients send requests themselves."""
+_NAMES: Final = re.compile(rb"[A-Za-z0-9-]+(?:[ \t]*,[ \t]*[A-Za-z0-9-]+)*")
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LOGGED_CHARACTERS: Final = 200
@@ -28,6 +39,42 @@ CACHED_HOSTS = 64
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?")
 """RFC 9110, 7.2, without the percent-encoded names that no client sends."""
+
+
+def is_for_pages(path: str) -> bool:
+    """Whether clients send requests to a path, with a token instead of a cookie."""
+    path = path.removesuffix("/")
+    return path in _OTHERS or path.startswith("/messages/") or (path != "" and is_resource(path))
+
+
+def answer_to_page(
+    app: ASGIApp, method: str, origin: bytes, headers: Mapping[bytes, bytes]
+) -> ASGIApp:
+    """Return the application that answers a request of a page of an allowed origin."""
+    allowed = {"access-control-allow-origin": origin.decode("latin-1").strip(), "vary": "origin"}
+    if method != "OPTIONS" or b"access-control-request-method" not in headers:
+        return _WithHeaders(app, {**allowed, "access-control-expose-headers": EXPOSED})
+    names = headers.get(b"access-control-request-headers", b"").strip()
+    if _NAMES.fullmatch(names):
+        # A wildcard does not include Authorization, and the headers of parameters have any names.
+        allowed["access-control-allow-headers"] = names.decode()
+    allowed["access-control-allow-methods"] = _METHODS
+    allowed["access-control-max-age"] = PREFLIGHT_SECONDS
+    return Response(status_code=204, headers=allowed)
+
+
+class _WithHeaders:
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
+        self._app = app
+        self._headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, partial(self._send, send))
+
+    async def _send(self, send: Send, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message).update(self._headers)
+        await send(message)
 
 
 class HostCheck:

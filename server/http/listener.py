@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 import errno
+import http.client
+import json
 import socket
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 from ...access.config.types import ConfigError
 from ..config.model import Config
 from ..sockets.systemd import WrongSocket, inherited_listener
-from .port_holder import holder_of
+
+SECONDS: Final = 2.0
+"""Seconds to wait for the answer."""
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 BACKLOG: Final = 2048
 """Connections that may wait to be accepted."""
+
+
+def holder_of(host: str, port: int) -> str | None:
+    """Return a sentence about the Statehold that listens on a port, None if another program listens."""
+    address = _ANY.get(host, host)
+    connection = http.client.HTTPConnection(address, port, timeout=SECONDS)
+    try:
+        connection.request("GET", "/livez")
+        liveness: Any = json.loads(connection.getresponse().read(1000))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    if not isinstance(liveness, dict) or liveness.get("server") != "statehold":  # pyright: ignore[reportUnknownMemberType]
+        return None
+    pid: Any = liveness.get("pid")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return f"another Statehold (pid {pid}) listens there" if isinstance(pid, int) else None
 
 
 @contextmanager

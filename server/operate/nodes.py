@@ -1,4 +1,4 @@
-"""The running processes of a data folder and the sessions that they report, for the command line."""
+"""The processes of a store, also on other machines, and the reports of those that run on this one."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
 
+from ...sessions.cluster.lease import SeenNode
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import NODES, Node
 from ...sessions.records import NodeRecord, SessionRecord
-from ...sessions.views import seconds_of
+from ...sessions.views import seconds_of, timestamp
 from ..sockets.local_socket import send_content
 from ..sockets.request import Refused
 from .requests import OperatorRequest, ProcessUnavailable
 from .requests import ask as send_request
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
+
+STORE_SECONDS: Final = 5.0
+"""Seconds that the database may take to answer."""
 
 ANSWER_SECONDS = 3.0
 MOST_IDS: Final = 1000
@@ -26,6 +33,29 @@ MOST_IDS: Final = 1000
 
 Send = Callable[[str, OperatorRequest], Awaitable[JSON]]
 """Runs a request in a node. Raises Refused and ProcessUnavailable."""
+
+
+async def read_nodes(store: SQLStore) -> list[SeenNode]:
+    """Return the processes that are not dead."""
+    if not store.has_leases:
+        return [SeenNode(record, 0, False) for record in await store.nodes()]
+    async with store.leases() as leases:
+        return await leases.look(within=STORE_SECONDS)
+
+
+def describe_seen(node: SeenNode) -> JSON:
+    """Return a process with its sessions at its last heartbeat."""
+    record: NodeRecord = node.record
+    return {
+        "node": record.id,
+        "state": "silent" if record.lease_seconds and node.is_expired else record.state.value,
+        "sessions": record.sessions if record.lease_seconds else None,
+        "capacity": record.capacity,
+        "started_at": timestamp(record.started_at),
+        "peer": record.peer or None,
+        "address": record.address,
+        "version": record.version or None,
+    }
 
 
 class ProcessVerb:

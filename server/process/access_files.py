@@ -18,7 +18,7 @@ from ..config.model import Config
 from ..http.open_streams import OpenStreams
 
 if TYPE_CHECKING:
-    from ..http.certificate import ServerCertificate
+    from ..http.tls_listener import ServerCertificate
 
 logger = logging.getLogger("statehold.server")
 
@@ -43,7 +43,7 @@ class AccessFiles:
         tokens = None if server.tokens is None else StaticTokens.read(server.tokens)
         if server.tls is not None:
             # Imported here: few servers need TLS.
-            from ..http.certificate import ServerCertificate
+            from ..http.tls_listener import ServerCertificate
 
             certificate = ServerCertificate(server.tls)
         return cls(

@@ -10,6 +10,11 @@ import anyio
 import mcp_types as types
 from mcp.server.connection import Connection
 
+from ...sessions.cluster.placement import place_here
+from ...sessions.errors import SessionError, SessionNotFound
+from ...sessions.records import Principal
+from ...sessions.transitions.create import CreationOptions
+from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import connection_of
 
@@ -17,6 +22,9 @@ NOTIFY_SECONDS = 10.0
 """Seconds that notifying a legacy client of a change may take."""
 
 logger = logging.getLogger("statehold.server")
+
+AUTO_SESSION = "statehold.session"
+"""The key under which a legacy connection keeps the id of its own session."""
 
 
 class LegacyConnections:
@@ -56,3 +64,48 @@ async def notify(
             await connection.outbound.notify(method, params)
         except Exception:
             logger.debug("a client disconnected before it was notified", exc_info=True)
+
+
+class AutoSessions:
+    """Creates a session with the first call of a legacy connection, and closes it with the connection."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def id_of(self, connection: Connection, principal: Principal) -> str:
+        """Return the session of a connection; a new one when there is none or it was closed."""
+        session_id = connection.state.get(AUTO_SESSION)
+        if session_id is not None and await self._is_over(principal, session_id):
+            connection.state.pop(AUTO_SESSION, None)
+            session_id = None
+        if session_id is not None:
+            return session_id
+        options = CreationOptions(namespace=self._gateway.config.namespace)
+        # On this node, to which the connection belongs.
+        with place_here():
+            session = await self._gateway.registry.create(principal, options)
+        session.is_unreported = True
+        session_id = connection.state.setdefault(AUTO_SESSION, session.id)
+        if session_id == session.id:
+            # Below the existing callbacks, so that it runs after them: calls have to end before the session closes.
+            above = connection.exit_stack.pop_all()
+            connection.exit_stack.push_async_callback(self._close, principal, session_id)
+            connection.exit_stack.push_async_exit(above)
+        else:
+            await self._close(principal, session.id)
+        return session_id
+
+    async def _is_over(self, principal: Principal, session_id: str) -> bool:
+        if self._gateway.registry.live(principal, session_id) is not None:
+            return False
+        try:
+            info = await self._gateway.registry.info(principal, session_id)
+        except SessionNotFound:
+            return True
+        return info["status"] in ("closing", "closed")
+
+    async def _close(self, principal: Principal, session_id: str) -> None:
+        try:
+            await self._gateway.registry.close(principal, session_id, reason="connection_closed")
+        except SessionError as error:
+            logger.debug("session of a closed connection: %s", error)

@@ -44,8 +44,8 @@ from ..sdk.caller import (
     connection_of,
     is_modern,
 )
-from .auto_sessions import AutoSessions
 from .input_required import STATE
+from .legacy_connections import AutoSessions
 
 DEPTH: Final = 200
 """Levels that the parameters of a request may have."""

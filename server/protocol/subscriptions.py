@@ -19,7 +19,7 @@ from ...sessions.calls.request import Request
 from ...sessions.errors import RequestRefused, SessionError, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
-from ...tools.upstream.quiet import InternalContext
+from ...tools.upstream.resource_updates import InternalContext
 from ..gateway.gateway import Gateway
 from ..gateway.list_changes import PROMPTS, TOOLS
 from ..gateway.uris import session_uri

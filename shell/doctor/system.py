@@ -11,7 +11,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ...server.config.missing_paths import find_missing_path
+from ...server.config.load import find_missing_path
 from ...server.config.model import Config, ServiceConfig
 from ...server.process.open_files import file_limit
 from ...sessions.one_line import plural

@@ -33,7 +33,7 @@ from ...sessions.records import Principal
 from ...sessions.store.sql import SQLStore
 from ...sessions.views import timestamp
 from ...sessions.wording import did_you_mean, near_names
-from ...tools.footprint import bytes_of_files
+from ...tools.processes.workdir import bytes_of_files
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import ago, pairs, say, say_json, table

@@ -20,8 +20,7 @@ from ...sessions.store.sql import SQLStore
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json
-from .filters import parse_duration
-from .lookup import find_session
+from .lookup import find_session, parse_duration
 from .tool_calls import ToolCaller
 
 _CLOSED_STATUSES = (Status.CLOSED, Status.CLOSING)

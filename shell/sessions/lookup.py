@@ -1,15 +1,21 @@
-"""Lookup of one session in the store for a command: by id or by name."""
+"""The sessions that a command names: by an id or a name, or by a filter."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...server.exit_codes import USAGE
+from ...server.operate import sessions
 from ...server.operate.sessions import find_record
 from ...sessions.errors import InvalidArgument, SessionNotFound
+from ...sessions.json_codec import JSON
 from ...sessions.records import SessionRecord
-from ...sessions.store.sql import SQLStore
 from ..errors import CommandError
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
 
 
 async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
@@ -24,3 +30,27 @@ async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
         raise CommandError.session_unknown(ref, data, error.message) from None
     except InvalidArgument as error:
         raise CommandError("ambiguous", error.message, USAGE) from None
+
+
+def parse_duration(text: str, flag: str) -> float:
+    """Return a duration such as `30d`, `12h` or `45min` in seconds.
+
+    Raises:
+        CommandError: the text is no such duration.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)", text.strip())
+    if match is None:
+        raise CommandError.usage(f"{flag}: should be a time such as 30d, 12h, 45min or 90s")
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600, "d": 86_400}[match[2]]
+
+
+def parse_metadata(text: str) -> JSON:
+    """Read the value of --metadata.
+
+    Raises:
+        CommandError: it is no JSON object.
+    """
+    try:
+        return sessions.parse_metadata(text)
+    except InvalidArgument as error:
+        raise CommandError.usage(error.message) from None

@@ -13,7 +13,7 @@ from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json
 from ..principals.principals import KnownPrincipals
-from .filters import parse_duration
+from .lookup import parse_duration
 from .tool_calls import ToolCaller
 
 

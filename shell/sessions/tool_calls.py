@@ -22,9 +22,8 @@ from ...sessions.node import NODES, Node
 from ...sessions.records import LOCAL, NodeRecord, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.store.sql import SQLStore
-from ...tools.footprint import FOLDERS
 from ...tools.processes.ledger import Ledger
-from ...tools.processes.workdir import safe_name
+from ...tools.processes.workdir import FOLDERS, safe_name
 from ..errors import CommandError
 
 

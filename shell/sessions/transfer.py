@@ -31,9 +31,8 @@ from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import plain, say, say_json
 from ..progress import ProgressBar
-from .filters import parse_metadata
 from .importers.documents import LARGEST
-from .lookup import find_session
+from .lookup import find_session, parse_metadata
 from .tool_calls import ToolCaller, lazy_services
 
 MOST: Final = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from statehold.tools.footprint import bytes_of_files
+from statehold.tools.processes.workdir import bytes_of_files
 
 
 def test_files_of_a_session_count_and_no_others(tmp_path: Path):

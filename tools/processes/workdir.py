@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,9 @@ from ...sessions.records import LOCAL
 from ...sessions.services import SessionView
 
 _UNSAFE: Final = re.compile(r"[^\w.@+-]|^[.-]+")
+
+FOLDERS: Final = ("work", "browser/files")
+"""The folders with one subfolder per session: `{dir}` of services, and the downloads, videos and results of browsers."""
 
 
 def safe_name(name: str) -> str:
@@ -107,3 +112,25 @@ class WorkFolders:
                 self._temporary = None
         except OSError:
             pass  # Other services or sessions still have theirs there.
+
+
+def bytes_of_files(data: Path, session_ids: Sequence[str]) -> int:
+    """Return the total size of the files of some sessions. Blocks, in proportion to the number of files.
+
+    Files that are removed meanwhile are skipped; links are not followed.
+    """
+    folders = [
+        data / folder / safe_name(session_id) for session_id in session_ids for folder in FOLDERS
+    ]
+    return sum(_size(path) for path in folders)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:
+                continue
+    return total

@@ -24,7 +24,7 @@ from ..foreign_file import read_foreign
 from ..processes.workdir import private_folder
 from .config import Recipe, RecipeStep
 from .connection import UpstreamConnection
-from .quiet import InternalContext
+from .resource_updates import InternalContext
 
 logger = logging.getLogger("statehold.upstream")
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from mcp_types import METHOD_NOT_FOUND
 
-from ...sessions.errors import SessionError
+from ...sessions.errors import NotAllowed, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext
 from .errors import UpstreamRefused
 from .list_changes import Listener, Send
-from .quiet import InternalContext
+from .negotiation import OFFERED_CAPABILITIES
 from .transports.json_rpc import JsonRpcConnection
 
 logger = logging.getLogger("statehold.upstream")
@@ -25,6 +25,36 @@ ACKNOWLEDGE_SECONDS: Final = 5.0
 """Seconds to wait for the acknowledgement of a subscription; a later one still takes effect."""
 
 SendRequest = Callable[[str, JSON, CallContext], Awaitable[JSON]]
+
+
+class InternalContext:
+    """The context of a call without a caller. It refuses questions and discards progress and log messages."""
+
+    meta: Mapping[str, Any] = {}
+    wants_progress = False
+    log_level: str | None = None
+    input_responses: JSON | None = None
+    request_state: str | None = None
+    can_return_input_required = False
+    result_tokens: int | None = None
+    wants_facts = False
+    reachable = False
+    operation_id: str | None = None
+    is_owner = False
+
+    @property
+    def capabilities(self) -> JSON:
+        # Lists belong to all callers, and a server may leave out what its client cannot use.
+        return OFFERED_CAPABILITIES
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return
+
+    async def log(self, params: JSON) -> None:
+        return
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        raise NotAllowed("Statehold made this call itself and answers no questions.")
 
 
 class ResourceUpdates:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from statehold.server.sdk.deferred_packages import defer_packages
+from statehold.server.sdk.deferred_imports import defer_packages
 
 NAME = "package_of_the_deferral_test"
 GATE = """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from ..errors import BrowserToolFailed, describe_error
 
 if TYPE_CHECKING:
-    from playwright.async_api import FrameLocator, Locator, Page
+    from playwright.async_api import Frame, FrameLocator, Locator, Page
 
     Node: TypeAlias = Page | Locator | FrameLocator
 
@@ -224,3 +225,31 @@ def _pattern(node: ast.Call) -> re.Pattern[str]:
     if pattern.flags & ~_KNOWN_FLAGS:
         raise _NotALocator(f"{source!r:.100} has flags that pages do not know")
     return pattern
+
+
+async def find_element(
+    page: Page, locate: Callable[[Frame], Locator], code: str, *, visible: bool = True
+) -> str | None:
+    """Return Playwright's Python for the first element that `locate` locates in a frame; None if there is none.
+
+    `code` is the Python for all elements that `locate` locates outside of frames. With `visible`, others do not count.
+    """
+    from playwright.async_api import Error
+
+    for frame in page.frames:
+        matches = locate(frame).filter(visible=True) if visible else locate(frame)
+        try:
+            count = await matches.count()
+            if count == 0:
+                continue
+            if frame is not page.main_frame:
+                return f"page.{await matches.first.normalize()}"
+            if await locate(frame).count() == 1:
+                return code
+            only_visible = ".filter(visible=True)" if visible else ""
+            return f"{code}{only_visible}{'.first' if count > 1 else ''}"
+        except Error:
+            # A frame that is being replaced has no elements.
+            if frame is page.main_frame or page.is_closed():
+                raise
+    return None

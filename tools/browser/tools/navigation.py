@@ -18,7 +18,7 @@ from ..call import BrowserCall
 from ..egress.policy import scheme_allowed
 from ..errors import BrowserToolFailed, describe_error
 from ..session.early_snapshot import prepare
-from ..session.frames import find_element
+from ..session.locator import find_element
 from ..session.tab import Tab
 from ..tool import BrowserArguments, BrowserTool, tool
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
-from ..session.frames import find_element
+from ..session.locator import find_element
 from ..text_input import hidden_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
 

@@ -12,7 +12,7 @@ from support.browsing import Browse, opened, section
 from statehold.sessions.json_codec import JSON
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import uploads
-from statehold.tools.upstream.quiet import InternalContext
+from statehold.tools.upstream.resource_updates import InternalContext
 
 pytestmark = pytest.mark.peer
 

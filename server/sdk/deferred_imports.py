@@ -1,20 +1,37 @@
-"""Imports of the SDK's packages."""
+"""Imports of the SDK: its packages and its models are built when they are first used."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
 from typing import Any
 
+from pydantic import BaseModel
+
 PACKAGES = ("mcp", "mcp.client", "mcp.server")
 """The packages that import the SDK's client, its server framework and an HTTP client, for names that no server uses."""
 
 _lock = RLock()
 _executing: set[str] = set()
+
+
+@contextmanager
+def defer_models() -> Generator[None]:
+    """Let pydantic build the models that the block defines when they are first used.
+
+    The SDK defines some 600 models, and a process uses a tenth of them.
+    Building all of them would take a tenth of its start.
+    """
+    BaseModel.model_config["defer_build"] = True
+    try:
+        yield
+    finally:
+        del BaseModel.model_config["defer_build"]
 
 
 def defer_packages(packages: Sequence[str] = PACKAGES) -> None:
