@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlencode, urlsplit
 
@@ -21,12 +22,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import Message
 
+from ...sessions.audit.entry import AuditEvent
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...tools.browser.egress.addresses import is_loopback_host
 from ..account_issuer import AccountIssuer
+from ..audit.recorder import NOBODY, Actor, Audit
 from ..challenges import SERVER_METADATA
-from ..claims import ClaimChecks
+from ..claims import ClaimChecks, principal_of
 from ..config.auth import AuthSettings, FacadeSettings
 from ..scopes import SCOPES
 from .clients import ClientDocuments, sort_redirect_uris
@@ -102,10 +105,18 @@ def _document(settings: FacadeSettings, public_url: str) -> JSON:
     return document
 
 
+def _record_login(audit: Audit, outcome: str, person: AccessToken | None, address: str) -> None:
+    # What strangers cause is no login.
+    event = AuditEvent.REFUSAL if person is None else AuditEvent.LOGIN
+    principal = NOBODY if person is None else principal_of(person)
+    actor = Actor(principal=principal, transport="http", address=address)
+    audit.record(event, actor, "authorize", outcome)
+
+
 class Facade:
     """The authorization server over the logins of a store. It lives as long as the process.
 
-    `note` records the outcome of a login, the person and the address.
+    `audit` records the logins.
     """
 
     def __init__(
@@ -113,8 +124,9 @@ class Facade:
         settings: AuthSettings,
         public_url: str,
         store: SQLStore,
-        note: Callable[[str, AccessToken | None, str], None],
+        audit: Audit,
     ) -> None:
+        note = partial(_record_login, audit)
         facade, settings_of_issuer = settings.facade, settings.facade_issuer
         assert facade.client_secret is not None
         assert settings_of_issuer is not None

@@ -21,8 +21,7 @@ from ...sessions.registry import Registry
 from ...tools.own.definition import OwnTool, ToolContext
 from ...tools.own.toolsets import OWN_NAMES, build_own_tools
 from ..sockets.local_socket import send_content, send_error
-from .inspection_tools import InspectionTools
-from .operator_tools import OperatorTools
+from .operator_tools import OperatorTools, operator_tools
 from .person_tools import PersonTools
 from .requests import OperatorRequest
 
@@ -58,12 +57,11 @@ class OperatorHandler:
         self._registry = registry
         self._audit = audit
         own_tools = build_own_tools(registry, store, OWN_NAMES, services=services, shares=True)
-        operator_tools = [
-            *OperatorTools(registry).tools(),
-            *PersonTools(registry).tools(),
-            *InspectionTools(registry, data).tools(),
+        tools = [
+            *operator_tools(OperatorTools(registry, data)),
+            *operator_tools(PersonTools(registry)),
         ]
-        self._tools = own_tools | {tool.name: tool for tool in operator_tools}
+        self._tools = own_tools | {tool.name: tool for tool in tools}
 
     async def __call__(self, request: OperatorRequest) -> JSON:
         """Run a tool and return the content of its result.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -14,8 +13,9 @@ from ...sessions.json_codec import JSON
 from ...sessions.live.session import LiveSession
 from ...sessions.records import ControlEnd
 from ...sessions.registry import Registry
-from ...tools.own.definition import Outcome, OwnTool, ToolContext
+from ...tools.own.definition import Outcome, ToolContext
 from ...tools.own.sessions import SessionArguments
+from .operator_tools import operator
 from .pictures import browser_bindings, open_blank_page, open_browser
 
 
@@ -51,37 +51,12 @@ class LinkArguments(SessionArguments):
     """Identifies the person who uses the link."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotedLink:
-    """A session with a link that its journal has."""
-
-    session_id: str
-
-
 class InputArguments(PersonArguments):
     epoch: int
     tab: int | None = None
     number: int | None = None
     events: list[dict[str, Any]]
     """See InputBatch."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControlEpoch:
-    """The epoch of a person's control of a session."""
-
-    session_id: str
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class InputResult:
-    """The outcome of some input. See InputOutcome."""
-
-    copied: str | None
-    refusals: list[str]
-    editing: bool | None
-    field: dict[str, Any] | None
 
 
 class PersonTools:
@@ -91,57 +66,9 @@ class PersonTools:
         self._registry = registry
         self._controls = registry.controls
 
-    def tools(self) -> list[OwnTool]:
-        """Return all of them."""
-        return [
-            OwnTool(
-                "operator_take_control",
-                "Take control of a session",
-                "Take control of a session for a person: running calls end, new ones are refused.",
-                TakeArguments,
-                ControlEpoch,
-                self._take,
-                toolset="operator",
-            ),
-            OwnTool(
-                "operator_renew_control",
-                "Keep control of a session",
-                "Extend the control that a person took of a session.",
-                RenewArguments,
-                ControlEpoch,
-                self._renew,
-                toolset="operator",
-            ),
-            OwnTool(
-                "operator_give_back",
-                "Hand a session back to its agent",
-                "End the control that a person took of a session.",
-                GiveBackArguments,
-                ControlEpoch,
-                self._give_back,
-                toolset="operator",
-            ),
-            OwnTool(
-                "operator_note_link",
-                "Write a link into the journal",
-                "Write into the journal that a person made, opened or revoked a link; a revoked guest loses control.",
-                LinkArguments,
-                NotedLink,
-                self._note_link,
-                toolset="operator",
-            ),
-            OwnTool(
-                "operator_input",
-                "Use the browser of a session",
-                "Do in the browser of a session what the person who has control of it did.",
-                InputArguments,
-                InputResult,
-                self._input,
-                toolset="operator",
-            ),
-        ]
-
-    async def _take(self, context: ToolContext, args: TakeArguments) -> Outcome:
+    @operator
+    async def take_control(self, context: ToolContext, args: TakeArguments) -> Outcome:
+        """Take control of a session for a person: running calls end, new ones are refused."""
         principal = context.principal
         await self._open_browser(await self._registry.ready(principal, args.session_id))
         session = await self._controls.take(
@@ -159,13 +86,17 @@ class PersonTools:
         if bindings and not is_open and not session.has_human_driver:
             await self._registry.connector.connect(session, bindings[0])
 
-    async def _renew(self, context: ToolContext, args: RenewArguments) -> Outcome:
+    @operator
+    async def renew_control(self, context: ToolContext, args: RenewArguments) -> Outcome:
+        """Extend the control that a person took of a session."""
         session = await self._controls.renew(
             context.principal, args.session_id, args.epoch, user=args.user, login=args.login
         )
         return Outcome({"session_id": session.id, "epoch": session.record.control.epoch})
 
-    async def _give_back(self, context: ToolContext, args: GiveBackArguments) -> Outcome:
+    @operator
+    async def give_back(self, context: ToolContext, args: GiveBackArguments) -> Outcome:
+        """End the control that a person took of a session."""
         session = await self._controls.give_back(
             context.principal,
             args.session_id,
@@ -177,7 +108,9 @@ class PersonTools:
         )
         return Outcome({"session_id": session.id, "epoch": args.epoch})
 
-    async def _note_link(self, context: ToolContext, args: LinkArguments) -> Outcome:
+    @operator
+    async def note_link(self, context: ToolContext, args: LinkArguments) -> Outcome:
+        """Write into the journal that a person made, opened or revoked a link; a revoked guest loses control."""
         session = await self._controls.note_link(
             context.principal,
             args.session_id,
@@ -189,7 +122,9 @@ class PersonTools:
         )
         return Outcome({"session_id": session.id})
 
-    async def _input(self, context: ToolContext, args: InputArguments) -> Outcome:
+    @operator
+    async def input(self, context: ToolContext, args: InputArguments) -> Outcome:
+        """Do in the browser of a session what the person who has control of it did; see InputOutcome."""
         # Imported here: a process that no person uses does not need it.
         from ...tools.browser.input.events import InputBatch
 

@@ -167,9 +167,9 @@ async def _serve_on(
     facade = None
     if config.auth.facade.enabled:
         # Imported here: few servers are an authorization server.
-        from .facade import create_facade
+        from ...access.facade.app import Facade
 
-        facade = create_facade(gateway)
+        facade = Facade(config.auth, config.server.public_url or "", gateway.store, gateway.audit)
     note, revoked = partial(_note_caller, gateway), gateway.registry.core.revoked
     verifier = verifier_of(files.tokens, config.auth, facade, note, revoked)
     console = create_console(gateway, verifier)
