@@ -227,7 +227,7 @@ class AuthSettings(Section):
     )
     facade: FacadeSettings = Field(
         default_factory=FacadeSettings,
-        description="An authorization server of Statehold itself; see the table `[auth.facade]`.",
+        description="The [authorization server](../operate/login.md) for clients without a client id.",
     )
 
     @property
