@@ -14,7 +14,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ..tools.processes.framing import encode
-from .protocol.refusals import invalid_request, refusal
+from .protocol.error_translation import invalid_request, refusal
 from .sdk.access import create_context_streams
 
 LINE_LIMIT = 64 << 20

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...sessions.json_codec import JSON, loads
 from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..asgi import replay_messages
-from ..protocol.refusals import invalid_request
+from ..protocol.error_translation import invalid_request
 
 VERSION: Final = b"mcp-protocol-version"
 SESSION: Final = b"mcp-session-id"

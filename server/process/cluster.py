@@ -14,11 +14,10 @@ from ...sessions.concurrency import unwrap_group
 from ...sessions.errors import StoreUnavailable
 from ...sessions.node import NODES, Node
 from ..cluster.assertion import SignedAssertions
-from ..cluster.certificates import Certificates
 from ..cluster.dialer import ClusterDialer, Dialer, UnixDialer
 from ..cluster.node_server import ANSWER_SECONDS, NodeServer, answer_nodes
 from ..cluster.owner import Owner
-from ..cluster.peer_port import PeerPort, open_peer_port
+from ..cluster.peer_port import Certificates, PeerPort, open_peer_port
 from ..cluster.pool import Peers
 from ..config.model import Config
 from ..gateway.gateway import Gateway

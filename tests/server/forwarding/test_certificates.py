@@ -29,8 +29,8 @@ from support.machines import KEY, cluster, free_port
 from support.tcp_relay import relay
 
 from statehold.server.cluster.assertion import SignedAssertions
-from statehold.server.cluster.certificates import Certificates
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
+from statehold.server.cluster.peer_port import Certificates
 from statehold.server.config.cluster import ClusterSettings
 from statehold.sessions.records import NodeRecord
 
