@@ -56,7 +56,10 @@ async def change_sessions(config: Config, store: SQLStore | None, arguments: Com
 
 
 async def _change(caller: ToolCaller, record: SessionRecord, arguments: CommandLine) -> JSON:
-    """Change one session and return `session_id`, `name`, `status` and whether it `changed`."""
+    """Change one session and return `session_id`, `name`, `status` and whether it `changed`.
+
+    `lost` has the services whose connections were lost without being saved, with the reasons, if there are any.
+    """
     match arguments.action:
         case "purge":
             if arguments.unused_for is not None and record.status not in _CLOSED_STATUSES:
@@ -140,7 +143,13 @@ async def _purge(caller: ToolCaller, record: SessionRecord) -> JSON:
 
 def _compare_status(record: SessionRecord, content: JSON) -> JSON:
     status = str(content["status"])
-    return _outcome(record, status, changed=status != record.status.value)
+    outcome = _outcome(record, status, changed=status != record.status.value)
+    lost = {
+        each["service"]: each["last_error"]
+        for each in content.get("services", ())
+        if each["status"] == "lost" and each["last_error"]
+    }
+    return {**outcome, "lost": lost} if lost and outcome["changed"] else outcome
 
 
 def _outcome(record: SessionRecord, status: str, *, changed: bool) -> JSON:
@@ -158,6 +167,8 @@ def _report(arguments: CommandLine, outcomes: list[JSON], errors: list[CommandEr
             name = f" ({outcome['name']})" if outcome.get("name") else ""
             already = "" if outcome["changed"] else " already"
             say(f"{outcome['session_id']}{name} is {outcome['status']}{already}")
+            for service, reason in outcome.get("lost", {}).items():
+                complain(f"warning: {outcome['session_id']}{name}: {service} is lost: {reason}", OK)
     for error in errors:
         complain(str(error))
     # Return the code of "not found" or "busy" only if all errors have it.
