@@ -13,9 +13,9 @@ def plural(count: int, noun: str, several: str = "") -> str:
 
 
 _UNSAFE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Control characters, line separators, marks that reorder text, and half surrogate pairs."""
+"""Control characters, line separators, marks that reorder text, invisible letters, and half surrogate pairs."""
 
 _FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\s:;,'\"]+/)*(?=[^/\s:;,'\"])")
 """Matches the folders of an absolute path. The path of a URL has its host before it."""

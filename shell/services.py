@@ -11,7 +11,7 @@ import anyio
 from ..access.config.types import ConfigError
 from ..server.config.model import Config, ServiceConfig
 from ..server.exit_codes import FAILURE, OK
-from ..server.printing import complain
+from ..server.printing import complain, one_line
 from ..sessions.errors import SessionError
 from ..sessions.json_codec import JSON
 from ..tools.browser.config import BrowserConfig
@@ -119,9 +119,9 @@ def _check(config: Config, arguments: CommandLine) -> int:
         for check in checks:
             for line in (check.renamed, check.shared):
                 if line is not None:
-                    say(f"{check.service}: {line}")
+                    say(one_line(f"{check.service}: {line}"))
         for note in config.notes:
-            say(note)
+            say(one_line(note))
     return OK if all(check.ok for check in checks) else FAILURE
 
 

@@ -13,6 +13,7 @@ from ...access.config.types import ConfigError
 from ...server.config.load import load_for
 from ...server.config.model import Config
 from ...server.exit_codes import FAILURE, OK
+from ...server.printing import one_line
 from ...sessions.one_line import plural
 from ..command_line import CommandLine
 from ..output import say, say_json, table
@@ -103,7 +104,7 @@ def _print(findings: list[Finding]) -> None:
     if fixable:
         say("\nwhat to do:")
     for finding in fixable:
-        say(f"  {finding.name}: {finding.remedy}")
+        say(f"  {one_line(f'{finding.name}: {finding.remedy}')}")
     failures = sum(finding.status == "fail" for finding in findings)
     if failures:
         say(f"\n{failures} wrong")

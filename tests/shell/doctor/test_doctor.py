@@ -74,6 +74,17 @@ def test_every_check_of_a_healthy_machine_is_ok(doctor: Doctor, data: Path, tmp_
     assert checks["store"]["detail"] == "0 open sessions, 0 closed"
 
 
+@pytest.mark.thorough
+def test_the_name_of_a_service_adds_no_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = services(tmp_path, **{"a\nnothing is wrong\u2028b": {"command": "/no/such"}})
+    assert main(["doctor", "--data", str(data), *words]) == FAILURE
+    lines = capsys.readouterr().out.splitlines()
+    assert "what to do:" in lines
+    assert [line for line in lines if line.startswith(("nothing is wrong", "b"))] == []
+
+
 def test_the_doctor_creates_no_data_folder(doctor: Doctor, data: Path) -> None:
     code, checks = doctor()
     assert code == OK
