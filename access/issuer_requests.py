@@ -21,9 +21,9 @@ from .refusals import IssuerMismatch, IssuerRefused, VerifierUnavailable
 ANSWER_SECONDS: Final = 5.0
 """Seconds for a whole request."""
 ANSWER_BYTES: Final = 512 * 1024
-FORMS: Final = 32
+MAX_FORMS: Final = 32
 """Forms that one issuer is sent at once because strangers ask."""
-WAITING_FORMS: Final = 1000
+MAX_WAITING_FORMS: Final = 1000
 WAIT_SECONDS: Final = 5.0
 
 
@@ -53,7 +53,9 @@ class StrangersForms:
     """The forms that one issuer is sent because strangers ask. Each asker has a share of them; it waits for its own only."""
 
     def __init__(self) -> None:
-        self._places = Budget(FORMS, queue=WAITING_FORMS, queue_seconds=WAIT_SECONDS, shared=True)
+        self._places = Budget(
+            MAX_FORMS, queue=MAX_WAITING_FORMS, queue_seconds=WAIT_SECONDS, shared=True
+        )
 
     async def post(
         self,

@@ -19,7 +19,7 @@ from .refusals import TokenInvalid, VerifierUnavailable
 
 INACTIVE_SECONDS: Final = 60.0
 """Seconds for which a token that was not active is not asked about again."""
-INACTIVE_TOKENS: Final = 10_000
+MAX_INACTIVE_TOKENS: Final = 10_000
 
 
 class Introspection:
@@ -34,7 +34,7 @@ class Introspection:
         self._endpoint = settings.introspection_endpoint
         self._client = settings.client_id, settings.client_secret.get_secret_value()
         self._clock = clock
-        self._inactive = OwnedMap[bytes, float](INACTIVE_TOKENS)
+        self._inactive = OwnedMap[bytes, float](MAX_INACTIVE_TOKENS)
         """The ends of the times for which inactive tokens are kept, by the asker."""
         self._forms = StrangersForms()
 

@@ -30,7 +30,7 @@ REFRESH_SECONDS: Final = 600.0
 """Age at which keys are fetched again, to notice those that the issuer has withdrawn."""
 ABSENT_SECONDS: Final = 120.0
 """Seconds for which a key id that the issuer did not have is not looked for again."""
-ABSENT_IDS: Final = 1000
+MAX_ABSENT_IDS: Final = 1000
 ANSWER_SECONDS: Final = 10.0
 """Seconds for the requests of one fetch."""
 RSA_BITS: Final = 2048
@@ -59,7 +59,7 @@ class SigningKeys:
         self._fetching = anyio.Lock()
         self._jwks: list[JSON] = []
         self._keys: dict[tuple[str | None, str], Any] = {}
-        self._absent = BoundedMap[str | None, float](ABSENT_IDS)
+        self._absent = BoundedMap[str | None, float](MAX_ABSENT_IDS)
         self._tried_at: float | None = None
         self._fetched_at: float | None = None
         self._problem: str | None = None

@@ -26,8 +26,8 @@ FIRST_SECONDS: Final = 0.05
 LONGEST_SECONDS: Final = 2.0
 FORGET_SECONDS: Final = 60.0
 """Seconds without a wrong token after which the delay of a network starts anew."""
-NETWORKS: Final = 4096
-CACHED_ADDRESSES: Final = 1024
+MAX_NETWORKS: Final = 4096
+MAX_CACHED_ADDRESSES: Final = 1024
 PREFIX: Final = 64
 """Bits of an IPv6 address that one client does not choose."""
 WRONG: Final = "wrong token"
@@ -153,7 +153,7 @@ class Backoff:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._failures = BoundedMap[str, tuple[int, float]](NETWORKS)
+        self._failures = BoundedMap[str, tuple[int, float]](MAX_NETWORKS)
         self._refusals = RefusalLog(clock)
 
     async def hold(self, address: str) -> None:
@@ -175,7 +175,7 @@ class Backoff:
         self._failures[network] = (count + 1, now)
 
 
-@lru_cache(CACHED_ADDRESSES)
+@lru_cache(MAX_CACHED_ADDRESSES)
 def network_of(address: str) -> str:
     """Return the network that stands for a client in shares of strangers: an IPv4 address, or the /64 of an IPv6 address."""
     try:

@@ -25,7 +25,7 @@ TOKEN_CHARACTERS: Final = 8192
 """The length of the longest accepted token."""
 CACHE_SECONDS: Final = 60.0
 """Seconds after which a token is verified anew. A token that was revoked may work so long."""
-CACHED_TOKENS: Final = 10_000
+MAX_CACHED_TOKENS: Final = 10_000
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class Verifier:
         self._now = now
         self._on_verified = on_verified
         self._revoked = revoked
-        self._callers = OwnedMap[bytes, tuple[AuthenticatedUser, float]](CACHED_TOKENS)
+        self._callers = OwnedMap[bytes, tuple[AuthenticatedUser, float]](MAX_CACHED_TOKENS)
         """The callers of the last tokens of each principal, and the times until which they are used."""
         self._flights = SingleFlight[AuthenticatedUser]()
 
@@ -116,8 +116,8 @@ class Verifier:
         if self._issuers is not None:
             await self._issuers.preload_keys()
 
-    def note_caller(self, token: AccessToken) -> None:
-        """Note the groups and the role of a caller, from which its limits follow."""
+    def record_caller(self, token: AccessToken) -> None:
+        """Record the groups and the role of a caller, from which its limits follow."""
         if self._on_verified is not None:
             self._on_verified(token)
 
@@ -142,7 +142,7 @@ class Verifier:
             user = AuthenticatedUser(await self._own.caller(token, now))
         else:
             user = AuthenticatedUser(await self._issuers.caller(token, now, asker))
-        self.note_caller(user.access_token)
+        self.record_caller(user.access_token)
         until = min(now + CACHE_SECONDS, user.access_token.expires_at or 0)
         self._callers.put(_key_of(user), _digest(token), (user, until))
         return user
@@ -157,7 +157,7 @@ class Verifier:
         if found is None:
             return None
         user = AuthenticatedUser(token_of(found.principal, found.role))
-        self.note_caller(user.access_token)
+        self.record_caller(user.access_token)
         return user
 
 

@@ -16,7 +16,7 @@ from .session import Session
 if TYPE_CHECKING:
     from ..sessions.json_codec import JSON
 
-TRIES: Final = 3
+MAX_TRIES: Final = 3
 """Tries to open a session by a name that is taken, while no session of that name is found."""
 PAGE: Final = 1000
 """Sessions per page of a list."""
@@ -43,7 +43,7 @@ class SessionDirectory:
 
     async def open(self, options: Mapping[str, Any]) -> Session:
         """Return the open session of the name in the options, unchanged, or a new session."""
-        for attempt in range(TRIES):
+        for attempt in range(MAX_TRIES):
             try:
                 return await self.create(options)
             except NameTaken:
@@ -51,7 +51,7 @@ class SessionDirectory:
                     return await self.get(options["name"])
                 except SessionNotFound:
                     # It was closed meanwhile.
-                    if attempt == TRIES - 1:
+                    if attempt == MAX_TRIES - 1:
                         raise
         raise AssertionError("unreachable")
 

@@ -92,11 +92,11 @@ class SessionTool(StructuredTool):
     """
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        with _note_failures() as failures:
+        with _record_failures() as failures:
             return _add_artifact(super().run(*args, **kwargs), failures)
 
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
-        with _note_failures() as failures:
+        with _record_failures() as failures:
             return _add_artifact(await super().arun(*args, **kwargs), failures)
 
     # LangChain gives `config` only to functions that have it in their signature.
@@ -129,7 +129,7 @@ def _use_run_of(run_manager: Any) -> Generator[None]:
 
 
 @contextmanager
-def _note_failures() -> Generator[list[SessionToolError]]:
+def _record_failures() -> Generator[list[SessionToolError]]:
     failures: list[SessionToolError] = []
     token = _FAILURES.set(failures)
     try:

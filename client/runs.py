@@ -24,7 +24,7 @@ END_SECONDS = 15.0
 """Seconds that the end of a block waits until the end of its run is stored."""
 END_SECONDS_AFTER_AN_ERROR = 3.0
 """The same for a block that failed or was cancelled: its caller waits for an exception, often of a server that is gone."""
-ERROR_LENGTH: Final = 10_000
+MAX_ERROR_LENGTH: Final = 10_000
 """Characters of an error that are sent. The server keeps fewer."""
 
 logger = logging.getLogger("statehold.client")
@@ -119,7 +119,7 @@ class Run:
     async def _write(self, status: str, error: str | None = None) -> None:
         arguments: JSON = {"run_id": self.id, "status": status}
         if error is not None:
-            arguments["error"] = error[:ERROR_LENGTH]
+            arguments["error"] = error[:MAX_ERROR_LENGTH]
         answer = await self._session.call_own("session_run", arguments)
         self._take_times(parse_result(HistoryEntry, answer["entry"]))
 

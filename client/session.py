@@ -175,9 +175,9 @@ class Session:
         try:
             result = await self._caller.call(self.id, name, arguments or {}, **options)
         except SessionError as error:
-            self._note_error(error, name)
+            self._record_error(error, name)
             raise
-        self._note_result(result)
+        self._record_result(result)
         return result
 
     async def call_own(self, tool: str, arguments: Mapping[str, Any] | None = None) -> JSON:
@@ -191,19 +191,19 @@ class Session:
         content = {**(result.structured_content or {}), "notice": result.notice}
         return parse_result(SessionInfo, content)
 
-    def _note_result(self, result: CallResult) -> None:
+    def _record_result(self, result: CallResult) -> None:
         brief = result.session
         if brief is not None and brief.id == self.id:
             self._brief = brief
 
-    def _note_error(self, error: SessionError, tool: str = "") -> None:
+    def _record_error(self, error: SessionError, tool: str = "") -> None:
         self.last_error = error
         if isinstance(error, SessionClosed | SessionExpired | SessionNotFound):
             # The closed session may be a source of a merge, too.
             if tool != "session_merge" or error.session_id == self.id:
                 self.mark_closed()
         elif isinstance(error, ToolFailed):
-            self._note_result(error.result)
+            self._record_result(error.result)
 
     def mark_closed(self) -> None:
         """Mark the session as closed. Sends nothing."""
@@ -260,7 +260,7 @@ class Session:
         try:
             return await self._caller.read_resource(uri)
         except SessionError as error:
-            self._note_error(error)
+            self._record_error(error)
             raise
 
     async def pause(self) -> SessionInfo:

@@ -50,7 +50,7 @@ class AccountLogin:
         logins: Logins,
         backoff: Backoff,
         audit: Audit,
-        note_caller: Callable[[AccessToken], None],
+        record_caller: Callable[[AccessToken], None],
     ) -> None:
         self._page = page
         issuer = settings.console_issuer
@@ -65,7 +65,7 @@ class AccountLogin:
         self._logins = logins
         self._backoff = backoff
         self._audit = audit
-        self._note_caller = note_caller
+        self._record_caller = record_caller
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -130,7 +130,7 @@ class AccountLogin:
             raise TokenInvalid("the answer was used")
         if groups_of(person):
             # Many issuers name groups in access tokens only: those are not forgotten then.
-            self._note_caller(person)
+            self._record_caller(person)
         cookie, login = await self._logins.open(user)
         assert user.principal is not None
         logger.info("console: %s logged in from %s", user.principal.words, address or "?")

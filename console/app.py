@@ -107,7 +107,7 @@ class Console:
 
             page = f"{config.server.public_url}{PAGE}"
             self._account = AccountLogin(
-                config.auth, page, self.logins, backoff, audit, verifier.note_caller
+                config.auth, page, self.logins, backoff, audit, verifier.record_caller
             )
         handlers = [
             LoginHandlers(
@@ -198,7 +198,7 @@ class Console:
         except (ApiError, SessionError, Refused) as error:
             outcome = error.code
             if not is_admitted:
-                self._note_refusal(route, outcome, login, session_id, address)
+                self._record_refusal(route, outcome, login, session_id, address)
             elif is_read and login is not None and session_id is not None:
                 # A read that was admitted found nothing that its user may see.
                 self._audit.refuse_read(
@@ -235,7 +235,7 @@ class Console:
         is_guest = guest is not None and (login is None or guest.user.session_id == session_id)
         return (guest if is_guest else login), csrfs
 
-    def _note_refusal(
+    def _record_refusal(
         self,
         route: ApiRoute,
         code: str,

@@ -96,7 +96,7 @@ class LoginHandlers:
             raise self._refusal(*refusal, call, is_guessable=guessable)
         cookie, login = opened
         try:
-            await self._links.note_opened(login)
+            await self._links.record_opened(login)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._logins.end(login)
@@ -150,19 +150,19 @@ class LoginHandlers:
         try:
             token = (await self._verifier.verify(text, address)).access_token
         except VerifierUnavailable as error:
-            self._note_refusal(error, None, address)
+            self._record_refusal(error, None, address)
             raise ApiError(
                 "service_unavailable", "The token cannot be checked now.", "Try again later."
             ) from None
         user = user_of_token(token)
         if READ not in token.scopes:
-            self._note_refusal(ScopeMissing(READ), user.principal, address)
+            self._record_refusal(ScopeMissing(READ), user.principal, address)
             raise not_allowed(f"The token does not have the scope {READ}.")
         if token.expires_at is not None:
             return await self._logins.open(user, ends_by=token.expires_at)
         return await self._logins.open(user, digest_of(text).hex())
 
-    def _note_refusal(self, error: AuthError, principal: Principal | None, address: str) -> None:
+    def _record_refusal(self, error: AuthError, principal: Principal | None, address: str) -> None:
         who = "" if principal is None else f" of {principal.words}"
         self._refusals.add(error.kind, address, f"{error.detail}{who} at the console")
         self._record(stranger(address, principal or NOBODY), "login", error.code)

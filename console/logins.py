@@ -59,11 +59,11 @@ LINK_SECONDS: Final = 900.0
 """The longest life of a link, and of the login that it gives."""
 CODE_BYTES: Final = 16
 COOKIE_BYTES: Final = 32
-MOST: Final = 100
+MAX_LOGINS: Final = 100
 """Logins of one principal, codes of the user of this machine, and links to one session. Beyond them its oldest ends."""
-STREAMS: Final = 100
+MAX_STREAMS: Final = 100
 """Open streams of one person in this process, over all its logins, and of all guests of one owner together."""
-GUEST_STREAMS: Final = 25
+MAX_GUEST_STREAMS: Final = 25
 """Those of one guest, which leaves some to the other guests of the owner."""
 CHECK_SECONDS: Final = 0.5
 """Seconds between two looks at the store for the logins in use, and so the time until an open stream ends."""
@@ -215,11 +215,11 @@ class Logins:
         """Count a stream of a login while the block runs. `owner` is the key of the owner of a guest's session.
 
         Raises:
-            SessionLimit: the person, or the guests of the owner, have STREAMS, or the guest has GUEST_STREAMS.
+            SessionLimit: the person, or the guests of the owner, have MAX_STREAMS, or the guest has MAX_GUEST_STREAMS.
         """
-        most = {login.user.key: STREAMS}
+        most = {login.user.key: MAX_STREAMS}
         if login.user.is_guest:
-            most = {login.user.key: GUEST_STREAMS, f"guests of {owner}": STREAMS}
+            most = {login.user.key: MAX_GUEST_STREAMS, f"guests of {owner}": MAX_STREAMS}
         if any(self._streams[payer] >= count for payer, count in most.items()):
             raise SessionLimit(
                 "Too many pictures and lists of this person, or of the guests of its host, are open.",
@@ -243,7 +243,7 @@ class Logins:
         record = self._record(
             CredentialKind.CODE, _digest(code), now, now + CODE_SECONDS, self._machine_user
         )
-        await self._store.access.add_credential(record, most=MOST)
+        await self._store.access.add_credential(record, most=MAX_LOGINS)
         return code
 
     async def look(self, code: str) -> ConsoleUser | None:
@@ -258,7 +258,7 @@ class Logins:
         """Return the cookie and the login of a code, None if it is unknown, used or expired. The code ends with it."""
         cookie = secrets.token_urlsafe(COOKIE_BYTES)
         login = await self._store.access.exchange_credential(
-            _digest(code), self._login_record(cookie, self._machine_user), most=MOST
+            _digest(code), self._login_record(cookie, self._machine_user), most=MAX_LOGINS
         )
         return None if login is None else (cookie, self._keep(login, cookie))
 
@@ -278,7 +278,7 @@ class Logins:
         record = self._login_record(cookie, user).model_copy(update={"created_by": token})
         if ends_by is not None and ends_by < record.expires_at:
             record = record.model_copy(update={"expires_at": ends_by})
-        await self._store.access.add_credential(record, most=MOST)
+        await self._store.access.add_credential(record, most=MAX_LOGINS)
         return cookie, self._keep(record, cookie)
 
     async def use_attempt(self, digest: str, user: ConsoleUser, seconds: float) -> bool:
@@ -292,7 +292,7 @@ class Logins:
             created_at=now,
             expires_at=now + seconds,
         )
-        return await self._store.access.add_credential_once(record, most=MOST)
+        return await self._store.access.add_credential_once(record, most=MAX_LOGINS)
 
     async def find(self, cookie: str) -> Login | None:
         """Return the login of a cookie, None if there is none or it has ended."""
@@ -335,7 +335,7 @@ class Logins:
         expires_at = now + min(seconds, LINK_SECONDS)
         record = self._record(CredentialKind.LINK, _digest(code), now, expires_at, guest)
         link = record.model_copy(update={"created_by": created_by})
-        await self._store.access.add_credential(link, most=MOST)
+        await self._store.access.add_credential(link, most=MAX_LOGINS)
         return link, code
 
     async def links(self, session_id: str) -> list[CredentialRecord]:

@@ -28,7 +28,7 @@ from ..sessions.errors import (
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal, SessionRecord
 
-ATTEMPTS: Final = 3
+MAX_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.1
 
 
@@ -62,7 +62,7 @@ class OwnerCalls:
             owner=record.owner,
             cause=cause,
         )
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             try:
                 return await self._call(record, request)
             except OwnerChanged:

@@ -153,14 +153,14 @@ class ConsolePort:
     def _settings(self):
         import uvicorn
 
-        from ..server.process.http_server import ACCEPTS, clients_of, http_protocol
+        from ..server.process.http_server import MAX_ACCEPTS, clients_of, http_protocol
 
         routes = Starlette(routes=self._routes)
         app = HostCheck(self._streams.wrap(routes), hosts=[LOOPBACK], origins=[])
         return uvicorn.Config(
             app,
             http=http_protocol(clients_of(self._config.http)),
-            backlog=ACCEPTS,
+            backlog=MAX_ACCEPTS,
             lifespan="off",
             log_config=None,
             access_log=False,

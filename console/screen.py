@@ -29,7 +29,7 @@ from ..sessions.lifecycle import Status
 from ..sessions.live.control_lease import is_driven
 from ..sessions.records import Principal, SessionRecord
 from .logins import Login, Logins
-from .owner_calls import ATTEMPTS, RETRY_SECONDS, OwnerCalls, OwnerChanged
+from .owner_calls import MAX_ATTEMPTS, RETRY_SECONDS, OwnerCalls, OwnerChanged
 from .requests import FramesQuery, InputBody
 from .routes import SESSION, USE, VIEW, ApiCall, error_response, json_response, route
 from .session_documents import ConsoleSessions
@@ -122,7 +122,7 @@ class WatchedPages:
             SessionError, Refused: the session has no page that can be shown.
         """
         async with AsyncExitStack() as stack:
-            for _ in range(ATTEMPTS):
+            for _ in range(MAX_ATTEMPTS):
                 try:
                     messages = await self._open(stack, record, query)
                     break

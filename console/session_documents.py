@@ -42,12 +42,12 @@ METADATA_BYTES: Final = 2_000
 ENTRY_BYTES: Final = 8_000
 """Members of a larger entry of a timeline are left out, those with more than MEMBER_BYTES."""
 MEMBER_BYTES: Final = 1_000
-OTHER_ENTRIES: Final = 1000
+MAX_OTHER_ENTRIES: Final = 1000
 FAILURES: Final = frozenset({Event.CONNECTION_LOST, Event.OPEN_FAILED, Event.RECOVERY_FAILED})
 """The events of a session that the failures of its timeline include."""
-SHARED: Final = 100
+MAX_SHARED: Final = 100
 """Most sessions of others that are listed."""
-FORKS: Final = 50
+MAX_FORKS: Final = 50
 """Most siblings and most children that are listed."""
 FORK_MEMBERS: Final = ("session_id", "name", "status", "created_at", "closed_at", "control")
 LAST_ENTRIES: Final = 10
@@ -101,7 +101,7 @@ class ConsoleSessions:
         """Return the sessions that others share with a user."""
         if not user.grantees:
             return []
-        return await self._registry.sharing.shared_with(user.grantees, SHARED)
+        return await self._registry.sharing.shared_with(user.grantees, MAX_SHARED)
 
     async def shared_ids(self, user: ConsoleUser) -> set[str]:
         return {str(session["session_id"]) for session in await self.shared(user)}
@@ -182,9 +182,9 @@ class ConsoleSessions:
             {
                 "parent_id": record.parent,
                 "parent": None if parent is None else documents[parent.id],
-                "siblings": [documents[each.id] for each in siblings[:FORKS]],
-                "children": [documents[each.id] for each in children[:FORKS]],
-                "more": max(len(siblings), len(children)) > FORKS,
+                "siblings": [documents[each.id] for each in siblings[:MAX_FORKS]],
+                "children": [documents[each.id] for each in children[:MAX_FORKS]],
+                "more": max(len(siblings), len(children)) > MAX_FORKS,
             }
         )
 
@@ -194,10 +194,10 @@ class ConsoleSessions:
             owner=record.owner,
             parent=parent,
             order=SessionOrder.CREATED,
-            limit=FORKS + 2,
+            limit=MAX_FORKS + 2,
         )
         records, _ = await self._store.list_sessions(forks)
-        return [each for each in records if each.id != record.id][: FORKS + 1]
+        return [each for each in records if each.id != record.id][: MAX_FORKS + 1]
 
     @route(
         "GET", f"{SESSION}/timeline", "Read its journal, newest last", audience="guest", shared=VIEW
@@ -259,11 +259,11 @@ class ConsoleSessions:
             HistoryFilter(before=before, kinds=[JournalKind.CALL], failed=True, limit=limit),
         )
         other = HistoryFilter(
-            before=before, kinds=[JournalKind.TRANSITION, JournalKind.RUN], limit=OTHER_ENTRIES
+            before=before, kinds=[JournalKind.TRANSITION, JournalKind.RUN], limit=MAX_OTHER_ENTRIES
         )
         others = await self.read(record, other)
         # Below the oldest of a full page there may be more.
-        start = others[0].seq if len(others) == OTHER_ENTRIES else 0
+        start = others[0].seq if len(others) == MAX_OTHER_ENTRIES else 0
         found = [*calls, *(entry for entry in others if _has_failed(entry))]
         found.sort(key=lambda entry: entry.seq)
         return [entry for entry in found if entry.seq >= start][-limit:]

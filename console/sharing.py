@@ -21,7 +21,7 @@ from .requests import LinkBody, ShareBody, tool_arguments
 from .routes import SESSION, ApiCall, json_response, not_found, route
 from .session_documents import ConsoleSessions
 
-NAME: Final = 200
+MAX_NAME_LENGTH: Final = 200
 """Characters of the name of a person in an entry."""
 
 logger = logging.getLogger("statehold.server")
@@ -34,8 +34,8 @@ class LinkJournal:
         self._sessions = sessions
         self._calls = calls
 
-    async def note_opened(self, login: Login) -> None:
-        """Note that a guest opened the link of a login. Does nothing for a login without a link.
+    async def record_opened(self, login: Login) -> None:
+        """Record that a guest opened the link of a login. Does nothing for a login without a link.
 
         Raises:
             SessionError, Refused: the journal could not be written.
@@ -48,7 +48,7 @@ class LinkJournal:
     async def note(
         self, record: SessionRecord, event: LinkEvent, by: str, rights: str, link: str
     ) -> None:
-        """Note an event of a link. The control of its guest ends with `revoked`.
+        """Record an event of a link. The control of its guest ends with `revoked`.
 
         Raises:
             SessionError, Refused: the journal could not be written.
@@ -58,7 +58,7 @@ class LinkJournal:
             "operator_note_link",
             event=event,
             link=link,
-            by=by[:NAME],
+            by=by[:MAX_NAME_LENGTH],
             rights=rights,
             guest=guest_key(link),
         )

@@ -19,7 +19,7 @@ from .session_documents import ConsoleSessions
 if TYPE_CHECKING:
     from ..sessions.store.sql import SQLStore
 
-CHANGES: Final = 1000
+MAX_CHANGES: Final = 1000
 """Most changes that are read from a journal."""
 
 
@@ -104,7 +104,7 @@ class StateDocuments:
         return record, state
 
     async def _read(self, record: SessionRecord, state: StateRecord) -> StateVersions:
-        changes = HistoryFilter(kinds=[JournalKind.STATE], limit=CHANGES)
+        changes = HistoryFilter(kinds=[JournalKind.STATE], limit=MAX_CHANGES)
         entries = await self._sessions.read(record, changes)
         base = None if record.parent is None else await self._store.snapshot(record.id, BASE)
         first = None if base is None else from_json(base.data)

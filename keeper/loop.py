@@ -30,9 +30,9 @@ from protocol import (
     send,
 )
 
-CLIENTS: Final = 256
+MAX_CLIENTS: Final = 256
 """Most connections at once."""
-HELD: Final = 512
+MAX_HELD: Final = 512
 """Most descriptors that the keeper holds for one child."""
 LONGEST_LINGER: Final = 400 * 86_400.0
 FIRST_SECONDS: Final = 30.0
@@ -127,7 +127,7 @@ class Keeper:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        if len(self._clients) >= CLIENTS or peer_of(connection)[1] != os.getuid():
+        if len(self._clients) >= MAX_CLIENTS or peer_of(connection)[1] != os.getuid():
             connection.close()
             return
         connection.setblocking(False)
@@ -204,7 +204,7 @@ class Keeper:
         if not child.read_stderr():
             self._selector.unregister(child.stderr)
 
-    def _note_exit(self, child: Child) -> None:
+    def _record_exit(self, child: Child) -> None:
         self._selector.unregister(child.pidfd)
         child.reap()
         if child.holder is not None:
@@ -257,7 +257,7 @@ class Keeper:
             raise Refusal(FAILED, errno=error.errno, file=error.filename) from None
         child.holder = client
         self._children[child.key] = child
-        self._watch(child.pidfd, partial(self._note_exit, child))
+        self._watch(child.pidfd, partial(self._record_exit, child))
         return {"key": child.key, "pid": child.pid, "mark": child.mark}, child.descriptors
 
     def _adopt(self, client: ConnectedClient, packet: Packet) -> Answer:
@@ -312,7 +312,7 @@ class Keeper:
     def _hold(self, client: ConnectedClient, packet: Packet) -> Answer:
         held, name = self._child_of(client, packet).held, packet["name"]
         (descriptor,) = packet["passed"]
-        if not isinstance(name, str) or name in held or len(held) >= HELD:
+        if not isinstance(name, str) or name in held or len(held) >= MAX_HELD:
             raise Refusal(INVALID)
         held[name] = os.dup(descriptor)
         return {}, []

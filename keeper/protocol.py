@@ -39,7 +39,7 @@ VERSION: Final = 1
 SOCKET: Final = "keeper.sock"
 PACKET_BYTES: Final = 192 * 1024
 """The longest packet. A child whose command and environment are longer is not kept."""
-DESCRIPTORS: Final = 4
+MAX_DESCRIPTORS: Final = 4
 STDERR_BYTES: Final = 16 * 1024
 """The bytes of stderr that the keeper remembers of a child without a node. As JSON they may take six times as many."""
 
@@ -101,7 +101,7 @@ def receive(connection: socket.socket) -> tuple[Packet, list[int]] | None:
     """
     # socket.recv_fds() takes flags, and ignores them.
     received = array.array("i")
-    space = socket.CMSG_LEN(DESCRIPTORS * received.itemsize)
+    space = socket.CMSG_LEN(MAX_DESCRIPTORS * received.itemsize)
     data, ancillary, flags, _ = connection.recvmsg(PACKET_BYTES, space, socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

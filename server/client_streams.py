@@ -78,7 +78,7 @@ class ClientStreams:
     async def wait_ended(self) -> None:
         await self._end_requested.wait()
 
-    def note_received(self, message: types.JSONRPCMessage) -> None:
+    def record_received(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCRequest):
             self._unanswered_ids.add(message.id)
             if message.method == "tools/list" and not self.tools_listed.is_set():
@@ -90,13 +90,13 @@ class ClientStreams:
             and message.method == "notifications/cancelled"
         ):
             # A cancelled request is not answered.
-            self._note_answered((message.params or {}).get("requestId"))
+            self._record_answered((message.params or {}).get("requestId"))
 
-    def note_sent(self, message: types.JSONRPCMessage) -> None:
+    def record_sent(self, message: types.JSONRPCMessage) -> None:
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            self._note_answered(message.id)
+            self._record_answered(message.id)
 
-    def _note_answered(self, request: object) -> None:
+    def _record_answered(self, request: object) -> None:
         if not isinstance(request, str | int):
             return
         self._unanswered_ids.discard(request)
@@ -174,7 +174,7 @@ async def _receive(channel: Messages, out: Any, streams: ClientStreams) -> None:
         async def receive_all() -> None:
             while (item := await channel.receive()) is not None:
                 if isinstance(item, SessionMessage):
-                    streams.note_received(item.message)
+                    streams.record_received(item.message)
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     # The server may have ended before its client: then read to the end, and drop what comes.
                     await out.send(item)
@@ -199,6 +199,6 @@ async def _send(
                     # The client has closed stdout. Drop answers until the end of stdin ends the process: if this stream
                     # were closed, each sender would get an error.
                     client_reads = False
-                streams.note_sent(item.message)
+                streams.record_sent(item.message)
     finally:
         all_sent.set()

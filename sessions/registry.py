@@ -45,7 +45,7 @@ from .transitions.suspension import Suspension
 
 logger = logging.getLogger("statehold.sessions")
 
-LAST_CLAIMS: Final = 4
+MAX_LAST_CLAIMS: Final = 4
 """Most times that the sessions are given up which were claimed when the node began to drain."""
 
 
@@ -105,7 +105,7 @@ class Registry:
         core.budget.attach(Eviction(core, self._directory, self.pausing))
         self._rebalancing = Rebalancing(core, self._directory, self.pausing)
         self._suspension = Suspension(
-            core, self._directory, self.connector, self.pausing, self.closing, self._note_beat
+            core, self._directory, self.connector, self.pausing, self.closing, self._record_beat
         )
         self._expiry = Expiry(core, self._directory, self.pausing, self.closing, self.controls)
         self.revocations = Revocations(
@@ -144,7 +144,7 @@ class Registry:
     def _in_flight(self) -> int | None:
         return sum(session.in_flight for session in self._directory) if self._directory else None
 
-    def _note_beat(self) -> None:
+    def _record_beat(self) -> None:
         if self.core.node.is_draining and not self.draining:
             logger.info("this node drains: other nodes take on its sessions")
             self.spawn(self.give_up)
@@ -180,7 +180,7 @@ class Registry:
         """
         self.access.draining = True
         await self.core.node.drain()
-        for _ in range(LAST_CLAIMS):
+        for _ in range(MAX_LAST_CLAIMS):
             await self.closing.drain(self._directory)
             # A claim that began before may have come after; none begins now.
             await self._directory.wait_claimed()

@@ -74,7 +74,7 @@ class Orphans:
         orphans = [binding for binding in session.bindings.values() if is_orphan(binding)]
         for binding in orphans:
             if not is_resumable(binding):
-                self._connector.note_gone(binding, RESTARTED)
+                self._connector.record_gone(binding, RESTARTED)
         await self._connector.resume_all(session, filter(is_orphan, orphans))
         # A service that is not configured any more has no binding.
         if orphans or not session.bindings.keys() >= set(session.record.services):

@@ -14,7 +14,7 @@ from .errors import InvalidArgument
 
 ID_PREFIX: Final = "sh_"
 """The beginning of every session id."""
-NAME_LENGTH: Final = 128
+MAX_NAME_LENGTH: Final = 128
 """Most characters of the name of a session."""
 _NO_NAME: Final = re.compile(
     rf"[\x00-\x1f\x7f/\\]|\A{ID_PREFIX[0]}(?={ID_PREFIX[1:]})|\A\.{{1,2}}\Z"
@@ -34,10 +34,10 @@ def name_of_id(foreign: str) -> str:
     Characters that a name cannot have are escaped as in a URL. The end of a long id becomes a digest of all of it.
     """
     name = _NO_NAME.sub(_escape, foreign)
-    if len(name) <= NAME_LENGTH:
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     digest = blake2s(foreign.encode(errors="replace"), digest_size=8).hexdigest()
-    return f"{name[: NAME_LENGTH - len(digest) - 1]}~{digest}"
+    return f"{name[: MAX_NAME_LENGTH - len(digest) - 1]}~{digest}"
 
 
 def _escape(match: re.Match[str]) -> str:

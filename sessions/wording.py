@@ -54,8 +54,8 @@ SIMILARITY = 0.6
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """The reasons of OpenSSL for the answer of a server that speaks no TLS."""
 LONGEST = 200
-"""Characters of a name that is compared with others, and the names that it is compared with at most are COMPARED."""
-COMPARED = 5000
+"""Characters of a name that is compared with others, and the names that it is compared with at most are MAX_COMPARED."""
+MAX_COMPARED = 5000
 
 
 def next_step(
@@ -107,7 +107,7 @@ def near_names(
     import difflib
     from itertools import islice
 
-    known = {each.lower(): each for each in islice(names, COMPARED) if len(each) <= LONGEST}
+    known = {each.lower(): each for each in islice(names, MAX_COMPARED) if len(each) <= LONGEST}
     return [
         known[each] for each in difflib.get_close_matches(name.lower(), known, count, similarity)
     ]

@@ -15,9 +15,9 @@ from ..sessions.one_line import one_line
 
 ALIAS_LENGTH: Final = 60
 """Characters of an alias with its prefix. The strictest clients accept 64; a number may follow."""
-LISTED_ALIASES: Final = 5
+MAX_LISTED_ALIASES: Final = 5
 """Most aliases that describe_aliases() lists by name."""
-LISTED_RENAMES: Final = 5
+MAX_LISTED_RENAMES: Final = 5
 """Most renamed items that describe_renames() lists by name."""
 
 _ACCEPTED: Final = re.compile(r"[A-Za-z0-9_.\-/]{1,128}")
@@ -64,9 +64,13 @@ def with_original_name(definition: JSON, name: str) -> JSON:
 def describe_aliases(aliases: Sequence[Alias]) -> str:
     """Return one line for a log or a report: the aliases of the tools of a service, and the reason."""
     examples = ", ".join(
-        f"{_quote(alias.original_name)} is {alias.name}" for alias in aliases[:LISTED_ALIASES]
+        f"{_quote(alias.original_name)} is {alias.name}" for alias in aliases[:MAX_LISTED_ALIASES]
     )
-    more = f" and {len(aliases) - LISTED_ALIASES} more" if len(aliases) > LISTED_ALIASES else ""
+    more = (
+        f" and {len(aliases) - MAX_LISTED_ALIASES} more"
+        if len(aliases) > MAX_LISTED_ALIASES
+        else ""
+    )
     return f"clients would reject {'this name' if len(aliases) == 1 else 'these names'}: {examples}{more}"
 
 
@@ -91,8 +95,12 @@ class Rename:
 def describe_renames(renames: Sequence[Rename]) -> str:
     """Return one line for a log or a report: the renamed items of one service, the reason, and the setting to change."""
     service = renames[0].service
-    examples = ", ".join(map(_describe_rename, renames[:LISTED_RENAMES]))
-    more = f" and {len(renames) - LISTED_RENAMES} more" if len(renames) > LISTED_RENAMES else ""
+    examples = ", ".join(map(_describe_rename, renames[:MAX_LISTED_RENAMES]))
+    more = (
+        f" and {len(renames) - MAX_LISTED_RENAMES} more"
+        if len(renames) > MAX_LISTED_RENAMES
+        else ""
+    )
     holders = sorted({rename.holder or "Statehold itself" for rename in renames})
     return (
         f"{', '.join(holders)} had {'this name' if len(renames) == 1 else 'these names'} first: {examples}{more}; "

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from ..sessions.json_codec import JSON
 
-DEEPEST: Final = 200
+MAX_DEPTH: Final = 200
 """The levels of objects and arrays that a schema may have. Encoders of JSON stop at about 255 for the whole list."""
 
 _COMMON_DIALECTS: Final = (
@@ -51,7 +51,7 @@ def _dialects_of(schema: JSON) -> tuple[str, ...]:
     return (dialect,) if dialect in _DIALECTS else _COMMON_DIALECTS
 
 
-def copy_json(value: Any, levels: int = DEEPEST) -> Any:
+def copy_json(value: Any, levels: int = MAX_DEPTH) -> Any:
     """Return a copy of a JSON value.
 
     Raises:

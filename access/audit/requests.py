@@ -28,7 +28,7 @@ UNRECORDED: Final = frozenset(
 )
 """Requests that read no session and run nothing."""
 ARGUMENT_BYTES: Final = 4096
-_DELEGATIONS: Final = 8
+_MAX_DELEGATIONS: Final = 8
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -94,7 +94,7 @@ def _delegations() -> tuple[str, ...]:
     token = get_access_token()
     claims: object = None if token is None else (token.claims or {}).get("act")
     actors: list[str] = []
-    while isinstance(claims, dict) and len(actors) < _DELEGATIONS:
+    while isinstance(claims, dict) and len(actors) < _MAX_DELEGATIONS:
         actor = cast("JSON", claims)
         actors.append(f"{actor.get('iss', '')} {actor.get('sub', '')}".strip()[:256])
         claims = actor.get("act")

@@ -54,7 +54,7 @@ _NO_REGISTRATION: Final = (
     "auth.facade.registration = true."
 )
 _NO_STORE: Final = {"cache-control": "no-store"}
-_QUOTED: Final = 8
+_MAX_QUOTED: Final = 8
 """The length from which a text of a request is not shown in an answer to it, also where no quotes are around it."""
 
 
@@ -211,7 +211,7 @@ class Facade:
             reason: str = json.loads(bytes(response.body)).get("error_description") or ""
             # The texts of a request come from anyone, and the page speaks for this server.
             if any(
-                f"'{text}'" in reason or (len(text) >= _QUOTED and text in reason)
+                f"'{text}'" in reason or (len(text) >= _MAX_QUOTED and text in reason)
                 for text in request.query_params.values()
             ):
                 reason = "This server does not know the program, or cannot read its document."

@@ -36,7 +36,7 @@ from ..scopes import SCOPES
 _LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]|localhost))(?::[0-9]{1,5})?(/.*)?")
 """A native client listens on a port that the system gives it (RFC 8252, 7.3)."""
 
-SHOWN_REFUSALS: Final = 5
+MAX_SHOWN_REFUSALS: Final = 5
 SHOWN_CHARACTERS: Final = 60
 _NOT_SHOWN: Final = re.compile(r"[^ -~]|[\"\\]")
 """The characters that an error description cannot have (RFC 6749, 5.2)."""
@@ -52,10 +52,10 @@ DOCUMENT_BYTES: Final = 16 * 1024
 CACHE_SECONDS: Final = 300.0
 STALE_SECONDS: Final = 86_400.0
 """Seconds for which the last document is used while its server does not answer, so that clients can refresh their tokens."""
-CACHED_DOCUMENTS: Final = 1000
-FETCHES: Final = 64
+MAX_CACHED_DOCUMENTS: Final = 1000
+MAX_FETCHES: Final = 64
 """Fetches at a time: strangers cause them. Each network of clients has a share of them, and of the lookups of names."""
-WAITING_FETCHES: Final = 256
+MAX_WAITING_FETCHES: Final = 256
 ABSENT_SECONDS: Final = 30.0
 """Seconds for which a name without an address is not looked up again."""
 DOMAIN_LABELS: Final = 2
@@ -113,7 +113,7 @@ def sort_redirect_uris(uris: object) -> tuple[list[str], list[str]]:
             good.append(str(uri))
         else:
             refusals.append(f"{_NOT_SHOWN.sub('', str(uri))[:SHOWN_CHARACTERS]}: {reason}")
-    return good, refusals[:SHOWN_REFUSALS]
+    return good, refusals[:MAX_SHOWN_REFUSALS]
 
 
 def _refusal(uri: object) -> str | None:
@@ -209,9 +209,9 @@ class ClientDocuments:
     ) -> None:
         self._allow_loopback = allow_loopback
         self._clock = clock
-        self._clients = OwnedMap[str, tuple[FacadeClient, float]](CACHED_DOCUMENTS)
+        self._clients = OwnedMap[str, tuple[FacadeClient, float]](MAX_CACHED_DOCUMENTS)
         self._fetches = Budget(
-            FETCHES, queue=WAITING_FETCHES, queue_seconds=FETCH_SECONDS, shared=True
+            MAX_FETCHES, queue=MAX_WAITING_FETCHES, queue_seconds=FETCH_SECONDS, shared=True
         )
         self._resolver = resolver or Resolver(SystemClock(), absent_seconds=ABSENT_SECONDS)
 

@@ -42,9 +42,9 @@ ACCESS_PREFIX: Final = "sho_"
 CODE_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 10
 """Seconds for which a refresh token that was exchanged gets the same tokens again."""
-GUESSES: Final = 32
+MAX_GUESSES: Final = 32
 """Reads of the store at a time for secrets that may be guesses."""
-WAITING_GUESSES: Final = 1000
+MAX_WAITING_GUESSES: Final = 1000
 WAIT_SECONDS: Final = 5.0
 _LONGEST_SECONDS: Final = 3600
 _VALUE_CHARACTERS: Final = 43
@@ -124,7 +124,7 @@ class FacadeLogins:
         self._access = Seal(secret, "access tokens")
         self._backoff = Backoff()
         self._guesses = Budget(
-            GUESSES, queue=WAITING_GUESSES, queue_seconds=WAIT_SECONDS, shared=True
+            MAX_GUESSES, queue=MAX_WAITING_GUESSES, queue_seconds=WAIT_SECONDS, shared=True
         )
         self._marks = hmac.new(
             secret.encode(errors="surrogatepass"), b"statehold secrets", "sha256"

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ...sessions.json_codec import JSON
 
 
-MOST: Final = 200
+MAX_ACKNOWLEDGEMENTS: Final = 200
 """Results after which an acknowledgement is sent."""
 LARGE: Final = 2 << 20
 """Characters of results after which it is sent sooner."""
@@ -38,9 +38,9 @@ class Acknowledgements:
 
     def due(self) -> list[str]:
         """Return the operations that the next call has to acknowledge; empty, most of the time."""
-        if len(self._operations) < MOST and self._size < LARGE:
+        if len(self._operations) < MAX_ACKNOWLEDGEMENTS and self._size < LARGE:
             return []
-        return list(self._operations)[:MOST]
+        return list(self._operations)[:MAX_ACKNOWLEDGEMENTS]
 
     def remove(self, operations: list[str]) -> None:
         """Remove operations that the server has acknowledged."""

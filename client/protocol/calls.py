@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SESSION: Final = "session_id"
 _OTHER_SESSION: Final = "statehold_session_id"
-TRIES: Final = 3
+MAX_TRIES: Final = 3
 NEAR: Final = 5
 """Most similar names that the error of an unknown tool lists."""
 NEAR_SIMILARITY: Final = 0.5
@@ -129,7 +129,7 @@ class ToolCalls:
             if due := acknowledgements.due():
                 meta["statehold/settled"] = due
         params = await self._add_session(session_id, tool, arguments)
-        for attempt in range(TRIES):
+        for attempt in range(MAX_TRIES):
             try:
                 payload = await self.requests.call(
                     tool,
@@ -147,8 +147,8 @@ class ToolCalls:
                 if isinstance(error, RequestRefused):
                     raise await self._explain(error, tool) from None
                 raise
-            self.requests.note_instance(payload)
-            self._note_epoch(payload)
+            self.requests.record_instance(payload)
+            self._record_epoch(payload)
             error = error_in(payload) if payload.get("isError") is True else None
             if acknowledgements is not None:
                 if error is None:
@@ -205,7 +205,7 @@ class ToolCalls:
                 "The client is not open.", recovery="Use it inside of `async with connect(...)`."
             )
 
-    def _note_epoch(self, payload: JSON) -> None:
+    def _record_epoch(self, payload: JSON) -> None:
         session: JSON = object_of(object_of(payload.get("_meta")).get(SESSION_META))
         if "epoch" in session and "id" in session:
             acknowledgements = self._acknowledgements.setdefault(session["id"], Acknowledgements())

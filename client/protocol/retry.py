@@ -140,7 +140,7 @@ class RetryingRequests:
             answer = await self.request("server/discover", {}, longest_wait=START_SECONDS)
         except RequestRefused as refusal:
             raise ServerUnreachable(f"This is no Statehold: {refusal.message}.") from None
-        self.note_instance(answer)
+        self.record_instance(answer)
         server: JSON = object_of(object_of(answer.get("_meta")).get(f"{META}serverInfo"))
         if server.get("name") != "statehold" or VERSION not in answer.get("supportedVersions", ()):
             name = str(server.get("name") or "it has no name")
@@ -149,8 +149,8 @@ class RetryingRequests:
                 recovery="Give the address of a Statehold, or configure this server as a service of one.",
             )
 
-    def note_instance(self, result: JSON) -> None:
-        """Note the name of the process that answered."""
+    def record_instance(self, result: JSON) -> None:
+        """Record the name of the process that answered."""
         self.instance = object_of(result.get("_meta")).get(INSTANCE_META, self.instance)
 
     async def request(self, method: str, params: JSON, *, longest_wait: float = math.inf) -> JSON:

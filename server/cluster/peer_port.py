@@ -29,9 +29,9 @@ from .owner import OtherEnd
 
 HANDSHAKE_SECONDS: Final = 2.0
 
-HANDSHAKES: Final = 64
+MAX_HANDSHAKES: Final = 64
 """Connections at once whose other end has not proved itself. They hold open files, of which a reserve is kept for others."""
-HANDSHAKES_OF_ADDRESS: Final = 16
+MAX_HANDSHAKES_OF_ADDRESS: Final = 16
 """The same of one address, so that one program leaves room to the nodes."""
 HANDSHAKE_BYTES: Final = 4096
 """Bytes that a program may send before it has proved itself."""
@@ -108,10 +108,10 @@ class PeerPort:
 
     async def _serve(self, server: NodeServer, connection: socket.socket) -> None:
         address = _address_of(connection)
-        is_full = self._handshakes[address] >= HANDSHAKES_OF_ADDRESS
-        if is_full or self._handshakes.total() >= HANDSHAKES:
+        is_full = self._handshakes[address] >= MAX_HANDSHAKES_OF_ADDRESS
+        if is_full or self._handshakes.total() >= MAX_HANDSHAKES:
             connection.close()
-            self.note_refusal("there are too many")
+            self.record_refusal("there are too many")
             return
         self._handshakes[address] += 1
         stranger = _Stranger(self, address)
@@ -122,7 +122,7 @@ class PeerPort:
             await server.serve(connection, stranger, tls=tls, tls_seconds=seconds)
         except ssl.SSLError as error:
             stranger.leave()
-            self.note_refusal(f"TLS with the last one failed ({error.reason})")
+            self.record_refusal(f"TLS with the last one failed ({error.reason})")
         except (OSError, TimeoutError):
             stranger.leave()
         except BaseException:
@@ -134,7 +134,7 @@ class PeerPort:
         if not self._handshakes[address]:
             del self._handshakes[address]
 
-    def note_refusal(self, reason: str) -> None:
+    def record_refusal(self, reason: str) -> None:
         """Log refused connections, at most once in LOG_SECONDS: anybody can cause them."""
         self._refused += 1
         now = asyncio.get_running_loop().time()
@@ -173,7 +173,7 @@ class _Stranger(OtherEnd):
 
     def refuse(self, reason: str) -> None:
         if not self._is_node:
-            self._port.note_refusal(reason)
+            self._port.record_refusal(reason)
         else:
             logger.warning("a node was refused: %s", reason)
         self.abort()

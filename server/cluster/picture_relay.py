@@ -31,14 +31,14 @@ class NewestPictures:
                 is_picture = has_picture(message)
                 kept = [] if is_picture else [each for each in self._waiting if has_picture(each)]
                 self._waiting = [*kept, message]
-                self._note_change()
+                self._notify_change()
         except ConnectionEnded:
             self._is_cut = True
         finally:
             self._has_ended = True
-            self._note_change()
+            self._notify_change()
 
-    def _note_change(self) -> None:
+    def _notify_change(self) -> None:
         self._change.set()
         self._change = anyio.Event()
 

@@ -19,9 +19,9 @@ IDLE_SECONDS = 60.0
 """Seconds after which a connection without a request is closed."""
 DEATH_SECONDS = 1.0
 """Seconds between two looks for dead nodes that have connections."""
-CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 """Requests at once to one node; further ones wait. Each principal has a share of them."""
-WAITING = 10_000
+MAX_WAITING = 10_000
 """Requests that wait for one node; each principal has a share of them, too."""
 MARGIN_SECONDS = 0.5
 """Seconds after BEGIN_SECONDS in which the owner's first bytes have to arrive."""
@@ -33,7 +33,9 @@ class _Node:
     def __init__(self) -> None:
         self.idle: list[tuple[NodeConnection, float]] = []
         self.used: set[NodeConnection] = set()
-        self.places = Budget(CONNECTIONS, queue=WAITING, queue_seconds=math.inf, shared=True)
+        self.places = Budget(
+            MAX_CONNECTIONS, queue=MAX_WAITING, queue_seconds=math.inf, shared=True
+        )
 
 
 class Peers:

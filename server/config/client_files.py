@@ -42,9 +42,9 @@ _TABLES: Final[tuple[tuple[str, Dialect], ...]] = (
 )
 """The keys of tables of servers, and the kinds of their entries."""
 _SERVER_KEYS: Final = frozenset({"command", "cmd", "url", "uri", "serverUrl", "httpUrl", "baseUrl"})
-_DEEPEST: Final = 8
+_MAX_DEPTH: Final = 8
 """The number of keys above a server that is looked for."""
-_LISTED: Final = 5
+_MAX_LISTED: Final = 5
 """The number of places that a note lists."""
 _PROGRAM: Final = "statehold"
 
@@ -253,7 +253,7 @@ def _tables(document: object) -> Iterator[tuple[str, object]]:
     names = {key for key, _ in _TABLES}
     unread: list[tuple[tuple[str, ...], object]] = [((), document)]
     for place, value in unread:
-        if not isinstance(value, dict) or len(place) > _DEEPEST:
+        if not isinstance(value, dict) or len(place) > _MAX_DEPTH:
             continue
         members = cast(JSON, value)
         if place and place[-1] in names and any(map(_is_server, members.values())):
@@ -385,5 +385,7 @@ def _note_of_places(path: Path, places: list[str]) -> list[str]:
 
 
 def _list(places: list[str]) -> str:
-    listed = ", ".join(places[:_LISTED])
-    return listed if len(places) <= _LISTED else f"{listed} and {len(places) - _LISTED} more"
+    listed = ", ".join(places[:_MAX_LISTED])
+    return (
+        listed if len(places) <= _MAX_LISTED else f"{listed} and {len(places) - _MAX_LISTED} more"
+    )

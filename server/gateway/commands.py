@@ -15,9 +15,9 @@ from ..config.sections import NotifySettings, SummarySettings
 
 logger = logging.getLogger("statehold.notify")
 
-AT_ONCE: Final = 8
+MAX_AT_ONCE: Final = 8
 """Notifications that are sent at once."""
-WAITING: Final = 1000
+MAX_WAITING: Final = 1000
 """Notifications that may wait; more are left out."""
 _HEADERS: Final = {"content-type": "application/json"}
 
@@ -31,7 +31,7 @@ class Notifications:
 
     def __init__(self, settings: NotifySettings, *, shared: bool) -> None:
         self._settings = settings
-        self._places = Budget(AT_ONCE, queue=WAITING, queue_seconds=math.inf, shared=shared)
+        self._places = Budget(MAX_AT_ONCE, queue=MAX_WAITING, queue_seconds=math.inf, shared=shared)
 
     async def send(self, owner: str, notification: JSON) -> None:
         """Give a notification about a session of an owner to the command and to the address, once each.

@@ -193,13 +193,13 @@ class Gateway:
             has_local_callers=self._has_local_callers,
             own_ports=self.own_ports,
             hosts_of=self._hosts_of,
-            on_changed=self._note_change,
+            on_changed=self._notify_change,
         )
 
     def _hosts_of(self, owner: str) -> tuple[str, ...] | None:
         return self.registry.core.limits.of(owner).browser_hosts
 
-    def _note_change(
+    def _notify_change(
         self, service: UpstreamService, method: str, connection: UpstreamConnection, params: JSON
     ) -> None:
         # The watcher updates the lists of the services, so they are built before it.

@@ -32,7 +32,7 @@ PROMPTS: Final = "notifications/prompts/list_changed"
 RESOURCES: Final = "notifications/resources/list_changed"
 UPDATED: Final = "notifications/resources/updated"
 
-ASKED_CONNECTIONS: Final = 20
+MAX_ASKED_CONNECTIONS: Final = 20
 """Connections of one service that are asked for a list because a client knows an item that is not listed."""
 
 Kind: TypeAlias = Literal["tools", "prompts"]
@@ -88,7 +88,7 @@ class ListWatcher:
                 continue
             self._asked_at[key] = now
             connections = [each for each in service.live_tools.connections if each.is_open]
-            for connection in connections[:ASKED_CONNECTIONS]:
+            for connection in connections[:MAX_ASKED_CONNECTIONS]:
                 self.handle_notification(service, f"notifications/{kind}/list_changed", connection)
             if not connections and service.transport != "stdio":
                 self._spawn(self._update, service, TOOLS if kind == "tools" else PROMPTS)
@@ -148,7 +148,7 @@ class ListWatcher:
                     logger.debug(
                         "the changed list of %s could not be read: %s", service.name, error
                     )
-                self._updates.note_applied(key, announced)
+                self._updates.record_applied(key, announced)
                 if not is_new:
                     self._pass_on(service, method, connections)
                 with anyio.move_on_after(DEBOUNCE_SECONDS):

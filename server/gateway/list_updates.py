@@ -64,8 +64,8 @@ class ListUpdates:
         update = self._updates[key] = ListUpdate()
         return update
 
-    def note_applied(self, key: ListKey, count: int) -> None:
-        """Note that the first `count` announced changes are in the list, or that it could not be requested."""
+    def record_applied(self, key: ListKey, count: int) -> None:
+        """Record that the first `count` announced changes are in the list, or that it could not be requested."""
         self._updates[key].applied = count
         self._slow.discard(key)
         self._wake_waiters()

@@ -22,7 +22,7 @@ from ..config.model import Config, ServiceConfig
 
 logger = logging.getLogger("statehold.server")
 
-HELD_NAMES: Final = 10_000
+MAX_HELD_NAMES: Final = 10_000
 """Most names of one kind that a service holds, so that one that renames its tools for ever takes no more memory."""
 LONGEST_NAME: Final = 256
 """Characters of the longest name that is held; a prompt may have any name."""
@@ -69,7 +69,7 @@ class HeldNames:
         counts = Counter(holders.values())
         for name in new_names:
             service = services[name]
-            if counts[service] < HELD_NAMES:
+            if counts[service] < MAX_HELD_NAMES:
                 holders[name] = service
                 counts[service] += 1
                 self.is_changed = self._path is not None
@@ -86,7 +86,7 @@ class HeldNames:
                 continue
             for service, settings in self._services.items():
                 offer = offer_of(service, settings, ())
-                for name in stored_names.get(service, ())[:HELD_NAMES]:
+                for name in stored_names.get(service, ())[:MAX_HELD_NAMES]:
                     is_allowed = (
                         offer.may_have(name) if kind == "tool" else offer.may_have_prompt(name)
                     )

@@ -37,7 +37,7 @@ from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import summary
 from ..sdk.caller import Caller
 
-FORWARDED_IDS = 10_000
+MAX_FORWARDED_IDS = 10_000
 """Operation ids of forwarded calls that are remembered."""
 
 _CONTENT = "structuredContent"
@@ -65,7 +65,7 @@ class OwnToolCalls:
         self.instance = core.node.id
         """The name of this process, unlike that of any other."""
         self._memory = ReceiptMemory(core.clock, core.policy, self.instance)
-        self._forwarded_ids = OwnedMap[tuple[str, str], bool](FORWARDED_IDS)
+        self._forwarded_ids = OwnedMap[tuple[str, str], bool](MAX_FORWARDED_IDS)
         """Principal and operation id of calls that another node ran. It stored their receipts with their sessions."""
 
     async def run(

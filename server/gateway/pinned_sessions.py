@@ -26,9 +26,9 @@ from ...sessions.wording import did_you_mean
 
 ABSENT: Final = (SessionNotFound, SessionClosed, SessionExpired, SessionFailed)
 """The errors of a name that no open session has."""
-NAMES: Final = 1000
+MAX_NAMES: Final = 1000
 """Sessions whose names are listed."""
-COMPARED: Final = 100
+MAX_COMPARED: Final = 100
 """Sessions whose names and ids are compared with the unknown one of a call, which anyone may repeat at will."""
 
 
@@ -60,7 +60,9 @@ class PinnedSessions:
         except (OwnedByAnotherNode, *ABSENT):
             return None
 
-    async def references(self, principal: Principal, limit: int = NAMES) -> dict[str, list[str]]:
+    async def references(
+        self, principal: Principal, limit: int = MAX_NAMES
+    ) -> dict[str, list[str]]:
         """Return open sessions of a caller, those that were used last first: `names`, with ids for those without, and `ids`
         of those that have one."""
         session_filter = SessionFilter(namespace=self._namespace, statuses=list(OPEN), limit=limit)
@@ -77,7 +79,7 @@ class PinnedSessions:
         if not isinstance(ref, str):
             return error
         try:
-            known = await self.references(principal, COMPARED)
+            known = await self.references(principal, MAX_COMPARED)
         except (SessionError, StoreUnavailable):
             return error
         references = [*known["names"], *known["ids"]]

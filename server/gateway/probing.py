@@ -25,9 +25,9 @@ logger = logging.getLogger("statehold.server")
 RETRY_SECONDS = 30.0
 """Seconds until a failed probe of a service is repeated."""
 ORPHANS_SECONDS = 2.0
-CALL_RETRIES: Final = 2
+MAX_CALL_RETRIES: Final = 2
 CALL_RETRY_SECONDS = 5.0
-"""Calls repeat the failed probe of a service CALL_RETRIES times in so many seconds. Further ones get its error at once."""
+"""Calls repeat the failed probe of a service MAX_CALL_RETRIES times in so many seconds. Others get its error at once."""
 LIST_WAIT_SECONDS = 10.0
 """Seconds after the start that the tool list waits for slow services; later ones are added, and clients notified."""
 
@@ -37,7 +37,7 @@ class ProbeRepeats:
 
     def __init__(self) -> None:
         self._lock = anyio.Lock()
-        self._ended_at = deque([-math.inf] * CALL_RETRIES, maxlen=CALL_RETRIES)
+        self._ended_at = deque([-math.inf] * MAX_CALL_RETRIES, maxlen=MAX_CALL_RETRIES)
 
     async def run(self, asked_at: float, probe: Callable[[], Awaitable[None]]) -> None:
         """Probe, unless that was done since `asked_at` or as often as it may be."""

@@ -32,14 +32,14 @@ REFUSAL: Final = "statehold.refusal"
 HEAD_BYTES: Final = 64 * 2**10
 """Approximate limit of bytes outside of bodies; one read of at most 256 KiB may exceed it."""
 
-HEADERS: Final = 256
+MAX_HEADERS: Final = 256
 """Limit of headers in a head: each costs time and memory, however short it is."""
 
-CHUNKS: Final = 1024
+MAX_CHUNKS: Final = 1024
 """Chunks of a body that may have any size."""
 
 CHUNK_BYTES: Final = 64
-"""Least average size of the chunks of a body with more than CHUNKS of them."""
+"""Least average size of the chunks of a body with more than MAX_CHUNKS of them."""
 
 HEAD_SECONDS: Final = 30.0
 """Seconds that a head may take, and that a new connection may stay silent."""
@@ -262,7 +262,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._clients.idle(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= HEADERS:
+        if len(self.headers) >= MAX_HEADERS:
             raise _TooManyParts
         # Like uvicorn's method, which would double the time of each header.
         name = name.lower()
@@ -273,7 +273,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_chunk_header(self) -> None:
         self._chunks += 1
-        if self._chunks > CHUNKS and self._chunked_bytes < CHUNK_BYTES * self._chunks:
+        if self._chunks > MAX_CHUNKS and self._chunked_bytes < CHUNK_BYTES * self._chunks:
             raise _TooManyParts
 
     def on_headers_complete(self) -> None:

@@ -34,7 +34,7 @@ _NAMES: Final = re.compile(rb"[A-Za-z0-9-]+(?:[ \t]*,[ \t]*[A-Za-z0-9-]+)*")
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LOGGED_CHARACTERS: Final = 200
-CACHED_HOSTS = 64
+MAX_CACHED_HOSTS = 64
 """Allowed hosts that are cached. Clients could send any number of addresses, so the cache is limited."""
 
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::[0-9]{0,5})?")
@@ -162,7 +162,7 @@ class HostCheck:
 
     def _check_host(self, host: bytes) -> bool:
         is_allowed = self.host_allowed(host.decode("latin-1"))
-        if is_allowed and len(self._allowed_hosts) < CACHED_HOSTS:
+        if is_allowed and len(self._allowed_hosts) < MAX_CACHED_HOSTS:
             self._allowed_hosts.add(host)
         return is_allowed
 

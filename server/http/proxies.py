@@ -12,7 +12,7 @@ from typing import Final
 
 from ...sessions.owned_map import BoundedMap
 
-CACHED_ADDRESSES: Final = 1024
+MAX_CACHED_ADDRESSES: Final = 1024
 STATUS_PATHS: Final = frozenset({"/livez", "/readyz", "/health"})
 """The paths of probes, which come from the machine itself and not through a proxy. They tell no secret."""
 _FOR: Final = b"x-forwarded-for"
@@ -26,7 +26,7 @@ class TrustedProxies:
     def __init__(self, networks: Iterable[str], *, needs_proxy: bool = False) -> None:
         self._networks = [ip_network(network) for network in networks]
         self._needs_proxy = needs_proxy
-        self._trusted = BoundedMap[str, bool](CACHED_ADDRESSES)
+        self._trusted = BoundedMap[str, bool](MAX_CACHED_ADDRESSES)
 
     def trusts(self, address: str) -> bool:
         """Whether an address is that of a proxy."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 10.0
 """Seconds that an answer may take."""
-STORED: Final = 500
+MAX_STORED: Final = 500
 """Most sessions of the store in an answer, those that were used last."""
 
 
@@ -58,7 +58,7 @@ class Activities:
             document["memory"] = sum(sizes.get(pid, 0) for pid in own) or None
             document["shares_memory"] = any(users[pid] > 1 for pid in own)
         open_sessions = SessionFilter(statuses=sorted(OPEN))
-        records, _ = await read_pages(self._store, open_sessions, STORED)
+        records, _ = await read_pages(self._store, open_sessions, MAX_STORED)
         return {
             "waiting": self._registry.statistics()["waiting"],
             "memory": sum(sizes.values()),

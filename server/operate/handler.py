@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
 
 CALL_SECONDS: Final = 120.0
-REQUESTS: Final = 32
+MAX_REQUESTS: Final = 32
 """Requests that run at once. Each owner of sessions has a share of them."""
-WAITING: Final = 1000
+MAX_WAITING: Final = 1000
 
 RunRequest = Callable[[OperatorRequest], Awaitable[JSON]]
 
@@ -102,7 +102,7 @@ class OperateVerb:
     def __init__(self, run: RunRequest, *, seconds: float = CALL_SECONDS) -> None:
         self._run = run
         self._seconds = seconds
-        self._places = Budget(REQUESTS, queue=WAITING, queue_seconds=seconds, shared=True)
+        self._places = Budget(MAX_REQUESTS, queue=MAX_WAITING, queue_seconds=seconds, shared=True)
 
     async def __call__(self, members: JSON, connection: socket.socket) -> None:
         with closing(connection):

@@ -109,9 +109,9 @@ class PersonTools:
         return Outcome({"session_id": session.id, "epoch": args.epoch})
 
     @operator
-    async def note_link(self, context: ToolContext, args: LinkArguments) -> Outcome:
+    async def record_link(self, context: ToolContext, args: LinkArguments) -> Outcome:
         """Write into the journal that a person made, opened or revoked a link; a revoked guest loses control."""
-        session = await self._controls.note_link(
+        session = await self._controls.record_link(
             context.principal,
             args.session_id,
             args.event,

@@ -227,7 +227,7 @@ async def read_pages(
     return records, cursor is not None
 
 
-NAMES: Final = 1000
+MAX_NAMES: Final = 1000
 """Sessions whose names are compared with an unknown one."""
 
 
@@ -255,6 +255,6 @@ async def find_record(store: SQLStore, ref: str) -> SessionRecord:
             raise InvalidArgument(
                 f"{ref} is the name of {len(choice)} sessions; give the id: {ids}"
             )
-    records, _ = await read_pages(store, SessionFilter(), NAMES)
+    records, _ = await read_pages(store, SessionFilter(), MAX_NAMES)
     hint = did_you_mean(ref, [record.name for record in records if record.name])
     raise SessionNotFound(f"There is no session {ref:.128}.{hint}")

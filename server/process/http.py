@@ -33,7 +33,7 @@ from .access_files import AccessFiles, watch_streams
 from .console import VERB as CONSOLE
 from .console import CreateConsole
 from .gateway import create_gateway, has_uvloop, hold_open
-from .http_server import ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
+from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
 from .logs import configure
 from .open_files import raise_limit
 from .workers import Worker, Workers
@@ -170,7 +170,7 @@ async def _serve_on(
         from ...access.facade.app import Facade
 
         facade = Facade(config.auth, config.server.public_url or "", gateway.store, gateway.audit)
-    note, revoked = partial(_note_caller, gateway), gateway.registry.core.revoked
+    note, revoked = partial(_record_caller, gateway), gateway.registry.core.revoked
     verifier = verifier_of(files.tokens, config.auth, facade, note, revoked)
     console = create_console(gateway, verifier)
     more_routes = [*console.routes(), *(facade.routes() if facade is not None else ())]
@@ -194,7 +194,7 @@ async def _serve_on(
         uvicorn_config = uvicorn.Config(
             application.asgi,
             http=http_protocol(clients, proxies, is_tls=certificate is not None),
-            backlog=ACCEPTS,
+            backlog=MAX_ACCEPTS,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -231,8 +231,8 @@ async def _serve_on(
             tasks.cancel_scope.cancel()
 
 
-def _note_caller(gateway: Gateway, token: AccessToken) -> None:
-    gateway.registry.policies.note_caller(principal_of(token), membership_of(token))
+def _record_caller(gateway: Gateway, token: AccessToken) -> None:
+    gateway.registry.policies.record_caller(principal_of(token), membership_of(token))
 
 
 async def _end_http(

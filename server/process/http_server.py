@@ -22,7 +22,7 @@ from .open_files import allowed_connections
 if TYPE_CHECKING:
     from ..http.tls_listener import TlsListener
 
-ACCEPTS: Final = 64
+MAX_ACCEPTS: Final = 64
 """Connections that the event loop accepts at once, before any of them is counted."""
 
 
@@ -44,7 +44,7 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         self.accepts.set()
         for listener in sockets or ():
-            # asyncio also used ACCEPTS as the length of the queue of the socket.
+            # asyncio also used MAX_ACCEPTS as the length of the queue of the socket.
             listener.listen(BACKLOG)
 
     def stop_accepting(self) -> None:

@@ -24,7 +24,7 @@ from ..config.sections import LogSettings
 QUIET_SECONDS: Final = 1.0
 """Seconds for which a message of a library is left out after it was written once."""
 
-REMEMBERED_MESSAGES: Final = 256
+MAX_REMEMBERED_MESSAGES: Final = 256
 """Library messages that are remembered at once. Some contain a client's address, so there may be any number."""
 
 _CLIENT_LIBRARIES: Final = ("uvicorn", "mcp")
@@ -86,7 +86,7 @@ class ClientMistakes(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._last_lines = BoundedMap[str, tuple[float, int]](REMEMBERED_MESSAGES)
+        self._last_lines = BoundedMap[str, tuple[float, int]](MAX_REMEMBERED_MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not record.name.startswith(_CLIENT_LIBRARIES):

@@ -169,9 +169,9 @@ class Workers:
             if descriptor == wakeup:
                 os.read(wakeup, 4096)
             else:
-                self._note_report(reports[descriptor])
+                self._record_report(reports[descriptor])
 
-    def _note_report(self, place: _Place) -> None:
+    def _record_report(self, place: _Place) -> None:
         assert place.report is not None
         is_serving = os.read(place.report, 1) != b""
         place.close_report()
@@ -197,9 +197,9 @@ class Workers:
             if pid:
                 place.pid = None
                 place.close_report()
-                self._note_end(place, pid, os.waitstatus_to_exitcode(status))
+                self._record_end(place, pid, os.waitstatus_to_exitcode(status))
 
-    def _note_end(self, place: _Place, pid: int, code: int) -> None:
+    def _record_end(self, place: _Place, pid: int, code: int) -> None:
         if self._stopping:
             return
         served_for, place.served_since = time.monotonic() - place.served_since, math.inf

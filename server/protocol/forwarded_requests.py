@@ -41,7 +41,7 @@ from ..sdk.caller import (
     SHAREE_SCOPE,
 )
 
-NOTICES: Final = 256
+MAX_NOTICES: Final = 256
 """Notices that are kept until a further one, in case that their answers are not delivered."""
 
 
@@ -118,7 +118,7 @@ class ForwardedRequests:
         self._call = call
         self._return_notice = return_notice
         self._numbers = count(1)
-        self._noticed = OwnedMap[int, RequestContext](NOTICES)
+        self._noticed = OwnedMap[int, RequestContext](MAX_NOTICES)
         """The contexts of answers that carry a notice, by the number of the notice."""
 
     async def answer(

@@ -50,7 +50,7 @@ HANDOVER_SECONDS: Final = 40.0
 """Seconds that a request waits for a session which its owner is giving up."""
 FIRST_RETRY_SECONDS: Final = 0.01
 LONGEST_RETRY_SECONDS: Final = 0.25
-ATTEMPTS: Final = 2
+MAX_ATTEMPTS: Final = 2
 """Attempts to reach the owner: after the first one a dead owner's session is claimed here."""
 
 _LOCAL_METHODS: Final = frozenset(
@@ -124,18 +124,18 @@ class Forwarder:
                     raise owner from None
             except NodeUnreachable as error:
                 attempts += 1
-                if owner.adopt and attempts < ATTEMPTS:
+                if owner.adopt and attempts < MAX_ATTEMPTS:
                     self._gateway.node.forget(owner.node)
                 elif owner.adopt:
                     with place_here():
                         return await answer()
                 elif self._gateway.config.cluster.enabled:
                     await self._wait_for_lease(owner, peers, attempts, began_at)
-                elif error.is_silent or attempts == ATTEMPTS:
+                elif error.is_silent or attempts == MAX_ATTEMPTS:
                     raise owner from None
             except OutcomeUnknown:
                 attempts += 1
-                if attempts == ATTEMPTS or not self._is_repeatable(ctx):
+                if attempts == MAX_ATTEMPTS or not self._is_repeatable(ctx):
                     raise
             await anyio.sleep(wait)
             wait = min(wait * 2, LONGEST_RETRY_SECONDS)
@@ -152,7 +152,7 @@ class Forwarder:
         Raises:
             OwnedByAnotherNode: this took too long, or this node is about to end.
         """
-        if attempts < ATTEMPTS:
+        if attempts < MAX_ATTEMPTS:
             # First the caller tries to claim the session, which finds a dead process of this machine by its lock.
             return
         wait = FIRST_RETRY_SECONDS

@@ -24,10 +24,10 @@ from .resources import Resources
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import RenamingSession, Subscriptions, Topic
 
-SUBSCRIPTIONS: Final = 1000
+MAX_SUBSCRIPTIONS: Final = 1000
 """The maximum number of resources of one `subscriptions/listen` request; further ones are not acknowledged."""
 
-STREAMS: Final = 1024
+MAX_STREAMS: Final = 1024
 """The maximum number of open `subscriptions/listen` requests of all callers. The handler of the SDK has the same."""
 
 
@@ -50,7 +50,7 @@ class SubscriptionHandlers:
         self._subscriptions = subscriptions
         self._forwarded = forwarded
         self._listen_handler = listen
-        self._share = Share(STREAMS, shared=resources.gateway.config.needs_token)
+        self._share = Share(MAX_STREAMS, shared=resources.gateway.config.needs_token)
         self._streams = Counter[str]()
         """The number of open streams by principal."""
 
@@ -72,7 +72,7 @@ class SubscriptionHandlers:
         requested = params.notifications
         states: dict[str, tuple[str, int]] = {}
         topics: dict[Topic, str] = {}
-        for uri in (requested.resource_subscriptions or ())[:SUBSCRIPTIONS]:
+        for uri in (requested.resource_subscriptions or ())[:MAX_SUBSCRIPTIONS]:
             with suppress(MCPError, OwnedByAnotherNode):
                 if parse_state_uri(str(uri)) is None:
                     topics[await self._subscribe_to(ctx, str(uri))] = str(uri)
@@ -109,7 +109,7 @@ class SubscriptionHandlers:
         if not self._share.allows(self._streams[principal], self._streams.total()):
             with translate_errors():
                 raise SessionLimit(
-                    f"The caller has {self._streams[principal]} of {STREAMS} open subscriptions/listen requests.",
+                    f"The caller has {self._streams[principal]} of {MAX_STREAMS} open subscriptions/listen requests.",
                     recovery="End some of them.",
                 )
         self._streams[principal] += 1

@@ -47,7 +47,7 @@ from ..sdk.caller import (
 from .input_required import STATE
 from .legacy_connections import AutoSessions
 
-DEPTH: Final = 200
+MAX_DEPTH: Final = 200
 """Levels that the parameters of a request may have."""
 
 _ENCODABLE: Final = 254
@@ -72,7 +72,7 @@ def refuse_unencodable(params: Mapping[str, Any]) -> None:
 def _passes_fast_check(params: Mapping[str, Any]) -> bool:
     try:
         text = orjson.dumps(params)
-        if text.count(b"{") + text.count(b"[") > DEPTH:
+        if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
             orjson.dumps(_nest(params))
         if b"null" in text:
             # orjson writes NaN and infinity as null.
@@ -83,8 +83,8 @@ def _passes_fast_check(params: Mapping[str, Any]) -> bool:
 
 
 def _nest(value: object) -> object:
-    """Return a value so deep that orjson refuses it if the value has more than DEPTH levels."""
-    for _ in range(_ENCODABLE - DEPTH):
+    """Return a value so deep that orjson refuses it if the value has more than MAX_DEPTH levels."""
+    for _ in range(_ENCODABLE - MAX_DEPTH):
         value = [value]
     return value
 
@@ -94,8 +94,8 @@ def _find_fault(params: object) -> str | None:
     queue: list[tuple[object, int]] = [(params, 1)]
     while queue:
         value, depth = queue.pop()
-        if isinstance(value, Mapping | list) and depth > DEPTH:
-            return f"more than {DEPTH} levels of nesting"
+        if isinstance(value, Mapping | list) and depth > MAX_DEPTH:
+            return f"more than {MAX_DEPTH} levels of nesting"
         if isinstance(value, Mapping):
             for key, item in cast("Mapping[object, object]", value).items():
                 queue += (key, depth + 1), (item, depth + 1)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 TEXT_TOTAL: Final = 16 << 20
 """Characters of all texts of a call at most."""
-SHOWN: Final = 60
+MAX_SHOWN: Final = 60
 """Characters of a text that an error shows."""
-SCHEMAS: Final = 200
+MAX_SCHEMAS: Final = 200
 """Schemas that are followed for one argument at most: a reference may lead to itself."""
 
 _BOOLEANS: Final = {"yes": True, "true": True, "no": False, "false": False}
@@ -46,7 +46,7 @@ def parse_texts(tool: str, schema: Mapping[str, Any], texts: object, given: JSON
             if name in arguments:
                 raise ValueError(f"{name} is given twice")
             if name not in properties and not _accepts_more(schema, properties):
-                raise ValueError(f"there is no argument {name[:SHOWN]!r}")
+                raise ValueError(f"there is no argument {name[:MAX_SHOWN]!r}")
             arguments[name] = _value(name, text, properties.get(name, True), schema)
         missing = [name for name in schema.get("required", ()) if name not in arguments]
         if missing:
@@ -209,7 +209,7 @@ def _item(text: str, schemas: Sequence[Mapping[str, Any]], root: Mapping[str, An
 def _schemas(schema: object, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield a schema and those that it refers to and combines."""
     queue, seen = [schema], 0
-    while queue and seen < SCHEMAS:
+    while queue and seen < MAX_SCHEMAS:
         schema = queue.pop(0)
         seen += 1
         if not isinstance(schema, dict):
@@ -287,7 +287,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+    return repr(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...")
 
 
 class TextArguments:

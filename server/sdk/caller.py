@@ -47,7 +47,7 @@ OUR_STATE = "up:"
 ANSWER_SECONDS = 600.0
 """Seconds that a question waits for its answer. They do not count towards the time limit of the call."""
 
-ACKNOWLEDGED_OPERATIONS = 1000
+MAX_ACKNOWLEDGED_OPERATIONS = 1000
 """Operations that one call may acknowledge."""
 
 DELIVERY_SCOPE = "statehold.delivery"
@@ -141,10 +141,10 @@ class Caller:
             return []
         if (
             not isinstance(operation_ids, list)
-            or len(cast("list[object]", operation_ids)) > ACKNOWLEDGED_OPERATIONS
+            or len(cast("list[object]", operation_ids)) > MAX_ACKNOWLEDGED_OPERATIONS
         ):
             raise InvalidArgument(
-                f'_meta["statehold/settled"] should be a list of at most {ACKNOWLEDGED_OPERATIONS} operation ids.'
+                f'_meta["statehold/settled"] should be a list of at most {MAX_ACKNOWLEDGED_OPERATIONS} operation ids.'
             )
         return [
             label('_meta["statehold/settled"]', operation_id)

@@ -66,7 +66,7 @@ READ_SECONDS: Final = 5.0
 """Seconds in which the first line has to be there, and in which an answer has to be read."""
 START_SECONDS: Final = 20.0
 """Seconds that a request waits for its verb while the process starts."""
-OPENINGS: Final = 64
+MAX_OPENINGS: Final = 64
 """Connections at once whose first line is read; others wait."""
 BACKLOG: Final = 256
 SEND_BYTES: Final = 1 << 20
@@ -89,7 +89,7 @@ class LocalSocket:
         self.path = path
         """The path at which to connect; None without a data folder: then nobody reaches this process."""
         self._handlers: dict[str, tuple[Handler, TaskGroup]] = {}
-        self._openings = anyio.Semaphore(OPENINGS)
+        self._openings = anyio.Semaphore(MAX_OPENINGS)
         self._started = anyio.Event()
 
     @asynccontextmanager

@@ -40,7 +40,7 @@ SAME_LOGINS: Final = (
     "the session and its children."
 )
 """The note about a copy. A copied login is no second login."""
-NAMED_CONFLICTS: Final = 5
+MAX_NAMED_CONFLICTS: Final = 5
 """Most places that an error names."""
 
 
@@ -303,11 +303,11 @@ def _merge_into(
     conflicts[:], conflicts.total = new_conflicts, new_conflicts.total
     if new_conflicts and policy == "fail":
         paths = ", ".join(
-            conflict.path or "the whole" for conflict in new_conflicts[:NAMED_CONFLICTS]
+            conflict.path or "the whole" for conflict in new_conflicts[:MAX_NAMED_CONFLICTS]
         )
         more = (
-            f" and {new_conflicts.total - NAMED_CONFLICTS} more"
-            if new_conflicts.total > NAMED_CONFLICTS
+            f" and {new_conflicts.total - MAX_NAMED_CONFLICTS} more"
+            if new_conflicts.total > MAX_NAMED_CONFLICTS
             else ""
         )
         raise StateConflict(

@@ -21,7 +21,7 @@ from ..records import (
     SessionRecord,
     StateRecord,
 )
-from ..state.patch import DEPTH, size_of
+from ..state.patch import MAX_DEPTH, size_of
 from .branches import BASE
 from .document import (
     BindingPart,
@@ -196,7 +196,7 @@ def _entry(record: JournalRecord) -> tuple[EntryPart, int]:
 
 def _redact(document: Document, redactor: Redactor) -> None:
     def clean(value: object) -> dict[str, Any]:
-        return cast("dict[str, Any]", redactor.value(value, levels=DEPTH + 1))
+        return cast("dict[str, Any]", redactor.value(value, levels=MAX_DEPTH + 1))
 
     document.state.value = clean(document.state.value)
     document.session.metadata = clean(document.session.metadata)

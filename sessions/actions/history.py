@@ -15,7 +15,7 @@ import orjson
 
 from ..core import Core
 from ..errors import InvalidArgument, OutcomeUnknown, SessionBusy, StoreUnavailable
-from ..journal.digest import LAST_CALLS, LAST_ERRORS, LAST_NOTES, Material, digest, pages_of
+from ..journal.digest import LAST_NOTES, MAX_LAST_CALLS, MAX_LAST_ERRORS, Material, digest, pages_of
 from ..journal.entries import OVERHEAD, STARTED, message_entry
 from ..journal.redaction import Redactor
 from ..json_codec import JSON
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 NOTE_BYTES = 65_536
 """Most bytes of a message. A larger one is refused, not cut, because its author wants to read it back whole."""
-ROLE_LENGTH = 64
+MAX_ROLE_LENGTH = 64
 """Most characters of the role of a message."""
 PAGE_BYTES = 262_144
 """Most bytes of a page; the next page starts where it ended."""
-READS = 2
+MAX_READS = 2
 """Pages that are read at once: as many as a store has readers."""
-WAITING = 1000
+MAX_WAITING = 1000
 """Requests for pages that may wait."""
 FIRST_READ = 64
 """Entries that are read first for a page; each further read is twice as large, until the page is full."""
@@ -76,7 +76,7 @@ class Histories:
         self._access = access
         self._due_summaries = due_summaries
         self._reads = Budget(
-            READS, queue=WAITING, queue_seconds=math.inf, shared=core.policy.shared
+            MAX_READS, queue=MAX_WAITING, queue_seconds=math.inf, shared=core.policy.shared
         )
 
     async def page(
@@ -166,7 +166,7 @@ class Histories:
             InvalidArgument: it is too large, or role or run cannot be stored.
             SessionClosed, SessionExpired, SessionFailed: the session is closed.
         """
-        label("role", role, ROLE_LENGTH)
+        label("role", role, MAX_ROLE_LENGTH)
         if run is not None:
             label("run_id", run)
         size = len(content.encode(errors="replace"))
@@ -201,7 +201,7 @@ class Histories:
             raise
         if session.status is Status.IDLE:
             session.idle_since = now
-        self._due_summaries.note_message(session)
+        self._due_summaries.record_message(session)
         return show(entry)
 
     async def summary(
@@ -263,8 +263,8 @@ async def _material(
     store: SQLStore, record: SessionRecord, session: LiveSession | None
 ) -> Material:
     read_history, key = store.history, record.id
-    calls = HistoryFilter(kinds=[JournalKind.CALL], limit=LAST_CALLS)
-    failed_calls = calls.model_copy(update={"failed": True, "limit": LAST_ERRORS})
+    calls = HistoryFilter(kinds=[JournalKind.CALL], limit=MAX_LAST_CALLS)
+    failed_calls = calls.model_copy(update={"failed": True, "limit": MAX_LAST_ERRORS})
     notes = HistoryFilter(kinds=[JournalKind.MESSAGE], limit=LAST_NOTES)
     state = await store.state(key)
     bindings = await store.bindings(key)

@@ -22,7 +22,7 @@ from .history import show
 
 RunStatus: TypeAlias = Literal["running", "completed", "error", "cancelled"]
 
-ERROR_LENGTH: Final = 1000
+MAX_ERROR_LENGTH: Final = 1000
 """Characters kept of the error of a run."""
 
 
@@ -59,7 +59,7 @@ class Runs:
     ) -> JSON:
         core, now = self._core, self._core.clock.now()
         if error is not None:
-            error = core.redactor.text(error, ERROR_LENGTH)
+            error = core.redactor.text(error, MAX_ERROR_LENGTH)
         self._quota.check(session.record.owner, OVERHEAD + len(error or ""))
         begun = None if status == RUNNING else await self._running_entry(session, run)
         entry = run_entry(

@@ -15,7 +15,7 @@ from ..views import describe_share, describe_shared
 if TYPE_CHECKING:
     from ..store.sql import SQLStore
 
-SHARES: Final = 100
+MAX_SHARES: Final = 100
 """Shares of a session that have not expired."""
 LONGEST_SECONDS: Final = 31_536_000.0
 """A year: the longest time of a share."""
@@ -47,7 +47,7 @@ class Sharing:
 
         Raises:
             SessionNotFound, SessionClosed, InvalidArgument: nothing was shared.
-            SessionLimit: it has SHARES already.
+            SessionLimit: it has MAX_SHARES already.
         """
         record = await self._directory.find_record(principal, ref, namespace)
         if record.status in (Status.CLOSING, Status.CLOSED):
@@ -134,9 +134,9 @@ async def put_share(
         created_at=now,
         expires_at=now + seconds,
     )
-    if not await store.access.put_share(share, most=SHARES):
+    if not await store.access.put_share(share, most=MAX_SHARES):
         raise SessionLimit(
-            f"The session has {SHARES} shares.",
+            f"The session has {MAX_SHARES} shares.",
             session_id=session_id,
             recovery="End one of them with session_unshare.",
         )

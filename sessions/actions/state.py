@@ -22,7 +22,7 @@ from ..state.patch import MISSING, Mode, copy_json, size_of, tokens_of, update_s
 from ..state.schema import check_value
 from ..transitions.access import Access
 
-TRIES = 8
+MAX_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class States:
             StateInvalid: the result does not fit the session's schema.
             SessionBusy: another process holds the session.
         """
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             session = await self._directory.find(principal, ref)
             stays_paused = not self._core.policy.auto_resume or has_orphans(session)
             if session.status is Status.CREATING or (

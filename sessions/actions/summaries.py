@@ -40,15 +40,15 @@ Summarize = Callable[[JSON], Awaitable[object]]
 """Returns `{"summary": ..., "topics": [...], "name": ...}` for the input of write_by_model(), of which only the first is
 required. Raises ValueError if it cannot."""
 
-ENTRIES: Final = 200
+MAX_ENTRIES: Final = 200
 """Most entries of the history that a model gets."""
 INPUT_CHARACTERS: Final = 200_000
 """About the most characters of these entries."""
-AT_ONCE: Final = 2
+MAX_AT_ONCE: Final = 2
 """Summaries that are written at once."""
-WAITING: Final = 100
+MAX_WAITING: Final = 100
 """Summaries that may wait, of which each principal has a share; more are left out."""
-NAMES: Final = 5
+MAX_NAMES: Final = 5
 """Tries to give a session a name that is taken, each with another number."""
 
 
@@ -72,7 +72,7 @@ class Summaries:
         self._model = model
         self._pending: set[str] = set()
         self._turns = Budget(
-            AT_ONCE, queue=WAITING, queue_seconds=math.inf, shared=core.policy.shared
+            MAX_AT_ONCE, queue=MAX_WAITING, queue_seconds=math.inf, shared=core.policy.shared
         )
         self._has_failed = False
 
@@ -121,7 +121,7 @@ class Summaries:
             await core.store.flush()
         summaries = await summarize(core.store, record, core.redactor, session)
         kinds = [JournalKind.MESSAGE, JournalKind.CALL]
-        entries = await core.store.history(record.id, HistoryFilter(kinds=kinds, limit=ENTRIES))
+        entries = await core.store.history(record.id, HistoryFilter(kinds=kinds, limit=MAX_ENTRIES))
         state = await core.store.state(record.id)
         redact = partial(core.redactor.value, room=INPUT_CHARACTERS)
         shown: list[JSON] = []
@@ -166,7 +166,7 @@ class Summaries:
 
     async def _name(self, principal: Principal, session_id: str, name: str) -> None:
         name = self._core.redactor.prose(name)
-        for number in range(1, NAMES + 1):
+        for number in range(1, MAX_NAMES + 1):
             proposal = name if number == 1 else f"{name} {number}"
             try:
                 await self._rename_delete.rename(

@@ -160,7 +160,7 @@ class ReceiptMemory:
     ) -> None:
         """`note_growth` is called with the bytes of each result that is added."""
         self.origin = origin
-        self._note_growth = note_growth
+        self._record_growth = note_growth
         self._clock = clock
         self._limit = min(policy.receipt_bytes, RESULTS_BYTES)
         self._receipts = OwnedMap[tuple[str, str], ReceiptRecord](policy.receipts)
@@ -200,7 +200,7 @@ class ReceiptMemory:
             self._unsure_until[str(loser)] = now + REMEMBERED
         if receipt.result is not None:
             self.bytes += receipt.bytes
-            self._note_growth(receipt.bytes)
+            self._record_growth(receipt.bytes)
         if self.bytes > RESULTS_BYTES:
             self.drop_results(RESULTS_BYTES)
 
@@ -453,11 +453,11 @@ class ReceiptMemories:
         memory = self._memories.get(session)
         if memory is None:
             core, epoch = self._core, session.record.epoch
-            memory = ReceiptMemory(core.clock, core.policy, epoch, self._note_growth)
+            memory = ReceiptMemory(core.clock, core.policy, epoch, self._record_growth)
             self._memories[session] = memory
         return memory
 
-    def _note_growth(self, size: int) -> None:
+    def _record_growth(self, size: int) -> None:
         self._bytes += size
         if self._bytes <= TOTAL_BYTES:
             return

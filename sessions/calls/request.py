@@ -104,8 +104,8 @@ class Call:
         spec = self.spec
         return self.operation is None and spec is not None and spec.repeatable
 
-    def note_sent(self, was_sent: bool) -> None:
-        """Note whether the call may have reached the server, and so may have had an effect."""
+    def record_sent(self, was_sent: bool) -> None:
+        """Record whether the call may have reached the server, and so may have had an effect."""
         self.was_sent = was_sent
         if not was_sent:
             self.ended_at = None

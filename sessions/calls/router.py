@@ -198,20 +198,20 @@ class Router:
                 try:
                     self._refuse_lost_notice(call)
                     self._core.node.require_lease()
-                    call.note_sent(True)
+                    call.record_sent(True)
                     try:
                         result = await live.connection.call(
                             request.tool, request.arguments, context
                         )
                     finally:
                         # Also after a failure: the call may have had effects.
-                        self._registry.snapshots.note_call(session, binding, live)
+                        self._registry.snapshots.record_call(session, binding, live)
                         call.ended_at = live.called_at
                 finally:
                     live.slots.release(slot)
         except SessionError as error:
             if error.did_not_run:
-                call.note_sent(False)
+                call.record_sent(False)
             raise
         except TimeoutError:
             if call.was_sent:

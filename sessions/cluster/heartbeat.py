@@ -36,16 +36,16 @@ class LeasedSessions(Protocol):
         """Return the epochs of the sessions, by id."""
         ...
 
-    def note_beat(self) -> None:
-        """Note that the lease was renewed."""
+    def record_beat(self) -> None:
+        """Record that the lease was renewed."""
         ...
 
-    def note_lapse(self) -> None:
-        """Note that the lease is over and was not renewed. The node may act again after the next renewal."""
+    def record_lapse(self) -> None:
+        """Record that the lease is over and was not renewed. The node may act again after the next renewal."""
         ...
 
-    def note_dead_node(self) -> None:
-        """Note that this node has declared another one dead."""
+    def record_dead_node(self) -> None:
+        """Record that this node has declared another one dead."""
         ...
 
     def compare(self, held: Mapping[str, int], stored: Mapping[str, int]) -> None:
@@ -118,12 +118,12 @@ class Heartbeat:
             try:
                 await self._beat(max(within, SHORTEST_ATTEMPT))
             except StoreUnavailable as error:
-                self._note_failure(error)
+                self._record_failure(error)
                 wait = RETRY_SECONDS
             else:
                 wait = max(0.0, sent_at + self.lease.interval - self._now())
 
-    def _note_failure(self, error: StoreUnavailable) -> None:
+    def _record_failure(self, error: StoreUnavailable) -> None:
         if not self._is_failing:
             logger.warning("the lease of this node was not renewed: %s", error)
         self._is_failing = True
@@ -133,7 +133,7 @@ class Heartbeat:
                 "the lease of this node is over: its sessions wait until the database answers"
             )
             if self._sessions is not None:
-                self._sessions.note_lapse()
+                self._sessions.record_lapse()
 
     async def _beat(self, within: float) -> None:
         sent_at = self._now()
@@ -171,7 +171,7 @@ class Heartbeat:
         self._observer.note({seen.record.id: seen.beat for seen in renewal.nodes}, received_at)
         await self._declare_dead(renewal.nodes, within)
         if self._sessions is not None:
-            self._sessions.note_beat()
+            self._sessions.record_beat()
 
     def _see(self, nodes: Iterable[SeenNode]) -> None:
         self.others = {seen.record.id: seen.record for seen in nodes if seen.record.id != self.node}
@@ -194,7 +194,7 @@ class Heartbeat:
                 self.others.pop(record.id, None)
                 has_declared = True
         if has_declared and self._sessions is not None:
-            self._sessions.note_dead_node()
+            self._sessions.record_dead_node()
 
     async def drain(self) -> None:
         """Report that this node takes on no more sessions. A database that does not answer learns it later, from its end."""

@@ -16,15 +16,15 @@ from ..records import JournalCounts
 from ..views import timestamp
 from .redaction import Redactor
 
-LAST_CALLS: Final = 5
-LAST_ERRORS: Final = 3
+MAX_LAST_CALLS: Final = 5
+MAX_LAST_ERRORS: Final = 3
 LAST_NOTES: Final = 200
-TOOLS: Final = 20
-PAGES: Final = 20
-KEYS: Final = 50
+MAX_TOOLS: Final = 20
+MAX_PAGES: Final = 20
+MAX_KEYS: Final = 50
 TOPIC_TEXT: Final = 2000
 """Characters of a message that are searched for topics."""
-TOPICS: Final = 10
+MAX_TOPICS: Final = 10
 QUOTE: Final = 200
 """Most characters of a quotation."""
 TEXT: Final = 4000
@@ -64,7 +64,7 @@ class Material:
 
 def digest(material: Material, counts: JournalCounts, redactor: Redactor) -> JSON:
     """Return the digest as JSON; `text` repeats it in a few lines."""
-    pages = [_page(page, redactor) for page in material.pages[:PAGES]]
+    pages = [_page(page, redactor) for page in material.pages[:MAX_PAGES]]
     keys = sorted(redactor.text(key)[:QUOTE] for key in material.state_keys)
     fields: JSON = {
         "source": "digest",
@@ -84,7 +84,7 @@ def digest(material: Material, counts: JournalCounts, redactor: Redactor) -> JSO
         "last_errors": [_quote_call(call) for call in material.errors],
         "pages": pages,
         "state_version": material.state_version,
-        "state_keys": keys[:KEYS],
+        "state_keys": keys[:MAX_KEYS],
     }
     fields["text"] = _text(material.name, fields, len(keys), len(material.pages))[:TEXT]
     return fields
@@ -112,7 +112,7 @@ def topics_of(texts: Iterable[str]) -> list[str]:
     for text in texts:
         counts.update(word for word in _WORD.findall(text.lower()) if word not in _COMMON)
     by_frequency = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [word for word, _ in by_frequency[:TOPICS] if "redacted" not in word]
+    return [word for word, _ in by_frequency[:MAX_TOPICS] if "redacted" not in word]
 
 
 def _topic_texts(material: Material, pages: Sequence[JSON]) -> Iterable[str]:
@@ -143,7 +143,7 @@ def _most(calls: dict[str, dict[str, int]]) -> list[JSON]:
         {"tool": tool, "count": sum(outcomes.values()), "outcomes": dict(sorted(outcomes.items()))}
         for tool, outcomes in calls.items()
     ]
-    return sorted(tools, key=lambda item: (-cast("int", item["count"]), item["tool"]))[:TOOLS]
+    return sorted(tools, key=lambda item: (-cast("int", item["count"]), item["tool"]))[:MAX_TOOLS]
 
 
 def _quote_call(call: JSON) -> JSON:
@@ -187,10 +187,10 @@ def _text(name: str | None, fields: JSON, keys: int, pages: int) -> str:
         if service["last_error"] and service["status"] != "open":
             lines.append(f"{service['service']} is {service['status']}: {service['last_error']}")
     lines += [f"Open page: {page['title']} <{page['url']}>" for page in fields["pages"]]
-    if pages > PAGES:
-        lines.append(f"... and {pages - PAGES} more pages.")
+    if pages > MAX_PAGES:
+        lines.append(f"... and {pages - MAX_PAGES} more pages.")
     if keys:
-        more = f" and {keys - KEYS} more" if keys > KEYS else ""
+        more = f" and {keys - MAX_KEYS} more" if keys > MAX_KEYS else ""
         names = ", ".join(fields["state_keys"])
         lines.append(f"State (version {fields['state_version']}): {names}{more}.")
     if fields["topics"]:

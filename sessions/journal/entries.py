@@ -24,7 +24,7 @@ from .secret_texts import SLACK, SecretTexts, texts_under
 
 TEXT = 500
 """Characters kept of each text of a result."""
-BLOCKS = 20
+MAX_BLOCKS = 20
 """Blocks kept of a result."""
 OVERHEAD = 200
 """Bytes counted for an entry besides its texts."""
@@ -134,7 +134,7 @@ def excerpt(result: ToolResult) -> Excerpt:
     all_blocks = cast("list[object]", content) if isinstance(content, list) else []
     blocks: list[str | dict[str, str | None]] = []
     lengths: dict[str, int] = {}
-    for number, block in enumerate(all_blocks[:BLOCKS]):
+    for number, block in enumerate(all_blocks[:MAX_BLOCKS]):
         fields = cast("dict[str, object]", block) if isinstance(block, dict) else {}
         text = fields.get("text")
         if not isinstance(text, str):
@@ -144,8 +144,8 @@ def excerpt(result: ToolResult) -> Excerpt:
         if len(text) > TEXT:
             lengths[str(number)] = len(text)
     extent: dict[str, Any] = {"cut": lengths} if lengths else {}
-    if len(all_blocks) > BLOCKS:
-        extent["left_out"] = len(all_blocks) - BLOCKS
+    if len(all_blocks) > MAX_BLOCKS:
+        extent["left_out"] = len(all_blocks) - MAX_BLOCKS
     return Excerpt(status_of(result), result.is_error, blocks, extent, result.secrets, result.facts)
 
 
@@ -428,7 +428,7 @@ def _status_without(error: BaseException | None) -> str:
     return error.code if isinstance(error, SessionError) else "cancelled"
 
 
-THREADS: Final = 2
+MAX_THREADS: Final = 2
 SECONDS: Final = 5.0
 """Seconds that a call waits for the redaction of its entry. After them, its texts are left out of the journal."""
 
@@ -439,7 +439,7 @@ class Redactions:
     def __init__(self, redactor: Redactor, tasks: BackgroundTasks) -> None:
         self._redactor = redactor
         self._tasks = tasks
-        self._threads = CapacityLimiter(THREADS)
+        self._threads = CapacityLimiter(MAX_THREADS)
         self._turns = WeakValueDictionary[str, anyio.Lock]()
         """By principal; a lock lives while somebody holds it or waits for it."""
 

@@ -10,7 +10,7 @@ from ..validation import ID_PREFIX
 
 TEXT: Final = 20_000
 """Characters kept of a summary."""
-TOPICS: Final = 50
+MAX_TOPICS: Final = 50
 TOPIC: Final = 100
 """Characters kept of a topic, or a name."""
 _NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f/\\]")
@@ -39,7 +39,7 @@ class ModelAnswer:
         found = [_encodable(word).strip()[:TOPIC] for word in words if isinstance(word, str)]
         return cls(
             text=_encodable(text).strip()[:TEXT],
-            topics=list(filter(None, found))[:TOPICS],
+            topics=list(filter(None, found))[:MAX_TOPICS],
             name=_name_of(name) if isinstance(name, str) else None,
         )
 

@@ -29,7 +29,7 @@ from .secret_names import (
     short_assignments,
     signed_backwards,
 )
-from .secret_texts import LEAST, LEVELS, MEMBERS, SLACK, SecretTexts, code_forms, hide_forms
+from .secret_texts import LEAST, MAX_LEVELS, MAX_MEMBERS, SLACK, SecretTexts, code_forms, hide_forms
 
 _REDACTED: Final = rf"\g<head>{REDACTED}"
 LONGEST: Final = 4 * 65_536
@@ -139,7 +139,7 @@ class Redactor:
         self,
         value: object,
         limit: int | None = None,
-        levels: int = LEVELS,
+        levels: int = MAX_LEVELS,
         room: float = math.inf,
         secrets: SecretTexts | None = None,
     ) -> object:
@@ -190,7 +190,7 @@ class Redactor:
         return walk(value, levels)
 
     def secret_texts(
-        self, value: object, *, levels: int = LEVELS, room: int = MEMBERS
+        self, value: object, *, levels: int = MAX_LEVELS, room: int = MAX_MEMBERS
     ) -> list[str] | None:
         """Return the texts that value() replaces because of their names; None if there are more than `room` members."""
         texts: list[str] = []

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from .secret_names import REDACTED
 
-LEVELS: Final = 50
+MAX_LEVELS: Final = 50
 """Levels of a value that are read."""
 SLACK: Final = 256
 """Characters of a secret that are searched for. With a longer one, all text after its beginning is removed too."""
@@ -21,11 +21,11 @@ BEGINNING: Final = 32
 """The same in addresses. With a longer one, the rest of the address is removed too."""
 LEAST: Final = 4
 """Characters of the shortest secret that is searched for elsewhere; a shorter one occurs in ordinary words."""
-MOST: Final = 500
+MAX_TEXTS: Final = 500
 """Secrets that are searched for in one entry."""
 MOST_CHARACTERS: Final = 8192
 """Their length in total, each counted up to SLACK characters."""
-MEMBERS: Final = 50_000
+MAX_MEMBERS: Final = 50_000
 """Members of a value that are searched for secrets."""
 
 _ENCODED: Final = re.compile("((?:%[0-9A-Fa-f]{2})+)")
@@ -47,7 +47,7 @@ class SecretTexts:
                 continue
             found.add(text)
             length += min(len(text), SLACK)
-            if len(found) > MOST or length > MOST_CHARACTERS:
+            if len(found) > MAX_TEXTS or length > MOST_CHARACTERS:
                 self.complete = False
                 break
         if not self.complete:
@@ -120,10 +120,12 @@ def code_forms(text: str) -> Iterator[str]:
     yield json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def texts_under(names: Collection[str], value: object, *, levels: int = LEVELS) -> list[str] | None:
+def texts_under(
+    names: Collection[str], value: object, *, levels: int = MAX_LEVELS
+) -> list[str] | None:
     """Return the texts under these names in a JSON value, at any level; None if it has too many members to search."""
     texts: list[str] = []
-    room = MEMBERS
+    room = MAX_MEMBERS
 
     def walk(item: object, levels: int) -> None:
         nonlocal room

@@ -9,7 +9,7 @@ from ..store.base import RESTARTED
 from .binding import Binding
 from .session import LiveSession
 
-REASON_LENGTH: Final = 300
+MAX_REASON_LENGTH: Final = 300
 """Characters of the `reason` of a session."""
 
 
@@ -24,7 +24,7 @@ def lost_reason(session: LiveSession) -> str | None:
         error = binding.record.last_error
         if error != RESTARTED:
             reason = f"connection_lost: {binding.service.name}: {error or 'it was lost'}"
-            return reason[:REASON_LENGTH]
+            return reason[:MAX_REASON_LENGTH]
     return None
 
 

@@ -31,7 +31,7 @@ from .budget import Budget
 
 logger = logging.getLogger("statehold.connections")
 
-WAITING_CALLS = 1_000_000
+MAX_WAITING_CALLS = 1_000_000
 """Calls that wait for slots of one connection; the limits of principals and sessions come before."""
 CLOSE_BOUND = 15.0
 """Seconds after which the owner stops waiting for a connection that does not close; its own bounds are shorter."""
@@ -123,7 +123,7 @@ class LiveConnection:
         self._opening = anyio.CancelScope()
         self.slots = Budget(
             service.concurrency,
-            queue=WAITING_CALLS,
+            queue=MAX_WAITING_CALLS,
             queue_seconds=math.inf,
             shared=shared,
             host=host,

@@ -44,7 +44,7 @@ logger = logging.getLogger("statehold.sessions")
 
 RESTART_SECONDS: Final = 5.0
 """Seconds allowed for saving a connection before it is replaced."""
-UNTOLD: Final = 1000
+MAX_UNREPORTED: Final = 1000
 """Characters kept of the losses that are not yet reported to a caller."""
 UNSAVED: Final = "what was done after it was last saved"
 
@@ -159,7 +159,7 @@ class Connector:
             elif binding.live is live:
                 binding.live = None
             raise
-        self._note_opened(session, binding, live)
+        self._record_opened(session, binding, live)
 
     async def _start(
         self, session: LiveSession, binding: Binding, spacing: float | None = None
@@ -192,17 +192,17 @@ class Connector:
                 binding.service,
                 session.view(binding.record.generation + 1),
                 snapshot,
-                on_lost=partial(self._note_lost, session, binding),
+                on_lost=partial(self._record_lost, session, binding),
                 on_opening_ended=self._outcome_noter(session, binding, by_call=spacing is None),
                 shared=self._core.policy.shared,
                 host=session.record.owner,
             )
-        self._outages.note_start(live, session.record.owner)
+        self._outages.record_start(live, session.record.owner)
         binding.live = live
         binding.save_error = None if binding.unstored_snapshot is None else UNSTORED
         binding.save_failures = 0
         live.start(self._core.tasks.start)
-        self._contention.note_start(session.id, live)
+        self._contention.record_start(session.id, live)
         self._core.tasks.spawn(self._record_opening, session, binding, live)
         return live
 
@@ -222,10 +222,10 @@ class Connector:
 
         def note(error: SessionError | None) -> None:
             if error is None:
-                self._outages.note_opened(name, key)
+                self._outages.record_opened(name, key)
             elif not isinstance(error, ConnectionLost):
                 # Lost means that the service answered, and did not know an earlier connection.
-                self._outages.note_failure(name, key, owner, error, by_call=by_call)
+                self._outages.record_failure(name, key, owner, error, by_call=by_call)
 
         return note
 
@@ -265,15 +265,15 @@ class Connector:
             binding.service,
             session.view(binding.record.generation),
             snapshot,
-            on_lost=partial(self._note_lost, session, binding),
+            on_lost=partial(self._record_lost, session, binding),
             on_opening_ended=self._outcome_noter(session, binding),
             resume_token=binding.record.resume_token,
             shared=self._core.policy.shared,
             host=session.record.owner,
         )
 
-    def note_gone(self, binding: Binding, reason: str) -> None:
-        """Note that a connection which outlived its process is gone: the next one replaces it, with a notice."""
+    def record_gone(self, binding: Binding, reason: str) -> None:
+        """Record that a connection which outlived its process is gone: the next one replaces it, with a notice."""
         binding.update(
             status=BindingStatus.LOST,
             last_error=one_line(reason),
@@ -284,7 +284,7 @@ class Connector:
     def _follow_changes(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         if isinstance(live.connection, SelfChanging):
             live.connection.report_changes(
-                partial(self._snapshots.note_own_change, session, binding, live)
+                partial(self._snapshots.record_own_change, session, binding, live)
             )
 
     async def _record_opening(
@@ -300,7 +300,7 @@ class Connector:
         finally:
             live.opening_recorded.set()
 
-    def _note_opened(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
+    def _record_opened(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         record, generation = binding.record, live.view.generation
         # Until then the output of the lost connection is the one that explains.
         binding.last_live = live
@@ -320,7 +320,8 @@ class Connector:
             binding.notice = replacement_notice(
                 record, generation, replace(report, lost=lost_parts), unreported
             )
-            binding.unreported_losses = ", ".join(filter(None, (unreported, lost_parts)))[:UNTOLD]
+            losses = ", ".join(filter(None, (unreported, lost_parts)))
+            binding.unreported_losses = losses[:MAX_UNREPORTED]
         elif live.restores:
             binding.notice = copy_notice(record.service, live.connection.restore_report)
         self._follow_changes(session, binding, live)
@@ -344,7 +345,7 @@ class Connector:
             session.record.reason = lost_reason(session)
 
     def _end_error(self, session: LiveSession, binding: Binding) -> None:
-        """Note that a connection is open: its recovery ends, and its session is not in error any more (T15)."""
+        """Record that a connection is open: its recovery ends, and its session is not in error any more (T15)."""
         binding.end_recovery()
         if session.status is not Status.ERROR:
             return
@@ -365,7 +366,7 @@ class Connector:
                 status=BindingStatus.FAILED, last_error=error.message, since=self._core.clock.now()
             )
         elif isinstance(error, ConnectionLost):
-            self.note_gone(binding, error.message)
+            self.record_gone(binding, error.message)
         else:
             binding.update(last_error=error.message)
         error.session_id = session.id
@@ -401,7 +402,7 @@ class Connector:
         live = self._shared_connections.get(name)
         return live is not None and live.phase in ("opening", "open")
 
-    def _note_lost(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
+    def _record_lost(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         if binding.live is not live or session.ends:
             return
         # The reason may quote the output of a program.
@@ -416,10 +417,10 @@ class Connector:
         binding.losses = 0 if live.calls else binding.losses + 1
         binding.live = None
         binding.update(status=BindingStatus.LOST, last_error=reason, since=self._core.clock.now())
-        self._outages.note_loss(
+        self._outages.record_loss(
             binding.service.name, _key_of(session, binding), session.record.owner, reason
         )
-        contenders = self._contention.note_loss(session.id, live)
+        contenders = self._contention.record_loss(session.id, live)
         if session.status is Status.CREATING or session.pausing:
             return
         if session.status is not Status.ERROR and not any(

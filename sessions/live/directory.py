@@ -40,7 +40,7 @@ from .control_lease import ended_lease, is_abandoned, is_driven
 from .quota import Quota
 from .session import LiveSession
 
-KNOWN_OWNERS = 10_000
+MAX_KNOWN_OWNERS = 10_000
 """Sessions of other nodes whose owner is remembered."""
 
 STORED = ""
@@ -64,7 +64,7 @@ class Directory:
         self._live: dict[str, LiveSession] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
-        self._owners = OwnedMap[str, tuple[str, str, int]](KNOWN_OWNERS)
+        self._owners = OwnedMap[str, tuple[str, str, int]](MAX_KNOWN_OWNERS)
         """The owning principal, node and epoch of sessions of other nodes, as the store had them last. It may be out
         of date: the node refuses requests for a session that it does not own any more."""
 

@@ -11,7 +11,7 @@ from ..policy import SummaryTriggers
 from ..records import Principal
 from .session import LiveSession
 
-COUNTED: Final = 10_000
+MAX_COUNTED: Final = 10_000
 """Sessions whose messages are counted."""
 UNUSED: Final = ("deleted", "connect_failed", "shutdown")
 """Reasons of a close after which no summary is read."""
@@ -26,13 +26,13 @@ class DueSummaries:
 
     def __init__(self, triggers: SummaryTriggers) -> None:
         self._triggers = triggers
-        self._messages = OwnedMap[str, int](COUNTED)
+        self._messages = OwnedMap[str, int](MAX_COUNTED)
         """Messages of each session since its last summary, as far as this process has seen them."""
         self._due: dict[str, str] = {}
         """The sessions whose summary is due, with their owners, in the order in which it became due."""
         self._added = anyio.Event()
 
-    def note_message(self, session: LiveSession) -> None:
+    def record_message(self, session: LiveSession) -> None:
         """Count a message of a session."""
         most = self._triggers.every_messages
         if not most:
@@ -43,13 +43,13 @@ class DueSummaries:
             return
         self._messages.put(session.record.owner, session.id, count)
 
-    def note_paused(self, session: LiveSession) -> None:
-        """Note that a session was paused, but not for the end of this process."""
+    def record_paused(self, session: LiveSession) -> None:
+        """Record that a session was paused, but not for the end of this process."""
         if self._triggers.on_pause:
             self._add(session)
 
-    def note_closed(self, session: LiveSession) -> None:
-        """Note that a session was recorded as closed."""
+    def record_closed(self, session: LiveSession) -> None:
+        """Record that a session was recorded as closed."""
         self._messages.pop(session.id)
         if self._triggers.on_close and session.record.reason not in UNUSED:
             self._add(session)

@@ -19,7 +19,7 @@ RETRY_SECONDS: Final = 5.0
 """Seconds between two tries that calls make to open a service, in all sessions of an owner together."""
 STRIKES: Final = 2
 """Times that others open a service while one session fails, after which that session alone is at fault."""
-KNOWN: Final = 10_000
+MAX_KNOWN: Final = 10_000
 """Sessions of one owner whose failures to open one service are remembered."""
 _NEVER: Final = float("-inf")
 
@@ -43,7 +43,7 @@ class _Service:
     """The failures of the sessions of one owner to open one service. A turn ends when a session of any owner opens it."""
 
     failures: BoundedMap[str, _Failure] = field(
-        default_factory=lambda: BoundedMap[str, _Failure](KNOWN)
+        default_factory=lambda: BoundedMap[str, _Failure](MAX_KNOWN)
     )
     turn: int = 0
     failing: int = 0
@@ -104,15 +104,15 @@ class Outages:
         self._services: dict[str, dict[str, _Service]] = {}
         """By service and owner."""
 
-    def note_loss(self, name: str, key: str, owner: str, reason: str) -> None:
-        """Note that a session lost its connection to a service."""
+    def record_loss(self, name: str, key: str, owner: str, reason: str) -> None:
+        """Record that a session lost its connection to a service."""
         error = ServiceUnavailable(f"The connection to {name} was lost: {reason}.")
         self._service(name, owner).failure_of(key, error)
 
-    def note_failure(
+    def record_failure(
         self, name: str, key: str, owner: str, error: SessionError, *, by_call: bool
     ) -> None:
-        """Note that a session could not open a service."""
+        """Record that a session could not open a service."""
         service, now = self._service(name, owner), self._clock.now()
         failure = service.failure_of(key, error)
         failure.tried_at = now
@@ -124,16 +124,16 @@ class Outages:
             if by_call:
                 service.retry_at = now + RETRY_SECONDS
 
-    def note_opened(self, name: str, key: str) -> None:
-        """Note that a session has opened a service."""
+    def record_opened(self, name: str, key: str) -> None:
+        """Record that a session has opened a service."""
         services = self._services.get(name, {})
         for owner, service in list(services.items()):
             service.end_turn(key)
             if not service.failures:
                 del services[owner]
 
-    def note_start(self, live: LiveConnection, owner: str) -> None:
-        """Note that a connection is being opened, after admit() and without a wait in between."""
+    def record_start(self, live: LiveConnection, owner: str) -> None:
+        """Record that a connection is being opened, after admit() and without a wait in between."""
         self._service(live.service.name, owner).trial = live
 
     async def admit(self, name: str, key: str, owner: str, *, spacing: float | None = None) -> None:

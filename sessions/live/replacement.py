@@ -13,7 +13,7 @@ from .connection import LiveConnection
 
 CONTENTION_SECONDS: Final = 30.0
 """Longest time from the start of a connection to the loss of the one that it ends."""
-TURNS: Final = 3
+MAX_TURNS: Final = 3
 """Losses in turns that are no accident."""
 
 CONTENDED: Final = (
@@ -42,8 +42,8 @@ class Contention:
         self._clock = clock
         self._services: dict[str, _Starts] = {}
 
-    def note_start(self, session_id: str, live: LiveConnection) -> None:
-        """Note that a connection of a session is being opened."""
+    def record_start(self, session_id: str, live: LiveConnection) -> None:
+        """Record that a connection of a session is being opened."""
         service = self._services.setdefault(live.service.name, _Starts())
         service.starts = {
             other: start
@@ -52,8 +52,8 @@ class Contention:
         }
         service.starts[session_id] = live, self._clock.now()
 
-    def note_loss(self, session_id: str, live: LiveConnection) -> frozenset[str]:
-        """Note that a connection was lost. Return the sessions that end each other's, none when there are none."""
+    def record_loss(self, session_id: str, live: LiveConnection) -> frozenset[str]:
+        """Record that a connection was lost. Return the sessions that end each other's, none when there are none."""
         service = self._services.get(live.service.name, _Starts())
         newest = next(reversed(service.starts), None)
         own, _ = service.starts.pop(session_id, (None, 0.0))
@@ -67,7 +67,7 @@ class Contention:
         if service.turns and service.turns[-1][1] != session_id:
             service.turns.clear()
         service.turns.append((session_id, newest))
-        if len(service.turns) < TURNS:
+        if len(service.turns) < MAX_TURNS:
             return frozenset()
         contenders = frozenset(each for turn in service.turns for each in turn)
         service.turns.clear()

@@ -64,7 +64,7 @@ _LOGGED: Final[Mapping[Event, str]] = {
 }
 """The words of the log for the events that an operator follows. The connector logs a loss."""
 
-SNAPSHOTS: Final = 2
+MAX_SNAPSHOTS: Final = 2
 """Snapshots of one service that the store keeps."""
 LOGGED_CAUSE: Final = 300
 """Characters of a cause that the log holds."""
@@ -172,10 +172,10 @@ class LiveSession:
     def quiet(self) -> anyio.Event:
         """An event that is set as soon as nothing is in flight. Most calls end without a task that waits for it."""
         event = self._quiet = self._quiet or anyio.Event()
-        self.note_calls(self.in_flight)
+        self.record_calls(self.in_flight)
         return event
 
-    def note_calls(self, count: int) -> None:
+    def record_calls(self, count: int) -> None:
         """Set the number of calls in flight."""
         self.in_flight = count
         if not count and self._quiet is not None:
@@ -237,7 +237,7 @@ class LiveSession:
         if self.has_human_driver:
             raise HumanInControl(self.id, self.record.control.reason or "")
 
-    def note_control_change(self) -> None:
+    def notify_control_change(self) -> None:
         """Wake those that wait for a change of control."""
         self.control_change.set()
         self.control_change = anyio.Event()
@@ -385,7 +385,7 @@ class LiveSession:
         for snapshot in write.snapshots:
             sizes = self._snapshot_bytes.setdefault(snapshot.service, [])
             sizes.append(len(snapshot.data))
-            growth += sizes[-1] - (sizes.pop(0) if len(sizes) > SNAPSHOTS else 0)
+            growth += sizes[-1] - (sizes.pop(0) if len(sizes) > MAX_SNAPSHOTS else 0)
         self.quota.count(self.record.owner, growth)
 
     def propose_state(self, state: StateRecord) -> UnconfirmedUpdates:

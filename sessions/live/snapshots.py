@@ -217,14 +217,16 @@ class Snapshots:
             await self.keep(session, record)
         return record
 
-    def note_call(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
-        """Note that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
+    def record_call(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
+        """Record that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""
         live.called_at = self._core.clock.now()
         if _has_unsaved(binding, live):
             binding.unsaved_at = live.called_at
         self.schedule(session, binding)
 
-    def note_own_change(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
+    def record_own_change(
+        self, session: LiveSession, binding: Binding, live: LiveConnection
+    ) -> None:
         """Schedule a checkpoint of a connection that changed by itself: soon if its last call may be the cause."""
         is_late = self._core.clock.now() - live.called_at > AFTERMATH_SECONDS
         soon = min(ECHO_SECONDS, binding.service.checkpoint_seconds or 0.0)
@@ -283,10 +285,10 @@ class Snapshots:
             if binding is not None:
                 binding.unstored_snapshot = None
             return True
-        self.note_unstored(session, [record])
+        self.record_unstored(session, [record])
         return False
 
-    def note_unstored(self, session: LiveSession, records: Sequence[SnapshotRecord]) -> None:
+    def record_unstored(self, session: LiveSession, records: Sequence[SnapshotRecord]) -> None:
         """Keep refused snapshots for the next connection, until the store takes a newer one."""
         for record in records:
             if (binding := session.bindings.get(record.service)) is not None:

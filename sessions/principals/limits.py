@@ -30,7 +30,7 @@ from .rules import (
 DEFAULTS: Final = "default"
 """The source of a limit that no policy sets."""
 FIELDS: Final = tuple(PolicyLimits.model_fields)
-KEPT: Final = 10_000
+MAX_KEPT: Final = 10_000
 """Principals whose effective limits are kept."""
 _SETTINGS: Final = {
     "sessions": "limits.sessions_per_principal",
@@ -95,7 +95,7 @@ class PrincipalLimits:
         self._defaults = defaults
         self._policies: dict[PolicyTarget, PolicyLimits] = {}
         self._memberships: dict[str, Membership] = {}
-        self._effective = BoundedMap[str, EffectiveLimits](KEPT)
+        self._effective = BoundedMap[str, EffectiveLimits](MAX_KEPT)
         self.nodes = 1
         """The processes that share the limits of calls."""
         self.configure(defaults.principal_policies)

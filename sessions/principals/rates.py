@@ -12,7 +12,7 @@ from ..owned_map import BoundedMap
 from .limits import EffectiveLimits, PrincipalLimits
 from .rules import Rate
 
-KEPT: Final = 10_000
+MAX_KEPT: Final = 10_000
 """Buckets that are kept; beyond that, the one used longest ago is dropped."""
 
 
@@ -30,7 +30,7 @@ class CallLimits:
     def __init__(self, limits: PrincipalLimits, now: Callable[[], float]) -> None:
         self._limits = limits
         self._now = now
-        self._buckets = BoundedMap[tuple[str, str], TokenBucket](KEPT)
+        self._buckets = BoundedMap[tuple[str, str], TokenBucket](MAX_KEPT)
 
     def admit(self, owner: str, caller: str, service: str, tool: str, in_flight: int) -> None:
         """Check a call in a session of a principal, and take the tokens of its caller, which has `in_flight` calls.

@@ -117,7 +117,7 @@ class PolicyWatch:
         finally:
             self._looked_at = anyio.current_time()
 
-    def note_caller(self, principal: Principal, membership: Membership) -> None:
+    def record_caller(self, principal: Principal, membership: Membership) -> None:
         """Use the groups and the role of a caller whose token was verified, and tell other processes of new ones."""
         key = principal.key
         is_new = self._core.limits.learn(key, membership, self._core.clock.now())

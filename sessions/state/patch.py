@@ -19,7 +19,7 @@ from ..records import StateRecord
 
 LIMIT: Final = 1 << 20
 """Most bytes of a state as JSON text, unless the policy has another limit."""
-DEPTH: Final = 128
+MAX_DEPTH: Final = 128
 """Most levels of a state."""
 
 _ENCODABLE: Final = 254
@@ -51,7 +51,7 @@ def tokens_of(path: str) -> list[str]:
     if not path:
         return []
     parts = path.split("/")
-    if parts[0] or len(parts) > DEPTH or any(_is_broken(token) for token in parts):
+    if parts[0] or len(parts) > MAX_DEPTH or any(_is_broken(token) for token in parts):
         raise InvalidArgument(
             "path: should be a JSON pointer, which is empty or begins with a slash, such as /cart/items/0 "
             "(a slash within a name is ~1, a tilde ~0)."
@@ -203,7 +203,7 @@ def validate_state(value: object, session_id: str | None = None, limit: int = LI
     """Check that a value may be a state or a part of one.
 
     Raises:
-        StateInvalid: it is larger than `limit` bytes, deeper than DEPTH levels, or not JSON. The message names the place.
+        StateInvalid: it is larger than `limit` bytes, deeper than MAX_DEPTH, or not JSON. The message names the place.
     """
     size = _size_if_sound(value)
     if size is None:
@@ -222,7 +222,7 @@ def _size_if_sound(value: object) -> int | None:
     """Return the size of a value that is certainly valid, None for one that needs a closer look."""
     try:
         text = orjson.dumps(value, option=_PLAIN)
-        if text.count(b"{") + text.count(b"[") > DEPTH:
+        if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
             orjson.dumps(_nest(value))
         if b"null" in text:
             # orjson writes numbers that are not finite as null.
@@ -233,7 +233,7 @@ def _size_if_sound(value: object) -> int | None:
 
 
 def _nest(value: object) -> object:
-    for _ in range(_ENCODABLE - DEPTH):
+    for _ in range(_ENCODABLE - MAX_DEPTH):
         value = [value]
     return value
 
@@ -260,7 +260,7 @@ def _fault(value: object) -> str | None:
 def _problem(value: object, depth: int) -> str | None:
     kind = type(value)
     if kind in (dict, list):
-        return f"would have more than {DEPTH} levels" if depth >= DEPTH else None
+        return f"would have more than {MAX_DEPTH} levels" if depth >= MAX_DEPTH else None
     if kind is float and not math.isfinite(cast("float", value)):
         return "is a number that is not finite"
     if kind is str:

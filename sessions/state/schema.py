@@ -30,7 +30,7 @@ SCHEMA_LIMIT: Final = 64 << 10
 """Bytes of a schema as JSON text."""
 CHECK_SECONDS: Final = 1.0
 """Processor time of one check."""
-PROCESSES: Final = 2
+MAX_PROCESSES: Final = 2
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 _PROGRAM: Final = Path(__file__).with_name("checker.py")
@@ -111,7 +111,7 @@ async def _check(owner: str, *texts: str) -> Any:
     """
     global _limiter
     if _limiter is None:  # it can be created within an event loop only
-        _limiter = anyio.CapacityLimiter(PROCESSES)
+        _limiter = anyio.CapacityLimiter(MAX_PROCESSES)
     turn = _turns.setdefault(owner, _Turn())
     async with turn.lock:
         return await anyio.to_thread.run_sync(partial(_ask, texts), limiter=_limiter)

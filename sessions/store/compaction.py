@@ -26,7 +26,7 @@ ROOM = 0.1
 NAMES = 100
 """Most tools and roles that are counted by name; the others are counted together."""
 OTHERS = "(others)"
-KNOWN = 10_000
+MAX_KNOWN = 10_000
 """Sessions whose growth is remembered."""
 
 _j = schema.journal.c
@@ -58,7 +58,7 @@ class Compactor:
 
     def __init__(self, limits: JournalLimits | None) -> None:
         self._limits = limits
-        self._growth = BoundedMap[str, tuple[int, int]](KNOWN)
+        self._growth = BoundedMap[str, tuple[int, int]](MAX_KNOWN)
 
     def grown_journals(self, sums: Iterable[Row]) -> list[str]:
         """Return the journals to check: those that grew by a hundredth of a limit since the last check."""

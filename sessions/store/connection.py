@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 CLOSE_SECONDS = 10.0
 """Seconds that closing waits for running work, and again after it was interrupted."""
-ATTEMPTS = 12
+MAX_ATTEMPTS = 12
 """Most runs of a transaction that conflicts with others."""
 LONGEST_PAUSE = 0.1
 """Bound of the pause between two of these runs, in seconds."""
@@ -129,7 +129,7 @@ class KeptConnection:
 
     async def _perform(self, job: _Job) -> Any:
         try:
-            for attempt in range(1, ATTEMPTS):
+            for attempt in range(1, MAX_ATTEMPTS):
                 is_fresh = not self._driver.is_open
                 try:
                     return await self._attempt(job)

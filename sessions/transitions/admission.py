@@ -54,7 +54,7 @@ class Admission:
             self._core.budget.mark_busy(session.id)
         caller = sharee or session.record.owner
         self._in_flight[caller] = self._in_flight.get(caller, 0) + 1
-        session.note_calls(session.in_flight + 1)
+        session.record_calls(session.in_flight + 1)
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
 
@@ -68,7 +68,7 @@ class Admission:
         self._in_flight[caller] -= 1
         if not self._in_flight[caller]:
             del self._in_flight[caller]
-        session.note_calls(session.in_flight - 1)
+        session.record_calls(session.in_flight - 1)
         if session.in_flight:
             return
         now = self._core.clock.now()

@@ -154,7 +154,7 @@ class Closing:
         except SessionError as error:
             logger.error("session %s: %s", session.id, error)
         else:
-            self._due_summaries.note_closed(session)
+            self._due_summaries.record_closed(session)
         return True
 
     async def _record_later(self, session: LiveSession, reason: str) -> None:

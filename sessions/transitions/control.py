@@ -187,7 +187,7 @@ class Controls:
         if lease.driver is SessionDriver.HUMAN:
             await self._end(session, lease.epoch, ControlEnd.REVOKED, None)
 
-    async def note_link(
+    async def record_link(
         self,
         principal: Principal,
         ref: str,
@@ -288,7 +288,7 @@ class Controls:
         except BaseException:
             session.free_seq(seq)
             raise
-        session.note_control_change()
+        session.notify_control_change()
         self._directory.schedule(session)
 
     def _redact(self, text: str) -> str:

@@ -18,7 +18,7 @@ from .pause import (
     may_pause,
 )
 
-AT_ONCE: Final = 4
+MAX_AT_ONCE: Final = 4
 """Most sessions that are given up with one heartbeat."""
 IDLE_SECONDS: Final = 10.0
 """Seconds without a call before a session is given up."""
@@ -35,7 +35,7 @@ class Rebalancing:
     def rebalance(self) -> None:
         """Start to give up a few sessions if the node is crowded. Called with each heartbeat."""
         node = self._core.node
-        count = min(AT_ONCE, excess(len(self._directory), node.up_nodes()))
+        count = min(MAX_AT_ONCE, excess(len(self._directory), node.up_nodes()))
         if not count or node.is_draining:
             return
         idle_before = self._core.clock.now() - IDLE_SECONDS

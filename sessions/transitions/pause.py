@@ -134,7 +134,7 @@ class Pausing:
         session.apply(event, cause=cause.name)
         await self._pause_applied(session, cause)
         if cause is not SHUTDOWN:
-            self._due_summaries.note_paused(session)
+            self._due_summaries.record_paused(session)
 
     async def _pause_if_allowed(self, session: LiveSession, cause: PauseCause) -> bool:
         if session.ownership_ended.is_set():
@@ -148,7 +148,7 @@ class Pausing:
         session.apply(cause.event, cause=cause.name)
         is_paused = await self._pause_applied(session, cause)
         if is_paused and cause is not SHUTDOWN:
-            self._due_summaries.note_paused(session)
+            self._due_summaries.record_paused(session)
         return is_paused
 
     async def _pause_applied(self, session: LiveSession, cause: PauseCause) -> bool:
@@ -188,7 +188,7 @@ class Pausing:
             for binding in unsaved:
                 if binding.live is not None:
                     binding.update(status=BindingStatus.OPEN)
-            self._snapshots.note_unstored(session, snapshots)
+            self._snapshots.record_unstored(session, snapshots)
             raise
         finally:
             session.pausing = False

@@ -45,13 +45,13 @@ class Suspension:
     def epochs(self) -> dict[str, int]:
         return {session.id: session.record.epoch for session in self._directory}
 
-    def note_beat(self) -> None:
+    def record_beat(self) -> None:
         self._on_beat()
 
-    def note_dead_node(self) -> None:
+    def record_dead_node(self) -> None:
         self._core.tasks.spawn(self._core.node.recover)
 
-    def note_lapse(self) -> None:
+    def record_lapse(self) -> None:
         """End the calls in flight: soon another node may run calls of these sessions. The connections stay open."""
         for session in self._directory:
             cancel_calls(session)

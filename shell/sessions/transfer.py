@@ -35,7 +35,7 @@ from .importers.documents import LARGEST
 from .lookup import find_session, parse_metadata
 from .tool_calls import ToolCaller, lazy_services
 
-MOST: Final = 1_000_000
+MAX_SESSIONS: Final = 1_000_000
 """The most sessions that are exported at once."""
 
 
@@ -143,7 +143,7 @@ async def export_all(config: Config, store: SQLStore | None, arguments: CommandL
     owner = parse_owner(arguments.owner) or LOCAL.key
     records: list[SessionRecord] = []
     if store is not None:
-        records, _ = await read_pages(store, SessionFilter(statuses=sorted(OPEN)), MOST)
+        records, _ = await read_pages(store, SessionFilter(statuses=sorted(OPEN)), MAX_SESSIONS)
     chosen = [record for record in records if record.owner == owner]
     try:
         await anyio.to_thread.run_sync(partial(folder.mkdir, 0o700, parents=True, exist_ok=True))

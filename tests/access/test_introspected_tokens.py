@@ -18,7 +18,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.access.config.auth import AuthSettings
-from statehold.access.issuer_requests import FORMS
+from statehold.access.issuer_requests import MAX_FORMS
 from statehold.access.refusals import Backoff, TokenInvalid, VerifierUnavailable
 from statehold.access.scopes import USE
 from statehold.access.verifier import CACHE_SECONDS, OwnTokens, SingleFlight, Verifier
@@ -140,12 +140,12 @@ async def test_guesses_of_strangers_leave_questions_for_others(addresses: int, v
             tasks.start_soon(listener.serve, issuer.answer)
             for number in range(guesses):
                 tasks.start_soon(guess, number)
-            await until(lambda: issuer.open >= FORMS * 3 // 4)
+            await until(lambda: issuer.open >= MAX_FORMS * 3 // 4)
             for number in range(6):
                 user = await verifier.verify(f"right-{number}", victim)
                 assert user.access_token.subject == f"right-{number}"
             assert refused == 0
-            assert issuer.highest <= FORMS
+            assert issuer.highest <= MAX_FORMS
             tasks.cancel_scope.cancel()
 
 

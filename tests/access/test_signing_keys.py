@@ -299,7 +299,7 @@ async def test_the_cache_is_bounded_and_ends_with_the_token(
 ) -> None:
     from statehold.access import verifier as module
 
-    monkeypatch.setattr(module, "CACHED_TOKENS", 10)
+    monkeypatch.setattr(module, "MAX_CACHED_TOKENS", 10)
     verifier = Verifier(None, settings_of(issuer), now=time_of_test.now, clock=time_of_test.clock)
     tokens = [issuer.token(sub=f"user-{number // 2}", jti=f"{number}") for number in range(6)]
     floods = [issuer.token(sub="bob", jti=f"{number}") for number in range(30)]

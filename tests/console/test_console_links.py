@@ -19,7 +19,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.console.app import Console
-from statehold.console.logins import GUEST_STREAMS, MOST, STREAMS, ConsoleUser
+from statehold.console.logins import MAX_GUEST_STREAMS, MAX_LOGINS, MAX_STREAMS, ConsoleUser
 from statehold.console.streams import COMMENT_SECONDS
 from statehold.server.gateway.gateway import Gateway
 
@@ -174,7 +174,7 @@ async def test_a_thousand_logins_and_links_of_one_person_end_none_of_another(
             assert (await person.get("/me"))["csrf"] == person.csrf
         listed = (await alice.get(f"/sessions/{session}/links"))["links"]
         assert {each["id"] for each in listed} == {link["id"], unused["id"]}
-        assert len((await ben.get(f"/sessions/{bens_session}/links"))["links"]) == MOST
+        assert len((await ben.get(f"/sessions/{bens_session}/links"))["links"]) == MAX_LOGINS
         ben.csrf, ben.cookie = first
         assert (await ben.refused("GET", "/me"))["status"] == 401
         assert (await guest.log_in(code=unused["code"]))["session_id"] == session
@@ -188,7 +188,7 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
         # More connections than one client of httpx2 has.
         watchers = [
             await stack.enter_async_context(console_client(server.url))
-            for _ in range(STREAMS // GUEST_STREAMS)
+            for _ in range(MAX_STREAMS // MAX_GUEST_STREAMS)
         ]
         code = ""
         for number, each in enumerate(watchers):
@@ -199,7 +199,7 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
                 await each.log_in(code=code)
             else:
                 each.guest_cookie, each.csrf = watchers[0].guest_cookie, watchers[0].csrf
-        most = GUEST_STREAMS if watcher == "guest" else STREAMS
+        most = MAX_GUEST_STREAMS if watcher == "guest" else MAX_STREAMS
         for number in range(most):
             await stack.enter_async_context(watchers[number % len(watchers)].events())
         refused = await watchers[0].refused("GET", "/events")

@@ -176,7 +176,7 @@ class BrowserCall:
         if edits and not tab.modal.is_set():
             await self._watch_edits(tab)
         if self.session.clipboard is not None:
-            self.session.clipboard.note_action()
+            self.session.clipboard.record_action()
         requests, downloads_before, result = (
             tab.record_requests(),
             self.session.downloads_total,
@@ -244,8 +244,8 @@ class BrowserCall:
             )
         return result
 
-    def note_typed(self, text: str, *, is_secret: bool) -> None:
-        """Note a text that goes into a field; the text of a secret field is hidden from then on."""
+    def record_typed(self, text: str, *, is_secret: bool) -> None:
+        """Record a text that goes into a field; the text of a secret field is hidden from then on."""
         if is_secret:
             self._secret_texts.add(text)
             self.session.secrets.add(text)
@@ -442,7 +442,7 @@ class BrowserCall:
         is_compared = mode != "full" or self.ctx.wants_facts
         diff = None if before is None or not is_compared else difference(before, snapshot)
         if self.ctx.wants_facts:
-            self.facts.note_change(before, snapshot, diff)
+            self.facts.record_change(before, snapshot, diff)
         if diff is not None and shows_difference(diff, snapshot, mode, tokens):
             self.answer.snapshot(diff or UNCHANGED, language="diff")
         else:

@@ -29,7 +29,7 @@ _FIELDS: Final = "input, textarea, [contenteditable]"
 _SECRET_TEXTS: Final = f"""elements => elements.filter({IS_SECRET}).map(
   element => String(element.value ?? element.textContent).slice(0, 1000))"""
 PUT_BACK_SECONDS: Final = 3.0
-LISTED: Final = 5
+MAX_LISTED: Final = 5
 """Addresses, and files, that are named; of more only the number is told."""
 
 
@@ -73,7 +73,7 @@ class HumanControl:
         self._input = PersonInput(session)
         if session.secrets.may_be_typed:
             # The person had control of these pages in a process that ended.
-            self._input.note_unknown_edits()
+            self._input.record_unknown_edits()
         session.secrets.may_be_typed = True
 
     async def send(self, batch: InputBatch, grant: InputGrant) -> InputOutcome:
@@ -163,8 +163,8 @@ class HumanControl:
             )
         opened = [url for url in after.addresses if url not in (*before.addresses, after.current)]
         if opened:
-            more = f" and {len(opened) - LISTED} more" if len(opened) > LISTED else ""
-            sentences.append(f"New pages: {', '.join(map(show, opened[:LISTED]))}{more}.")
+            more = f" and {len(opened) - MAX_LISTED} more" if len(opened) > MAX_LISTED else ""
+            sentences.append(f"New pages: {', '.join(map(show, opened[:MAX_LISTED]))}{more}.")
         return sentences or ["The tabs are at the same addresses."]
 
     def _show_address(self, url: str) -> str:
@@ -173,6 +173,6 @@ class HumanControl:
     def _describe_files(self, new_names: Sequence[str]) -> list[str]:
         if not new_names:
             return []
-        more = f" and {len(new_names) - LISTED} more" if len(new_names) > LISTED else ""
-        names = map(self._session.secrets.named.mask_name, new_names[:LISTED])
+        more = f" and {len(new_names) - MAX_LISTED} more" if len(new_names) > MAX_LISTED else ""
+        names = map(self._session.secrets.named.mask_name, new_names[:MAX_LISTED])
         return [f"New files: {', '.join(names)}{more}."]

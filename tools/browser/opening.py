@@ -29,7 +29,7 @@ from .resumption import ContextResumption
 from .secrets.named import NamedSecrets
 from .session.clipboard import Clipboard, owns_browser
 from .session.files import Files
-from .session.host_errors import HOSTS
+from .session.host_errors import MAX_HOSTS
 from .session.init_page import run_init_pages
 from .session.recording import call_log
 from .session.recording.call_log import CallRecording
@@ -56,7 +56,7 @@ RESTORE_SECONDS: Final = 10.0
 DEATH_SECONDS: Final = 2.0
 """Seconds to wait for the disconnect event of a browser that no longer answers."""
 
-LOGS: Final = 10
+MAX_LOGS: Final = 10
 """The logs of sessions that have room in the output folder if each is as long as it may be."""
 SCREEN: Final = (1920, 1080)
 """The screen that pages see, unless the viewport is larger."""
@@ -125,7 +125,7 @@ class BrowserOpening:
         """
         if context_snapshot is not None and lost_activities is not None:
             context_snapshot = replace(context_snapshot, activities=list(lost_activities))
-        access = await egress.admit(self._note_refusal, owner=self._view.owner)
+        access = await egress.admit(self._add_refusal, owner=self._view.owner)
         restored_context = await self._open(
             process,
             access,
@@ -188,7 +188,7 @@ class BrowserOpening:
         if context is None:
             listening.close()
             raise ConnectionLost(_NO_CONTEXT)
-        access = await egress.admit(self._note_refusal, owner=self._view.owner, listening=listening)
+        access = await egress.admit(self._add_refusal, owner=self._view.owner, listening=listening)
         snapshot = context_snapshot or ContextSnapshot()
         record = self._context_file.read()
         restored_context = await self._open(
@@ -299,7 +299,7 @@ class BrowserOpening:
         if folder is None:
             return CallRecording(self._files.folder / call_log.NAME, largest=largest)
         if config.output_max_size is not None:
-            largest = min(largest, config.output_max_size // LOGS)
+            largest = min(largest, config.output_max_size // MAX_LOGS)
         return CallRecording(
             folder / f"session-{safe_name(self._view.id)}.md",
             largest=largest,
@@ -425,10 +425,10 @@ class BrowserOpening:
                 reason = error.strerror if isinstance(error, OSError) else "it is no text"
                 raise InvalidSetting(f"`init_script` cannot be read: {reason}.") from error
 
-    def _note_refusal(self, host: str, line: str) -> None:
+    def _add_refusal(self, host: str, line: str) -> None:
         if self._session is not None:
             self._session.host_errors.note(host, line)
-        elif line not in self._early_events and len(self._early_events) < HOSTS:
+        elif line not in self._early_events and len(self._early_events) < MAX_HOSTS:
             self._early_events.append(line)
 
 

@@ -347,7 +347,7 @@ class BrowserService:
                 self._pool.release(process)
                 raise
             self._attached_session = session.id
-            connection.on_closed.append(self._note_detached)
+            connection.on_closed.append(self._record_detached)
         self._follow(session.id, connection, process)
         return connection
 
@@ -436,7 +436,7 @@ class BrowserService:
                 recovery="Close or pause the session that uses them, then call again; call session_list to find it.",
             )
 
-    def _note_detached(self) -> None:
+    def _record_detached(self) -> None:
         self._attached_session = None
 
     def _remember(

@@ -101,11 +101,11 @@ class Targets:
         """Return Playwright's Python for the element of a ref: by its test id, or its role and name in the snapshot."""
         snapshot = tab.last_snapshot or ""
         if self._wants_facts:
-            return await self._note_element(tab, locator, snapshot, ref)
+            return await self._record_element(tab, locator, snapshot, ref)
         code = None if await self._has_test_id(locator) else code_of(snapshot, ref)
         return str(await locator.normalize()) if code is None else code
 
-    async def _note_element(self, tab: Tab, locator: Locator, snapshot: str, ref: str) -> str:
+    async def _record_element(self, tab: Tab, locator: Locator, snapshot: str, ref: str) -> str:
         """Return the code for an element as _code_of() does, and note the locator for its facts.
 
         One query tells that the element has no test id and is the only one of its role and name.
@@ -119,7 +119,7 @@ class Targets:
         if code is None:
             # It prefers the test id.
             code = str(await locator.normalize())
-        self._note_step(code, None if "get_by_test_id" in code else named)
+        self._record_step(code, None if "get_by_test_id" in code else named)
         return code
 
     async def _is_only(self, tab: Tab, named: RoleAndName, locator: Locator) -> bool:
@@ -139,8 +139,8 @@ class Targets:
         milliseconds = self._config.action_seconds * 1000
         return bool(await locator.get_attribute(attribute, timeout=milliseconds))
 
-    def _note_step(self, code: str, named: RoleAndName | None = None) -> None:
-        """Note the locator of an element for its facts; `named` is another one, known to match this element only."""
+    def _record_step(self, code: str, named: RoleAndName | None = None) -> None:
+        """Record the locator of an element for its facts; `named` is another one, known to match this element only."""
         with suppress(ValueError):
             step, exact = target_of(code)
             if named is not None:
@@ -196,7 +196,7 @@ class Targets:
                 f"{selector!r} matches {matches}{name}; it has to match one.{hint}"
             )
         if self._wants_facts:
-            self._note_step(step_code)
+            self._record_step(step_code)
         return Element(locator, code)
 
     @property

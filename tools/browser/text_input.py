@@ -56,13 +56,13 @@ async def put_text(call: BrowserCall, locator: Locator, text: str, *, slowly: bo
         frame = await field.owner_frame()
         value = named.insert(text, "" if frame is None else frame.url, is_typed=True)
         is_secret = not named.consists_of_names(text) and await field.evaluate(IS_SECRET)
-        call.note_typed(text, is_secret=is_secret)
+        call.record_typed(text, is_secret=is_secret)
         if value != text:
             await _put_named(call, locator, field, text, value, is_appended=slowly)
             return False
     else:
         is_secret = await locator.evaluate(IS_SECRET, timeout=call.timeout)
-        call.note_typed(text, is_secret=is_secret)
+        call.record_typed(text, is_secret=is_secret)
     if slowly:
         await locator.evaluate(_TO_END, timeout=call.timeout)
         # The limit grows with the length.

@@ -15,7 +15,7 @@ from .definition import Outcome, OwnTool, ToolContext
 from .results import ForkResult, MergeResult
 from .sessions import Name, SessionArguments, SessionId, summary
 
-LISTED_CONFLICTS = 1000
+MAX_LISTED_CONFLICTS = 1000
 """Most conflicts that a result lists."""
 
 
@@ -103,7 +103,7 @@ class BranchTools:
         )
         conflicts: list[JSON] = [
             {"path": conflict.path, "source": conflict.source, "taken": conflict.was_taken}
-            for conflict in merge.conflicts[:LISTED_CONFLICTS]
+            for conflict in merge.conflicts[:MAX_LISTED_CONFLICTS]
         ]
         info = await self._registry.info(context.principal, merge.state.session_id)
         content: JSON = {

@@ -105,12 +105,12 @@ class CallLog:
         following = self._received.get(written, written + READ_BYTES)
         self._received.written = written + len(following.partition(b"\0")[0])
 
-    def note_call(self, number: int, operation_id: str) -> None:
-        """Note a call with an operation id just before it is sent; `number` is the id of its request."""
+    def record_call(self, number: int, operation_id: str) -> None:
+        """Record a call with an operation id just before it is sent; `number` is the id of its request."""
         self._note([number, operation_id])
 
-    def note_answered(self, request_id: int | str) -> None:
-        """Note that a request of the child is being answered."""
+    def record_answered(self, request_id: int | str) -> None:
+        """Record that a request of the child is being answered."""
         self._note([request_id])
 
     @property
@@ -134,7 +134,7 @@ class CallLog:
             _COUNTER.pack_into(self._memory, _OPEN_LINE, position + 1)
 
     def end_line(self) -> None:
-        """Note that all lines are written to their end."""
+        """Record that all lines are written to their end."""
         if _COUNTER.unpack_from(self._memory, _OPEN_LINE)[0]:
             _COUNTER.pack_into(self._memory, _OPEN_LINE, 0)
 

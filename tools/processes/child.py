@@ -114,11 +114,13 @@ class ChildProcess:
         awaited = set[int | str](() if self.call_log is None else self.call_log.earlier.calls)
         self.read_stream = StdoutReader(
             limits.line_bytes,
-            self._note_fault,
+            self._record_fault,
             beginning=b"" if self.call_log is None else self.call_log.received()[1],
             awaited=awaited,
         )
-        self.write_stream = StdinWriter(self._note_stdin_closed, log=self.call_log, awaited=awaited)
+        self.write_stream = StdinWriter(
+            self._record_stdin_closed, log=self.call_log, awaited=awaited
+        )
 
     def __repr__(self) -> str:
         return f"<ChildProcess pid={self.pid} returncode={self.returncode}>"
@@ -211,7 +213,7 @@ class ChildProcess:
         return child
 
     async def _connect(self) -> None:
-        self._process.watch(self._note_exit)
+        self._process.watch(self._record_exit)
         loop = asyncio.get_running_loop()
         stdin, stdout, stderr = self._process.take_pipes()
         # Shielded because uvloop closes a pipe whose connecting is cancelled; it is over within an iteration of the loop.
@@ -224,11 +226,11 @@ class ChildProcess:
             await loop.connect_write_pipe(lambda: self.write_stream, stdin)
             self.write_stream.end_open_line()
 
-    def _note_exit(self) -> None:
+    def _record_exit(self) -> None:
         self.exited.set()
         self._close_stdout_soon()
 
-    def _note_stdin_closed(self) -> None:
+    def _record_stdin_closed(self) -> None:
         self._stdin_closed = True
         self._close_stdout_soon()
 
@@ -237,7 +239,7 @@ class ChildProcess:
         if self._closing is None:
             asyncio.get_running_loop().call_later(LAST_OUTPUT_SECONDS, self.read_stream.abort)
 
-    def _note_fault(self, fault: str) -> None:
+    def _record_fault(self, fault: str) -> None:
         self.fault = fault
 
     @property
@@ -349,7 +351,7 @@ class ChildProcess:
         if not remaining:
             return
         if self._ledger is not None:
-            self._ledger.note_remaining(self._service, remaining)
+            self._ledger.record_remaining(self._service, remaining)
         names = ", ".join(f"{name} ({pid})" for pid, name in sorted(remaining.items()))
         logger.warning("%s left processes behind when it ended: %s", self._service, names)
 

@@ -340,7 +340,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
                 self._burst_size += 1
                 message = decode(line)
                 if message is not None:
-                    self._note_answer(message)
+                    self._record_answer(message)
                     return SessionMessage(message)
                 self._add_noise(line if (text := self._hold_quoted(line)) is None else text)
             if self.has_ended:
@@ -352,7 +352,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
             finally:
                 self._waiter = None
 
-    def _note_answer(self, message: JSONRPCMessage) -> None:
+    def _record_answer(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             # Some servers return the id as text.
             is_text = isinstance(message.id, str) and message.id.isdecimal()
@@ -456,9 +456,9 @@ class StdinWriter(ClosingStream, asyncio.BaseProtocol):
         if isinstance(message, JSONRPCRequest):
             operation_id = self.operations.pop(message.id, None)
             if operation_id is not None:
-                log.note_call(int(message.id), operation_id)
+                log.record_call(int(message.id), operation_id)
         elif not isinstance(message, JSONRPCNotification):
-            log.note_answered(message.id or 0)
+            log.record_answered(message.id or 0)
 
     def end_open_line(self) -> None:
         """End a line that a killed process has begun. The child gets one malformed line, also if only its end is missing."""

@@ -93,7 +93,7 @@ class KeptProcess:
         else:
             asyncio.get_running_loop().call_soon(on_exit)
 
-    def note_exit(self, code: int) -> None:
+    def record_exit(self, code: int) -> None:
         """Record its end. Called by the client."""
         if self.returncode is None:
             self.returncode = code
@@ -361,7 +361,7 @@ class KeeperClient:
         if "exited" in packet:
             process = self._processes.pop(packet["exited"], None)
             if process is not None:
-                process.note_exit(packet["code"])
+                process.record_exit(packet["code"])
             return
         future = self._answers.pop(packet["number"], None)
         if future is not None and not future.done():
@@ -390,4 +390,4 @@ class KeeperClient:
                 future.set_exception(NoKeeper("it ended"))
         processes, self._processes = self._processes, {}
         for process in processes.values():
-            process.note_exit(-signal.SIGKILL)
+            process.record_exit(-signal.SIGKILL)

@@ -35,7 +35,7 @@ FOREIGN_FILE_SECONDS: Final = 7 * 86_400.0
 """Age in seconds after which the file of a container that shares the folder counts as abandoned."""
 
 KILL_SECONDS: Final = 2.0
-REMAINING_KEPT: Final = 100
+MAX_REMAINING_KEPT: Final = 100
 """Most entries in `Ledger.remaining`."""
 
 
@@ -95,7 +95,7 @@ class Ledger:
         """The children that are being ended."""
         self._survived: dict[str, list[ChildRecord]] = {}
         """The ended children of each service whose daemons may run on for others of its children."""
-        self.remaining: deque[RemainingProcesses] = deque(maxlen=REMAINING_KEPT)
+        self.remaining: deque[RemainingProcesses] = deque(maxlen=MAX_REMAINING_KEPT)
         """The most recent processes that children left running."""
         self._watchdog = Watchdog(self._instance) if watchdog else None
         self._pid = os.getpid()
@@ -151,7 +151,7 @@ class Ledger:
             _write_record(self._folder, child)
 
     def begin_end(self, pid: int) -> tuple[list[str], bool]:
-        """Note that a child is being ended. Return the marks whose processes end with it, and whether shared daemons stay.
+        """Record that a child is being ended. Return the marks whose processes end with it, and whether shared daemons stay.
 
         They stay while another child of the service runs, which may use them, and end with the last one.
         """
@@ -189,7 +189,7 @@ class Ledger:
             with contextlib.suppress(OSError):
                 (self._folder / f"{pid}.json").unlink()
 
-    def note_remaining(self, service: str, processes: Mapping[int, str]) -> None:
+    def record_remaining(self, service: str, processes: Mapping[int, str]) -> None:
         self.remaining.append(RemainingProcesses(service, processes))
 
     async def sweep(self) -> list[KilledChild]:

@@ -23,7 +23,7 @@ from ...sessions.services import SERVERS_LEVEL, CallContext
 
 logger = logging.getLogger("statehold.upstream")
 
-MESSAGES_KEPT: Final = 512
+MAX_MESSAGES: Final = 512
 """Messages that may wait for a slow caller; the oldest are dropped."""
 
 FLUSH_SECONDS: Final = 5.0
@@ -59,7 +59,7 @@ class UpstreamCall:
         self.ctx = ctx
         self.questions: set[anyio.CancelScope] = set()
         self._spawn = spawn
-        self._messages: deque[Message] = deque(maxlen=MESSAGES_KEPT)
+        self._messages: deque[Message] = deque(maxlen=MAX_MESSAGES)
         self._is_delivering = False
         self._idle: anyio.Event | None = None
         self._context = contextvars.copy_context()

@@ -50,7 +50,7 @@ from .transports.session_check import FORGOTTEN, OpenAnother, SessionCheck, find
 
 logger = logging.getLogger("statehold.upstream")
 
-ROUNDS: Final = 10
+MAX_ROUNDS: Final = 10
 """How often one call may ask for input, as in the SDKs."""
 
 STATE_ONLY_SECONDS: Final = 0.1
@@ -301,7 +301,7 @@ class UpstreamConnection:
                 await self._lower_log_level(ctx.log_level)
             if modern and (ctx.input_responses is not None or ctx.request_state is not None):
                 params = next_round(params, ctx.input_responses, ctx.request_state)
-            for _ in range(ROUNDS + 1):
+            for _ in range(MAX_ROUNDS + 1):
                 answer = await rpc.request(
                     method,
                     self._with_meta(params, call),
@@ -322,7 +322,9 @@ class UpstreamConnection:
                     return result
                 responses = await self._collect_answers(result, ctx)
                 params = next_round(params, responses, result.get("requestState"))
-            raise UpstreamMisbehaved(self.service, f"it asked for input more than {ROUNDS} times")
+            raise UpstreamMisbehaved(
+                self.service, f"it asked for input more than {MAX_ROUNDS} times"
+            )
         except anyio.get_cancelled_exc_class():
             self.stray_output = rpc.noise() if rpc.transport.noise_at >= began_at else ""
             raise

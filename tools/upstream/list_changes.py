@@ -63,7 +63,7 @@ class Reopening:
         self._failures = 0
         self._opened_at: float | None = None
 
-    def note_open(self) -> None:
+    def record_open(self) -> None:
         self._opened_at = anyio.current_time()
 
     async def pause(self) -> None:
@@ -131,7 +131,7 @@ class Listener:
 
     def handle_acknowledgement(self, params: JSON, *, late: bool) -> None:
         """Handle the first message of a stream, which names the accepted filter. `late`: changes may have preceded it."""
-        self._reopening.note_open()
+        self._reopening.record_open()
         value: object = params.get("notifications")
         filters = cast("JSON", value) if isinstance(value, dict) else {}
         if late or self._heard_before:

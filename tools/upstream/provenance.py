@@ -10,7 +10,7 @@ from ...sessions.errors import RequestRefused
 from ...sessions.json_codec import JSON
 
 OUR_META: Final = "statehold/"
-DEPTH: Final = 6
+MAX_DEPTH: Final = 6
 """Levels of a result that are searched for `_meta`; content blocks, resources, messages and questions are within them."""
 
 _DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
@@ -27,7 +27,7 @@ _NAMED: Final = frozenset({"tools", "prompts", "arguments"}) | _DATA
 
 def strip_our_meta(result: Any) -> None:
     """Remove the `statehold/` keys, which only we may set, from each `_meta` of a result or of params, in place."""
-    containers: list[tuple[Any, int]] = [(result, DEPTH)]
+    containers: list[tuple[Any, int]] = [(result, MAX_DEPTH)]
     for value, depth in containers:
         if isinstance(value, list):
             items = cast(list[Any], value)
@@ -49,7 +49,7 @@ def strip_our_meta(result: Any) -> None:
 
 def attribute_notes(result: JSON, service: str) -> None:
     """Put the name of the service before each text of a result or question that begins like a note of ours, in place."""
-    for place, name in _texts_of(result, _SHOWN, DEPTH):
+    for place, name in _texts_of(result, _SHOWN, MAX_DEPTH):
         place[name] = attribute_text(place[name], service)
     if "structuredContent" in result:
         result["structuredContent"] = attribute_value(result["structuredContent"], service)

@@ -13,7 +13,7 @@ from ...sessions.one_line import one_line
 from ..processes.stderr import last_cause, without_sequences
 from .config import UpstreamConfig
 
-REASON_LENGTH: Final = 2048
+MAX_REASON_LENGTH: Final = 2048
 MASK: Final = "***"
 
 _SECRET_NAME: Final = re.compile(
@@ -77,7 +77,7 @@ class Secrets:
         cause = one_line(self.redact(cause))
         # Secrets may span lines, so redact before a line is selected.
         explanation = last_cause(self.redact(without_sequences(output)))
-        return (f"{cause}{LAST_WORDS}{explanation}" if explanation else cause)[:REASON_LENGTH]
+        return (f"{cause}{LAST_WORDS}{explanation}" if explanation else cause)[:MAX_REASON_LENGTH]
 
 
 def named_secrets(config: UpstreamConfig, inherited_env: Mapping[str, str]) -> Generator[str]:

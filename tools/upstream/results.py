@@ -25,11 +25,11 @@ REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The text fields that a content block of each type must have."""
 
-SCALARS: Final = 20
+MAX_SCALARS: Final = 20
 """Scalars of structured content that are facts of a step."""
-VISITS: Final = 200
+MAX_VISITS: Final = 200
 """Members of structured content that are searched for them."""
-LEVELS: Final = 8
+MAX_LEVELS: Final = 8
 LONGEST_KEY: Final = 100
 LONGEST_VALUE: Final = 200
 """Characters of the longest text that is such a fact; a part of a value is none."""
@@ -152,7 +152,7 @@ def facts_of(result: JSON) -> JSON:
 def _is_plain(fields: JSON) -> bool:
     """Return whether an object has a few numbers, booleans and nulls only, as most results have."""
     return (
-        0 < len(fields) <= SCALARS
+        0 < len(fields) <= MAX_SCALARS
         and _PLAIN.issuperset(map(type, fields.values()))
         and max(map(len, fields)) <= LONGEST_KEY
     )
@@ -165,9 +165,9 @@ class _FirstScalars:
         self.count = 0
         self.exit_code: int | None = None
         """The value of the first field that is called so."""
-        self._visits = VISITS
+        self._visits = MAX_VISITS
 
-    def within(self, value: object, levels: int = LEVELS) -> object:
+    def within(self, value: object, levels: int = MAX_LEVELS) -> object:
         """Return a value without its further scalars; {} stands for one that is left out."""
         self._visits -= 1
         if isinstance(value, dict):
@@ -197,7 +197,7 @@ class _FirstScalars:
 
     @property
     def _is_open(self) -> bool:
-        return self.count < SCALARS and self._visits > 0
+        return self.count < MAX_SCALARS and self._visits > 0
 
 
 def _ends(texts: Sequence[str]) -> JSON:

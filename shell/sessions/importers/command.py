@@ -33,7 +33,7 @@ from .agno import read_agno
 from .documents import read_documents
 from .foreign import DIGEST, FIRST_VERSION, Importable, Sessions, Unreadable
 
-MOST: Final = 1_000_000
+MAX_SESSIONS: Final = 1_000_000
 REPORT: Final = {
     "imported": "imported",
     "updated": "imported again",
@@ -120,7 +120,9 @@ class _Importer:
 
     async def find_earlier_ones(self) -> None:
         """Find the sessions that were imported before, closed ones too."""
-        records, _ = await read_pages(self._store, SessionFilter(owner=self._owner.key), MOST)
+        records, _ = await read_pages(
+            self._store, SessionFilter(owner=self._owner.key), MAX_SESSIONS
+        )
         # An open one counts before a closed one of the same origin.
         records.sort(key=lambda record: record.status in OPEN)
         self._open = sum(record.status in OPEN for record in records)

@@ -16,8 +16,8 @@ from support.waiting import until
 
 from statehold.access.facade.clients import (
     CACHE_SECONDS,
-    CACHED_DOCUMENTS,
     DOCUMENT_BYTES,
+    MAX_CACHED_DOCUMENTS,
     STALE_SECONDS,
     ClientDocuments,
     DocumentInvalid,
@@ -132,7 +132,7 @@ async def test_the_documents_of_one_domain_displace_only_one_another(
     ours = documents.url.replace("127.0.0.1", "ours.example")
     documents.serve(client_id=ours)
     await known.client(ours)
-    for number in range(CACHED_DOCUMENTS + 5):
+    for number in range(MAX_CACHED_DOCUMENTS + 5):
         theirs = documents.url.replace("127.0.0.1", f"s{number}.attacker.example")
         documents.serve(client_id=theirs)
         await known.client(theirs)

@@ -15,7 +15,7 @@ from support.waiting import until
 
 from statehold.server.cluster.assertion import Assertion, NodeRequest
 from statehold.server.cluster.dialer import UnixDialer
-from statehold.server.cluster.pool import CONNECTIONS, Peers
+from statehold.server.cluster.pool import MAX_CONNECTIONS, Peers
 from statehold.server.sockets.address import claim_socket, remove_socket
 from statehold.sessions.records import Principal
 
@@ -45,7 +45,7 @@ async def node(folder: Path) -> AsyncGenerator[list[bytes]]:
     remove_socket(folder, NODE)
 
 
-@pytest.mark.parametrize("number", matrix(CONNECTIONS, 3 * CONNECTIONS))
+@pytest.mark.parametrize("number", matrix(MAX_CONNECTIONS, 3 * MAX_CONNECTIONS))
 async def test_the_requests_of_one_principal_keep_no_other_one_waiting(
     number: int, tmp_path: Path
 ) -> None:
@@ -62,9 +62,9 @@ async def test_the_requests_of_one_principal_keep_no_other_one_waiting(
             async with anyio.create_task_group() as tasks:
                 for _ in range(number):
                     tasks.start_soon(send, "/slow", BOB)
-                await until(lambda: len(begun) >= CONNECTIONS // 2)
+                await until(lambda: len(begun) >= MAX_CONNECTIONS // 2)
                 for _ in range(3):
                     assert await send("/quick", ADA) == 204
-                assert begun.count(b"/slow") < CONNECTIONS
+                assert begun.count(b"/slow") < MAX_CONNECTIONS
                 tasks.cancel_scope.cancel()
         await peers.aclose()

@@ -18,7 +18,7 @@ from statehold.server.cluster.assertion import SignedAssertions
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
 from statehold.server.cluster.node_server import NodeServer
 from statehold.server.cluster.owner import Owner, OwnerServer
-from statehold.server.cluster.peer_port import HANDSHAKES_OF_ADDRESS, open_peer_port
+from statehold.server.cluster.peer_port import MAX_HANDSHAKES_OF_ADDRESS, open_peer_port
 from statehold.server.cluster.tcp import split_address
 from statehold.sessions.records import NodeRecord
 from statehold.sessions.registry import Registry
@@ -102,7 +102,7 @@ async def test_connections_of_strangers_are_few_and_nodes_are_admitted_after_the
     async with _served() as address, AsyncExitStack() as stack:
         silent = [
             await stack.enter_async_context(await _connect(address))
-            for _ in range(HANDSHAKES_OF_ADDRESS)
+            for _ in range(MAX_HANDSHAKES_OF_ADDRESS)
         ]
         with anyio.fail_after(20):
             async with await _connect(address) as refused:

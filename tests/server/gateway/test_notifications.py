@@ -15,7 +15,7 @@ from support.waiting import until
 from statehold.client import connect
 from statehold.server.config.load import load
 from statehold.server.config.sections import NotifySettings
-from statehold.server.gateway.commands import AT_ONCE, Notifications
+from statehold.server.gateway.commands import MAX_AT_ONCE, Notifications
 
 ASK: JSON = {"wait_seconds": 0}
 
@@ -96,5 +96,5 @@ async def test_many_requests_of_one_owner_start_few_commands_and_leave_room_for_
         await anyio.wait_all_tasks_blocked()
         tasks.start_soon(notifications.send, "alice", {"by": "alice"})
         await until(lambda: any("alice" in teller for teller in tellers()))
-        assert 1 < len(tellers()) <= AT_ONCE
+        assert 1 < len(tellers()) <= MAX_AT_ONCE
         tasks.cancel_scope.cancel()

@@ -18,7 +18,7 @@ from support.selection import matrix
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.fast_path import FastPath
 from statehold.server.http.request import BODY_LIMIT
-from statehold.server.protocol.request_checks import DEPTH
+from statehold.server.protocol.request_checks import MAX_DEPTH
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL
 from statehold.sessions.transitions.create import CreationOptions
@@ -248,7 +248,7 @@ UNSOUND: dict[str, object] = {
     "no number": float("nan"),
     "an infinite number beside a null": [None, float("-inf")],
     "a large integer and no number": [2**70, float("nan")],
-    "deeper than the limit": nested(DEPTH),
+    "deeper than the limit": nested(MAX_DEPTH),
     "deeper than can be encoded": nested(300),
 }
 
@@ -271,6 +271,6 @@ async def test_a_value_that_no_transport_can_carry_is_refused_before_the_call(
 
 
 async def test_a_large_value_is_passed_on(direct: FastPath, session: str) -> None:
-    arguments: JSON = {"deep": nested(DEPTH - 10), "wide": [{"n": None}] * 1000, "big": 2**70}
+    arguments: JSON = {"deep": nested(MAX_DEPTH - 10), "wide": [{"n": None}] * 1000, "big": 2**70}
     answer = await asked("echo", {"session_id": session, **arguments}).of(direct)
     assert answer.result["structuredContent"]["arguments"] == arguments

@@ -14,7 +14,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.operate import change_log
-from statehold.server.operate.handler import REQUESTS, OperateVerb, OperatorHandler
+from statehold.server.operate.handler import MAX_REQUESTS, OperateVerb, OperatorHandler
 from statehold.server.operate.operator_tools import OperatorTools, operator_tools
 from statehold.server.operate.person_tools import PersonTools
 from statehold.server.operate.requests import OperatorRequest
@@ -33,7 +33,7 @@ async def test_a_tool_is_called_for_the_owner_it_is_asked_for() -> None:
             await handler(request.model_copy(update={"owner": ":bob"}))
 
 
-@pytest.mark.parametrize("number", matrix(REQUESTS, 2 * REQUESTS, 500))
+@pytest.mark.parametrize("number", matrix(MAX_REQUESTS, 2 * MAX_REQUESTS, 500))
 async def test_many_requests_of_one_owner_keep_no_other_owner_waiting(number: int) -> None:
     released = anyio.Event()
     began: list[str] = []
@@ -49,7 +49,7 @@ async def test_many_requests_of_one_owner_keep_no_other_owner_waiting(number: in
         async with anyio.create_task_group() as tasks:
             for _ in range(number):
                 tasks.start_soon(verb.answer, {"tool": "session_info", "owner": ":bob"})
-            await until(lambda: len(began) >= REQUESTS // 2)
+            await until(lambda: len(began) >= MAX_REQUESTS // 2)
             for owner in (":ada", ":eve"):
                 answer = await verb.answer({"tool": "session_info", "owner": owner})
                 assert answer == {"content": {"owner": owner}}
@@ -101,7 +101,7 @@ async def test_each_operator_tool_answers() -> None:
             "changes": {"changes", "number"},
             "files": {"files"},
             "give_back": {"session_id", "epoch"},
-            "note_link": {"session_id"},
+            "record_link": {"session_id"},
             "processes": {"processes"},
             "renew_control": {"session_id", "epoch"},
             "save": {"session_id"},

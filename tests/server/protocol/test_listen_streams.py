@@ -21,7 +21,7 @@ from statehold.server.protocol.server import StateholdServer
 async def test_one_caller_leaves_streams_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_tokens: bool, most: int
 ) -> None:
-    monkeypatch.setattr(listening, "STREAMS", 8)
+    monkeypatch.setattr(listening, "MAX_STREAMS", 8)
     tokens = tmp_path / "tokens"
     write_tokens(tokens, "k3Jq9-0123456789abcdef somebody\n")
     config = tmp_path / "statehold.toml"

@@ -152,7 +152,7 @@ async def test_silent_connections_are_closed_and_hold_up_no_other(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("statehold.server.sockets.local_socket.READ_SECONDS", 0.2)
-    monkeypatch.setattr("statehold.server.sockets.local_socket.OPENINGS", 2)
+    monkeypatch.setattr("statehold.server.sockets.local_socket.MAX_OPENINGS", 2)
     async with local_socket(folder, "n1") as local, local.serve({"echo": answer}):
         silent = [connected(folder) for _ in range(3)]
         await asyncio.get_running_loop().sock_sendall(silent[1], b'{"verb"')

@@ -6,7 +6,7 @@ import anyio
 from support.engine import Build
 from support.waiting import until
 
-from statehold.sessions.actions.summaries import WAITING
+from statehold.sessions.actions.summaries import MAX_WAITING
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy, SummaryTriggers
 from statehold.sessions.records import Principal
@@ -26,7 +26,7 @@ async def test_many_due_summaries_of_one_principal_leave_a_turn_for_another(buil
     policy = Policy(shared=True, live_sessions=1000, summaries=SummaryTriggers(every_messages=1))
     async with build(policy=policy, summarize=model) as engine:
         history = engine.registry.history
-        for _ in range(WAITING + 10):
+        for _ in range(MAX_WAITING + 10):
             session = await engine.create(ALICE)
             await history.note(ALICE, session.id, "user", "hello")
         session = await engine.create(BOB)

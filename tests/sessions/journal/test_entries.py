@@ -13,7 +13,7 @@ import pytest
 from support.selection import matrix
 
 from statehold.sessions.errors import OutcomeUnknown
-from statehold.sessions.journal.entries import BLOCKS, CallEntry, cap_json, excerpt
+from statehold.sessions.journal.entries import MAX_BLOCKS, CallEntry, cap_json, excerpt
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.services import ToolResult, ToolSpec
 
@@ -83,7 +83,7 @@ def test_secrets_are_replaced_at_every_depth_and_in_any_case():
 )
 def test_an_excerpt_of_a_result_is_small(payload: dict[str, Any]):
     part = excerpt(ToolResult(payload))
-    assert len(orjson.dumps(part)) < BLOCKS * 1000
+    assert len(orjson.dumps(part)) < MAX_BLOCKS * 1000
     assert "A" * 100 not in str(part)
 
 
@@ -141,11 +141,11 @@ def test_of_large_arguments_no_more_is_looked_at_than_is_kept(number: int) -> No
 def test_a_result_keeps_its_texts_and_the_kinds_of_the_rest():
     link = {"type": "resource_link", "uri": "session://s/browser/files/a.md", "name": "a.md"}
     blocks = [{"type": "text", "text": "a" * 900}, {"type": "image", "data": "b" * 900}, link]
-    blocks += [{"type": "text", "text": "b"}] * BLOCKS
+    blocks += [{"type": "text", "text": "b"}] * MAX_BLOCKS
     result = ToolResult({"content": blocks})
     kept = ["a" * 500, {"type": "image"}, {"type": "resource_link", "uri": link["uri"]}]
     shown = {
-        "content": [*kept, *("b" for _ in range(BLOCKS - 3))],
+        "content": [*kept, *("b" for _ in range(MAX_BLOCKS - 3))],
         "is_error": False,
         "cut": {"0": 900},
         "left_out": 3,

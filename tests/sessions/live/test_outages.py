@@ -14,7 +14,7 @@ from support.engine import Build, Engine
 from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable, SessionError
-from statehold.sessions.live.outages import KNOWN, RETRY_SECONDS, Outages
+from statehold.sessions.live.outages import MAX_KNOWN, RETRY_SECONDS, Outages
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView, Snapshot
@@ -221,7 +221,7 @@ async def test_the_words_of_a_server_stay_with_the_caller_that_they_were_for(bui
             assert any(session in words for session in sessions[who])
 
 
-@pytest.mark.parametrize("owners", matrix(1, 3, KNOWN))
+@pytest.mark.parametrize("owners", matrix(1, 3, MAX_KNOWN))
 async def test_failures_of_others_do_not_hide_the_failure_of_a_session(
     build: Build, owners: int
 ) -> None:
@@ -229,10 +229,12 @@ async def test_failures_of_others_do_not_hide_the_failure_of_a_session(
         outages = Outages(engine.clock, attempts=3)
         lost = ServiceUnavailable("It does not answer.")
         for number in range(3):
-            outages.note_failure("counter", f"ann {number}", "ann", lost, by_call=False)
-        for number in range(KNOWN + (owners < KNOWN)):
-            outages.note_loss("counter", f"{number}", f"bob {number % owners}", "the server ended")
-        outages.note_opened("counter", "1")
+            outages.record_failure("counter", f"ann {number}", "ann", lost, by_call=False)
+        for number in range(MAX_KNOWN + (owners < MAX_KNOWN)):
+            outages.record_loss(
+                "counter", f"{number}", f"bob {number % owners}", "the server ended"
+            )
+        outages.record_opened("counter", "1")
         for number in range(3):
             with pytest.raises(ServiceUnavailable):
                 await outages.admit("counter", f"ann {number}", "ann", spacing=60)

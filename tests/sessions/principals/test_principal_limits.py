@@ -306,7 +306,7 @@ async def test_tokens_that_other_processes_verified_count_together(build: Build)
 
 async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> None:
     async with build(policy=policy((target("group", "crew"), {"sessions": 1}))) as engine:
-        engine.registry.policies.note_caller(ADA, Membership(("crew",), "operator"))
+        engine.registry.policies.record_caller(ADA, Membership(("crew",), "operator"))
         assert engine.registry.core.limits.of(ADA.key).sessions == 1
         other = PrincipalLimits(policy((target("group", "crew"), {"sessions": 3})))
 
@@ -318,7 +318,7 @@ async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> Non
         assert other.of(ADA.key).sessions == 3
         # The next write of the same principal waits, and the newest groups are written.
         for groups in (("a",), ("b",)):
-            engine.registry.policies.note_caller(ADA, Membership(groups))
+            engine.registry.policies.record_caller(ADA, Membership(groups))
         await engine.registry.policies.refresh()
         assert engine.registry.core.limits.membership(ADA.key) == Membership(("b",))
 
@@ -329,7 +329,7 @@ async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> Non
 
         await until(is_written)
         engine.clock.advance(10)
-        engine.registry.policies.note_caller(ADA, Membership(("crew",), "operator"))
+        engine.registry.policies.record_caller(ADA, Membership(("crew",), "operator"))
         await until(is_known)
 
 

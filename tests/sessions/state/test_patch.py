@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from statehold.sessions.errors import InvalidArgument, StateConflict, StateInvalid
 from statehold.sessions.records import StateRecord
 from statehold.sessions.state.patch import (
-    DEPTH,
     LIMIT,
+    MAX_DEPTH,
     MISSING,
     Mode,
     copy_json,
@@ -227,7 +227,7 @@ def test_a_cycle_and_too_many_levels_are_refused():
     with pytest.raises(StateInvalid, match="levels"):
         validate_state(cycle)
     deep: object = {}
-    for _ in range(DEPTH - 1):
+    for _ in range(MAX_DEPTH - 1):
         deep = [deep]
     validate_state(deep)
     with pytest.raises(StateInvalid, match="levels"):

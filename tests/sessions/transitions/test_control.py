@@ -196,7 +196,7 @@ async def test_links_are_in_the_journal_and_a_revoked_one_ends_control(build: Bu
         await engine.count(session.id)
 
         async def note(event: LinkEvent, guest: str = "link a") -> None:
-            await controls.note_link(
+            await controls.record_link(
                 LOCAL,
                 session.id,
                 event,

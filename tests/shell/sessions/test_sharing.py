@@ -36,7 +36,7 @@ def test_a_session_is_shared_shown_and_unshared(statehold: Run, data: Path) -> N
         assert len(statehold("sessions", "show", "held", "--json").json["shares"]) == 1
 
 
-async def note_caller(data: Path, subject: str, *groups: str) -> None:
+async def record_caller(data: Path, subject: str, *groups: str) -> None:
     """Have the store know a caller with its groups, as the check of a token does."""
     target = PolicyTarget.principal(Principal(issuer=ISSUER, subject=subject))
     async with SQLStore.sqlite(data) as store:
@@ -58,7 +58,7 @@ def test_a_share_with_a_name_that_was_never_seen_warns(
     statehold: Run, data: Path, grantee: tuple[str, ...], warning: str
 ) -> None:
     create_paused(data, "work")
-    anyio.run(note_caller, data, "ada", "crew")
+    anyio.run(record_caller, data, "ada", "crew")
     ran = statehold("sessions", "share", "work", "--issuer", ISSUER, *grantee)
     assert ran.code == OK
     assert warning in ran.err

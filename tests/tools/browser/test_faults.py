@@ -37,7 +37,7 @@ from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.process import driver
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import session as sessions
-from statehold.tools.browser.session.tab import DIALOGS, Tab
+from statehold.tools.browser.session.tab import MAX_DIALOGS, Tab
 from statehold.tools.browser.session.tabs import Entry
 from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import navigation
@@ -435,7 +435,7 @@ async def answered(browse: Browse, lab: str, button: str) -> str:
     """Answer every dialog of a storm that is shown, and return the text after the last one."""
     await browse.text("navigate", url=f"{lab}/alerts")
     text = await browse.text("click", target=f"button >> text={button}")
-    for number in range(1, DIALOGS + 1):
+    for number in range(1, MAX_DIALOGS + 1):
         assert f'"Alert {number}"' in section(text, "Modal state")
         text = await browse.text("handle_dialog", accept=True)
     return section(text, "Events")
@@ -477,7 +477,7 @@ async def test_sessions_with_a_browser_each_share_the_driver_of_their_owner(
 async def test_a_driver_that_had_many_sessions_is_replaced_and_ends_with_its_last(
     data: Path, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "CONTEXTS", 2)
+    monkeypatch.setattr(driver, "MAX_CONTEXTS", 2)
     async with running(data, shell, keep_seconds=0) as service:
         async with opened(service) as one, opened(service) as two, opened(service) as three:
             worn = driver_pid(one)

@@ -152,7 +152,7 @@ async def test_a_line_that_the_last_node_had_half_written_is_ended(nodes: Nodes)
     resumption = ChildProcessTransport(child).resumption
     assert resumption is not None
     for number, filler in ((1, ""), (2, "x" * 2**20)):
-        resumption.note_call(number, f"op-{number}")
+        resumption.record_call(number, f"op-{number}")
         params = {"filler": filler}
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method="call", params=params)
         await child.write_stream.send(SessionMessage(request))

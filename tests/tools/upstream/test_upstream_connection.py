@@ -388,10 +388,10 @@ async def test_changes_of_lists_are_reported_to_the_service(serving: Serving) ->
     service = serving("asking")
     changes: list[str] = []
 
-    def note_change(_: object, method: str, *__: object) -> None:
+    def record_change(_: object, method: str, *__: object) -> None:
         changes.append(method)
 
-    service.on_changed = note_change
+    service.on_changed = record_change
     before = len(await service.tools())
     connection = await service.open(view(), None)
     try:

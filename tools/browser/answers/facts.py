@@ -18,7 +18,7 @@ Kind = Literal["testid", "role", "label", "placeholder", "text", "css"]
 
 SEVERAL: Final = frozenset({"browser_drag", "browser_fill_form"})
 """The tools that act on several elements."""
-LINES: Final = 20
+MAX_LINES: Final = 20
 """The most lines of a page that appeared, and the most that are gone."""
 
 _KINDS: Final[dict[str, Kind]] = {
@@ -42,9 +42,9 @@ _QUIET: Final = re.compile(
     r"- ('?(?:blockquote|caption|code|definition|generic|listitem|log|note|paragraph|row|term|text|time)\b.*)"
 )
 """Matches the ends of the lines with a text of a page."""
-CANDIDATES: Final = 40
+MAX_CANDIDATES: Final = 40
 """Lines with a text that are looked at on a new page."""
-PLACES: Final = 50
+MAX_PLACES: Final = 50
 """Places of a text in a snapshot that are looked at to find a line."""
 
 
@@ -154,8 +154,8 @@ class StepFacts:
     files: list[str] = field(default_factory=list[str])
     """The names of downloads."""
 
-    def note_change(self, before: str | None, after: str, difference: str | None) -> None:
-        """Note the change of the page between two snapshots. `difference` is None if too much changed, or for a new page."""
+    def record_change(self, before: str | None, after: str, difference: str | None) -> None:
+        """Record the change of the page between two snapshots. `difference`: None if too much changed, or for a new page."""
         if difference is None:
             self.appeared = [_without_quotes(line) for line in _lines_of_page(before or "", after)]
             return
@@ -190,14 +190,14 @@ def _lines_of_page(before: str, after: str) -> list[str]:
     """Return the lines that tell a new page from the one before, then its first texts, all without marks."""
     old = dict.fromkeys(_lines(_LOUD, before))
     lines = dict.fromkeys(line for line in _lines(_LOUD, after) if line not in old)
-    for line in islice(_lines(_QUIET, after), CANDIDATES):
-        if len(lines) >= LINES:
+    for line in islice(_lines(_QUIET, after), MAX_CANDIDATES):
+        if len(lines) >= MAX_LINES:
             break
         name = line.partition(": ")[2].strip('"')
         # A label is the name of its field, too.
         if f'"{name}" [' not in after and not _has_line(before, _without_quotes(line)):
             lines[line] = None
-    return list(lines)[:LINES]
+    return list(lines)[:MAX_LINES]
 
 
 def _lines(pattern: re.Pattern[str], snapshot: str) -> Iterator[str]:
@@ -216,7 +216,7 @@ def _has_line(snapshot: str, line: str) -> bool:
     key, _, text = line.partition(": ")
     probe = text if len(text) > len(key) else key
     position = -len(probe)
-    for _ in range(PLACES):
+    for _ in range(MAX_PLACES):
         position = snapshot.find(probe, position + len(probe))
         if position < 0:
             return False
@@ -249,4 +249,4 @@ def _without(lines: Sequence[str], others: Sequence[str]) -> list[str]:
             counts[line] -= 1
         else:
             remaining.append(line)
-    return remaining[:LINES]
+    return remaining[:MAX_LINES]

@@ -28,7 +28,7 @@ MOST_KINDS: Final = 100
 _logged_kinds: set[tuple[object, ...]] = set()
 LARGEST: Final = 128 * 2**20
 """The largest answer, in bytes."""
-VALUES: Final = 100_000
+MAX_VALUES: Final = 100_000
 """The most values in one answer: decoding so many blocks the event loop for half a second."""
 
 LISTENER_REPORT: Final = "__statehold_report_error__"
@@ -66,8 +66,8 @@ def decode_message(message: bytes) -> Any:
         if len(message) > LARGEST:
             reason = f"more than {LARGEST // 2**20} MiB"
         # Inside JSON strings the quotation mark is escaped, so this counts objects only.
-        elif message.count(b'{"') > VALUES:
-            reason = f"more than {VALUES} values"
+        elif message.count(b'{"') > MAX_VALUES:
+            reason = f"more than {MAX_VALUES} values"
         if reason:
             error = {"name": "Error", "message": f"The page answered with {reason}."}
             short = {"id": json.loads(answer[2]), "error": {"error": error}}

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
 NAME: Final = "statehold"
-ATTEMPTS: Final = 3
-SWAPS: Final = 10
+MAX_ATTEMPTS: Final = 3
+MAX_SWAPS: Final = 10
 SWAP_SECONDS: Final = 0.02
-"""With SWAPS, the number of retries and the pause between them while the browser gives a tab another renderer."""
+"""With MAX_SWAPS, the number of retries and the pause between them while the browser gives a tab another renderer."""
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _ORIGIN: Final = re.compile(r"https?://[^/\\?#@\s]+/?", re.IGNORECASE)
 _FOLDER: Final = Path(__file__).parent / "page"
@@ -91,7 +91,7 @@ class World:
 
         values = ", ".join(json.dumps(argument) for argument in arguments)
         call = f"statehold.{function}({values})"
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 result = await self._evaluate(f"globalThis.statehold ? {call} : {_NOT_INSTALLED!r}")
                 return (
@@ -102,7 +102,7 @@ class World:
             except Error as error:
                 if "closed" in error.message:
                     raise
-                if attempt == ATTEMPTS - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise WorldError(error.message) from error
         raise AssertionError("unreachable")
 
@@ -202,7 +202,7 @@ class World:
     async def _send_until_attached(self, method: str) -> JSON:
         from playwright.async_api import Error
 
-        for _ in range(SWAPS):
+        for _ in range(MAX_SWAPS):
             try:
                 return await send_command(self._session, method)
             except Error as error:

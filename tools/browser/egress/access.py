@@ -54,7 +54,7 @@ RefusalCallback: TypeAlias = Callable[[str, str], None]
 HostsCallback: TypeAlias = Callable[[], tuple[str, ...] | None]
 """Returns the hosts that the caller may reach now, None for all."""
 
-_LOOKUPS = 8
+_MAX_LOOKUPS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class EgressAccess:
         self._hosts = hosts
         self.upstream = upstream
         self.bandwidth = Bandwidth(policy.bytes_per_second, clock)
-        self.lookups = anyio.Semaphore(_LOOKUPS)
+        self.lookups = anyio.Semaphore(_MAX_LOOKUPS)
         """Limits the lookups of this access: a page with many names must not take all lookups of the process."""
         self.bytes_sent = 0
         self.bytes_received = 0

@@ -11,7 +11,7 @@ import anyio
 
 from ....sessions.clock import Clock
 
-_MOST: Final = 4096
+_MAX_OWNERS: Final = 4096
 _FILES: Final = 4
 """A connection of a browser takes two files, one to each side. Half of all files are left to the rest of the process."""
 
@@ -21,9 +21,9 @@ def affordable() -> int:
     try:
         import resource
     except ImportError:  # Windows
-        return _MOST
+        return _MAX_OWNERS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST if soft == resource.RLIM_INFINITY else min(_MOST, soft // _FILES)
+    return _MAX_OWNERS if soft == resource.RLIM_INFINITY else min(_MAX_OWNERS, soft // _FILES)
 
 
 class TrafficQuota:

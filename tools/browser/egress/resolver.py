@@ -20,7 +20,7 @@ from .bandwidth import TrafficQuota
 Lookup = Callable[[str], Sequence[str]]
 """Returns the addresses of a name, or raises OSError. Called in a thread."""
 
-_CACHED_NAMES: Final = 2000
+_MAX_CACHED_NAMES: Final = 2000
 
 
 def is_loopback(name: str) -> bool:
@@ -69,7 +69,7 @@ class Resolver:
         """Set, and replaced, when a thread has ended."""
         self._lookup = lookup or _system
         self._pending: dict[tuple[str, str], _Pending] = {}
-        self._cache = OwnedMap[str, tuple[float, tuple[IPAddress, ...]]](_CACHED_NAMES)
+        self._cache = OwnedMap[str, tuple[float, tuple[IPAddress, ...]]](_MAX_CACHED_NAMES)
 
     async def addresses(self, name: str, owner: str = "") -> tuple[IPAddress, ...]:
         """Return all addresses of a name, in the system's order of preference.

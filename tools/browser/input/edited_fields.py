@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 1.0
 """Seconds that a page gets to say what stands in its fields."""
-MOST: Final = 200
+MAX_FIELDS: Final = 200
 """Fields of a frame that are read."""
 _FIELDS: Final = "input, textarea, [contenteditable]"
-_TEXTS: Final = f"""elements => elements.slice(0, {MOST}).map(element => [
+_TEXTS: Final = f"""elements => elements.slice(0, {MAX_FIELDS}).map(element => [
   String(element.value ?? element.innerText).slice(0, {LONGEST} + 1),
   element.value !== undefined && element.value !== element.defaultValue && !/^(checkbox|radio|file)$/.test(element.type),
 ])"""

@@ -80,7 +80,7 @@ class PersonInput:
         self._last_number = -1
         """The largest number of a batch so far."""
 
-    def note_unknown_edits(self) -> None:
+    def record_unknown_edits(self) -> None:
         """Count all texts that stand in fields now as the person's."""
         self._fields.add_all()
 
@@ -150,7 +150,7 @@ class PersonInput:
 
         session = self._session
         if session.clipboard is not None:
-            session.clipboard.note_action()
+            session.clipboard.record_action()
         try:
             if self._edited is not None and may_leave(event):
                 await self._fields.leave(self._edited)

@@ -56,7 +56,7 @@ class TypedText:
         elif isinstance(event, DialogInput):
             self._hide(event.text or "")
         elif isinstance(event, KeyInput):
-            self._note_key(event)
+            self._record_key(event)
         else:
             self.end()
 
@@ -69,7 +69,7 @@ class TypedText:
             if each:
                 self._hide(each)
 
-    def _note_key(self, event: KeyInput) -> None:
+    def _record_key(self, event: KeyInput) -> None:
         if event.action == "up" or event.key in _HELD:
             return
         text = text_of_key(event)

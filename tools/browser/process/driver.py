@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-CONTEXTS: Final = 2000
+MAX_CONTEXTS: Final = 2000
 """A driver leaks a little memory per context. After so many contexts, new sessions get a new driver and browser."""
 START_SECONDS: Final = 20.0
 CHECK_SECONDS: Final = 10.0
@@ -82,7 +82,7 @@ class Driver:
         self._scratch: ScratchFolder | None = None
         self.exited = anyio.Event()
         self.contexts = 0
-        """The number of contexts made so far; see CONTEXTS."""
+        """The number of contexts made so far; see MAX_CONTEXTS."""
         self.browsers = 0
         """The number of browsers that run under it or are being started."""
         self._ledger = ledger
@@ -97,7 +97,7 @@ class Driver:
     @property
     def at_context_limit(self) -> bool:
         """Whether it has had so many contexts that it takes no new sessions."""
-        return self.contexts >= CONTEXTS
+        return self.contexts >= MAX_CONTEXTS
 
     @property
     def pid(self) -> int | None:

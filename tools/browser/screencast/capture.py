@@ -50,7 +50,7 @@ class PageCapture:
         watch: ContextWatch,
         *,
         next_number: Callable[[], int],
-        note_change: Callable[[], None],
+        record_change: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self.tab = tab
@@ -65,7 +65,7 @@ class PageCapture:
         self.turn = anyio.Lock()
         """Held while the capture starts or stops."""
         self._next_number = next_number
-        self._note_change = note_change
+        self._notify_change = record_change
         self._clock = clock
         self._session: CDPSession | None = None
         self.is_started = False
@@ -167,7 +167,7 @@ class PageCapture:
                 result = await send_command(session, method, params)
             if self._is_answering != (result is not None):
                 self._is_answering = result is not None
-                self._note_change()
+                self._notify_change()
         return result
 
     def _on_frame(self, event: JSON) -> None:
@@ -191,16 +191,16 @@ class PageCapture:
         self._is_answering = True
         self._unacknowledged = {"sessionId": event["sessionId"]}
         self._arrival.set()
-        self._note_change()
+        self._notify_change()
 
     def _on_visibility(self, event: JSON) -> None:
         self._is_visible = bool(event["visible"])
-        self._note_change()
+        self._notify_change()
 
     def _on_page_event(self, _: object) -> None:
         if self.tab.closed:
             self._scope.cancel()
-        self._note_change()
+        self._notify_change()
 
     async def _run(self) -> None:
         """Ask for the next frames, and find out without frames whether the newest one is the picture of the page."""
@@ -242,11 +242,11 @@ class PageCapture:
     async def _ask_page(self) -> None:
         asked_at = self._clock()
         if self.condition in (PageCondition.DIALOG, PageCondition.CRASHED):
-            self._note_change()
+            self._notify_change()
         elif await self._ask_device_scale() and self._is_visible and self.frame is not None:
             self.current_at = max(asked_at, self.current_at or 0.0)
             self.beats += 1
-            self._note_change()
+            self._notify_change()
 
     async def _ask_device_scale(self) -> bool:
         """Ask for the device scale, and return whether the page answered."""

@@ -45,7 +45,7 @@ class Screencast:
         self.has_ended = False
         self.people: Counter[str] = Counter()
         """The viewers of each person, by the key of the person."""
-        tabs.on_current = self._note_change
+        tabs.on_current = self._notify_change
 
     def __repr__(self) -> str:
         return f"<Screencast captures={len(self._captures)}>"
@@ -83,7 +83,7 @@ class Screencast:
                 tab,
                 self._watch,
                 next_number=lambda: next(self._numbers),
-                note_change=self._note_change,
+                record_change=self._notify_change,
                 clock=self._clock,
             )
         capture.add_viewer(fps)
@@ -109,14 +109,14 @@ class Screencast:
         if person:
             self.people[person] += change
             self.people = +self.people
-            self._note_change()
+            self._notify_change()
 
     def end(self) -> None:
         """End the updates of all viewers: the browser is gone, or the session closed."""
         self.has_ended = True
-        self._note_change()
+        self._notify_change()
 
-    def _note_change(self) -> None:
+    def _notify_change(self) -> None:
         self.change.set()
         self.change = anyio.Event()
 

@@ -16,7 +16,7 @@ SHORTEST: Final = 3
 """The shortest text that is remembered for the journal: one digit of a code is in every page."""
 SHORTEST_INSIDE: Final = 4
 """The shortest text that is masked inside the value of a field; a shorter one is masked only as the whole value."""
-MOST: Final = 100
+MAX_TEXTS: Final = 100
 
 _FIELDS: Final = frozenset({"textbox", "searchbox", "spinbutton", "combobox", "text"})
 """The roles of those lines of a snapshot that may end with the value of a field."""
@@ -40,7 +40,7 @@ class SessionSecrets:
 
     def __init__(self, named: NamedSecrets | None = None) -> None:
         self.named = (NamedSecrets() if named is None else named).for_session()
-        self._forms = BoundedMap[str, set[str]](MOST)
+        self._forms = BoundedMap[str, set[str]](MAX_TEXTS)
         """The typed texts, each with the forms in which a snapshot writes it."""
         self.may_be_typed = False
         """Whether a person has control, who may have typed what is in no record if this process ends now."""
@@ -51,7 +51,7 @@ class SessionSecrets:
         return (*self.named.masked_values, *(t for t in self._forms if len(t) >= SHORTEST))
 
     def add(self, text: str) -> None:
-        """Remember a text of at least SHORTEST characters. Beyond MOST texts, the one typed longest ago is forgotten."""
+        """Remember a text of at least SHORTEST characters. Beyond MAX_TEXTS, the one typed longest ago is forgotten."""
         if len(text) >= SHORTEST:
             self._remember(text)
 

@@ -24,9 +24,9 @@ SHORTEST: Final = 4
 """The shortest text that is masked everywhere."""
 LONGEST: Final = 500
 """Characters of a text; a longer one is remembered in pieces."""
-PIECES: Final = 60
+MAX_PIECES: Final = 60
 """Pieces that are remembered of one text."""
-MOST: Final = 200
+MAX_TEXTS: Final = 200
 """Texts that are remembered. Beyond them, the one typed longest ago is forgotten."""
 PART: Final = 1 << 16
 """Characters that are searched for a digest at once; other threads run between two parts."""
@@ -50,7 +50,7 @@ class TypedTexts:
     """The texts of one session."""
 
     def __init__(self) -> None:
-        self._spellings = BoundedMap[str, Spellings](MOST)
+        self._spellings = BoundedMap[str, Spellings](MAX_TEXTS)
         self._longest_first: list[str] = []
         self._key = secrets.token_bytes(16)
         self._digests: dict[str, set[str]] = {}
@@ -69,13 +69,13 @@ class TypedTexts:
         """Remember a text of at least SHORTEST characters."""
         lines = [line.strip() for line in text.splitlines()]
         pieces = [line[at : at + LONGEST] for line in lines for at in range(0, len(line), LONGEST)]
-        for piece in pieces[:PIECES]:
+        for piece in pieces[:MAX_PIECES]:
             if len(piece) < SHORTEST or piece in self._spellings or piece.lower() in PUBLIC:
                 continue
             self._spellings[piece] = Spellings(
                 {piece: MASK}, are_typed=True, is_word=_is_short_word(piece)
             )
-            self._note_digests(piece)
+            self._record_digests(piece)
         # A text may be a part of another one.
         self._longest_first = sorted(self._spellings, key=len, reverse=True)
 
@@ -132,7 +132,7 @@ class TypedTexts:
         for classes, digest in self._saved:
             self._digests.setdefault(classes, set()).add(digest)
 
-    def _note_digests(self, text: str) -> None:
+    def _record_digests(self, text: str) -> None:
         for form in _forms(text):
             entry = _classes_of(form), self._digest(form)
             if entry not in self._saved:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 SOURCE: Final = (Path(__file__).parent / "activity.js").read_text("utf-8")
 ANSWER_SECONDS: Final = 0.5
-FRAMES: Final = 8
+MAX_FRAMES: Final = 8
 """The most frames of other sites that are waited for."""
-ELEMENTS: Final = 2000
+MAX_ELEMENTS: Final = 2000
 _STALE: Final = ("Could not find object", "Cannot find context")
 """Parts of the errors about an object of a document that is gone. The function was not called."""
 
@@ -140,7 +140,7 @@ class FrameActivity:
     async def begin(self) -> None:
         """Begin to count, within ANSWER_SECONDS."""
         frames = [frame for frame in self._page.frames[1:] if _is_foreign(frame)]
-        self._watched = [frame for frame in frames if frame not in self._silent][:FRAMES]
+        self._watched = [frame for frame in frames if frame not in self._silent][:MAX_FRAMES]
         answers = await self._ask("begin(true, true)")
         self._silent.update(set(self._watched) - answers.keys())
         self._watched = [*answers]
@@ -152,7 +152,7 @@ class FrameActivity:
         try:
             while self._watched:
                 left = max(0.0, end - anyio.current_time())
-                options = {"hooked": True, "again": again, "active": False, "most": ELEMENTS}
+                options = {"hooked": True, "again": again, "active": False, "most": MAX_ELEMENTS}
                 options_json = json.dumps({**options, "frame": True, "left": left * 1000})
                 rests = {f: Rest(*r) for f, r in (await self._ask(f"rest({options_json})")).items()}
                 all_rests += rests.values()

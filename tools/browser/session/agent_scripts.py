@@ -45,7 +45,7 @@ class AgentScripts:
         """The origins whose service workers ran."""
         self._has_scripted = False
         """Whether the agent scripted a page since the last renew()."""
-        origins.watch.context.on("serviceworker", self._note_worker)
+        origins.watch.context.on("serviceworker", self._record_worker)
         self._spawn = spawn
         self._marked: set[Tab] = set()
         self._awaiting: set[Tab] = set()
@@ -68,23 +68,23 @@ class AgentScripts:
         """Take over the state of a server that ended, whose pages are open still."""
         self.has_code = state == "code"
         if state != "none":
-            self.note_script()
+            self.record_script()
 
-    def note_script(self) -> None:
-        """Note that a script of the agent runs in a page."""
+    def record_script(self) -> None:
+        """Record that a script of the agent runs in a page."""
         self._has_scripted = True
         self._marked.update(self._tabs)
 
-    def note_code(self) -> None:
-        """Note that code of the agent runs with Playwright's page."""
+    def record_code(self) -> None:
+        """Record that code of the agent runs with Playwright's page."""
         self.has_code = True
-        self.note_script()
+        self.record_script()
 
-    def note_answer(self, request: Request) -> None:
-        """Note that a mocked route answers a request of a page, perhaps with a script."""
+    def record_answer(self, request: Request) -> None:
+        """Record that a mocked route answers a request of a page, perhaps with a script."""
         from playwright.async_api import Error
 
-        self.note_script()
+        self.record_script()
         # The request of a new window has no frame yet.
         with suppress(Error):
             frame = request.frame
@@ -130,12 +130,12 @@ class AgentScripts:
         if self._marked:
             self._marked.add(tab)
 
-    def _note_worker(self, worker: Worker) -> None:
+    def _record_worker(self, worker: Worker) -> None:
         if origin := origin_of(worker.url):
             self._worker_origins.add(origin)
         if self._has_scripted:
             # The script that registered it may be gone, and the worker may have answered the requests of all pages.
-            self.note_script()
+            self.record_script()
 
     def _begin_document(self, tab: Tab) -> None:
         if tab in self._awaiting:

@@ -69,8 +69,8 @@ class Clipboard:
         self._is_kept = False
         """Whether the texts are newer than the clipboard of the process."""
 
-    def note_action(self) -> None:
-        """Note an action of the session, after which one of its pages may have copied a text."""
+    def record_action(self) -> None:
+        """Record an action of the session, after which one of its pages may have copied a text."""
         self._turns.note(self._token)
 
     def copy(self, texts: Mapping[str, str]) -> None:
@@ -123,7 +123,7 @@ class ClipboardTurns:
         self._several = False
 
     def note(self, actor: object) -> None:
-        """Note an action of a session. A session that has ended still counts, because its text may be on the clipboard."""
+        """Record an action of a session. A session that has ended still counts, because its text may be on the clipboard."""
         self._several = self._several or self._actor not in (None, actor)
         self._actor = actor
 

@@ -16,7 +16,7 @@ SMALL: Final = 500
 """The most elements of a page for an early snapshot: on a larger page a wasted one costs more than it saves."""
 LARGE: Final = 3000
 """The most elements for an early snapshot of a page that is known to settle: a larger one takes longer than settling."""
-ADDRESSES: Final = 200
+MAX_ADDRESSES: Final = 200
 """The number of addresses kept in SettledAddresses."""
 
 _COUNT_ELEMENTS: Final = f"""(function count(root, found) {{
@@ -32,7 +32,7 @@ class SettledAddresses:
     """The addresses of pages that did not change while they last settled. Lives as long as a session."""
 
     def __init__(self) -> None:
-        self._urls = BoundedMap[str, None](ADDRESSES)
+        self._urls = BoundedMap[str, None](MAX_ADDRESSES)
 
     def __contains__(self, url: str) -> bool:
         return url in self._urls

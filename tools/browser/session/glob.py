@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 LONGEST: Final = 1000
 """The longest pattern, in characters."""
-ALTERNATIVES: Final = 64
+MAX_ALTERNATIVES: Final = 64
 """The most patterns without braces to which one with braces may expand."""
 URL: Final = 16 * 2**10
 """The longest URL that is matched, in characters; a longer one matches no pattern."""
@@ -68,8 +68,8 @@ def _alternatives(pattern: str) -> list[list[Part]]:
         else:
             choices.append([[literal or character]])
         number *= len(choices[-1])
-        if number > ALTERNATIVES:
-            raise ValueError(f"it stands for more than {ALTERNATIVES} patterns")
+        if number > MAX_ALTERNATIVES:
+            raise ValueError(f"it stands for more than {MAX_ALTERNATIVES} patterns")
         before = match[0][-1]
     return [list(itertools.chain(*choice)) for choice in itertools.product(*choices)]
 

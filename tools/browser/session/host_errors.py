@@ -8,7 +8,7 @@ from ....sessions.owned_map import BoundedMap
 from ..egress.policy import Target
 from .tab import TabEvents
 
-HOSTS: Final = 50
+MAX_HOSTS: Final = 50
 """The most hosts of which the reasons are kept."""
 PROXY_FAILURE: Final = "net::ERR_SOCKS_"
 """The beginning of a browser's error for a connection that the proxy did not open."""
@@ -22,15 +22,15 @@ class HostErrors:
         """The lines for the next result."""
         self._pending: dict[str, str] = {}
         """The message for each host since clear(); take() removes it."""
-        self._latest = BoundedMap[str, str](HOSTS)
+        self._latest = BoundedMap[str, str](MAX_HOSTS)
         """The last message about each host."""
 
     def note(self, host: str, line: str) -> None:
         """Note that a host was not reached, with the message about it."""
         self._latest[host] = line
-        if len(self._pending) < HOSTS:
+        if len(self._pending) < MAX_HOSTS:
             self._pending[host] = line
-        if line not in self.events and len(self.events) < HOSTS:
+        if line not in self.events and len(self.events) < MAX_HOSTS:
             self.events.append(line)
 
     def clear(self) -> None:

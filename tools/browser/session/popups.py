@@ -78,4 +78,4 @@ class Popups:
 
     def _on_destroyed(self, event: dict[str, Any]) -> None:
         for tabs in self._tabs.values():
-            tabs.note_closed(event["targetId"])
+            tabs.record_closed(event["targetId"])

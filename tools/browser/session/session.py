@@ -132,7 +132,7 @@ class BrowserSession:
         )
         self.tabs.before_close = self.videos.stop_of
         self.scripts = AgentScripts(self.tabs, origins, spawn=spawn)
-        self.mocks.on_answer = self.scripts.note_answer
+        self.mocks.on_answer = self.scripts.record_answer
         # Playwright dismisses dialogs without a listener, and a window may open one before it is a tab.
         context.on("dialog", self._on_dialog)
 
@@ -461,10 +461,10 @@ class BrowserSession:
     def _on_download(self, tab: Tab, download: Download) -> None:
         self.downloads_active += 1
         self.downloads_total += 1
-        self._note_downloads()
+        self._notify_downloads()
         self.spawn(self._keep_download, tab, download)
 
-    def _note_downloads(self) -> None:
+    def _notify_downloads(self) -> None:
         self._downloads_change.set()
         self._downloads_change = anyio.Event()
 
@@ -482,7 +482,7 @@ class BrowserSession:
             await self._close_empty()
         finally:
             self.downloads_active -= 1
-            self._note_downloads()
+            self._notify_downloads()
         if not is_saved:
             await self.files.remove_remains(download)
 

@@ -45,8 +45,8 @@ LEAST_SECONDS: Final = 0.2
 PATIENCE_SECONDS: Final = 0.5
 """Seconds that the measure `patient` adds."""
 SOON_SECONDS: Final = 0.01
-ROUNDS: Final = 20
-MESSAGES: Final = 5
+MAX_ROUNDS: Final = 20
+MAX_MESSAGES: Final = 5
 """The most messages of a page that are told when they are gone again."""
 
 
@@ -71,11 +71,11 @@ class _Waiting:
         self.is_unchanged = self.is_unchanged and rest.is_unchanged
         self.is_busy = rest.is_busy
         self.has_ended = rest.has_ended
-        self.note_effects(rest)
+        self.record_effects(rest)
         if self.early_snapshot is not None:
             self.early_snapshot.title = rest.title
 
-    def note_effects(self, rest: Rest) -> None:
+    def record_effects(self, rest: Rest) -> None:
         self.tab.traffic.expects_download |= rest.downloads
         self.tab.copied_texts = rest.copied or self.tab.copied_texts
         self.gone_messages += rest.gone_messages
@@ -152,7 +152,7 @@ async def settle(
 async def _settle(waiting: _Waiting, *, quiet: bool) -> None:
     tab, requests = waiting.tab, waiting.requests
     is_patient = waiting.mode == "patient"
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         start = anyio.current_time()
         with anyio.move_on_after(waiting.remaining):
             await _wait_for_answers(waiting)
@@ -222,14 +222,14 @@ async def _wait_for_frames(waiting: _Waiting, tasks: TaskGroup, end: float) -> b
     tasks.cancel_scope.deadline = end + ANSWER_SECONDS
     rests = await waiting.tab.frame_activity.rest(seconds)
     for rest in rests:
-        waiting.note_effects(rest)
+        waiting.record_effects(rest)
     return not all(rest.is_unchanged for rest in rests) and anyio.current_time() < end
 
 
 def _tell_events(waiting: _Waiting) -> None:
     """Add to the events of the tab what still goes on after an action, and the messages that the page showed meanwhile."""
     tab = waiting.tab
-    for message in dict.fromkeys(waiting.gone_messages[:MESSAGES]):
+    for message in dict.fromkeys(waiting.gone_messages[:MAX_MESSAGES]):
         tab.event_lines.append(f"Shown for a moment: {' '.join(message.split())}")
     if waiting.picker:
         tab.event_lines.append(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
         Response,
     )
 
-KEPT: Final = 1000
+MAX_KEPT: Final = 1000
 """The number of console messages, and of requests, that are kept of a page."""
 EVENT_LINES: Final = 1000
 """The number of event lines that are kept for the next answer."""
-DIALOGS: Final = 20
+MAX_DIALOGS: Final = 20
 """The most dialogs that a page may open between two calls; further ones are dismissed unseen."""
 
 FLOOD: Final = 5000
@@ -113,12 +113,12 @@ class Tab:
         """The number of the tab in its context, from 1. Unlike its index it never changes and is never used again."""
         self.closed = False
         self.crashed = False
-        self.console: deque[ConsoleLine] = deque(maxlen=KEPT)
+        self.console: deque[ConsoleLine] = deque(maxlen=MAX_KEPT)
         self._message_count = self._message_count_before = 0
         """The number of messages, and the number of those before the page was loaded."""
         self._request_count = 0
         """The number of requests since the page was loaded."""
-        self.requests: deque[Request] = deque(maxlen=KEPT)
+        self.requests: deque[Request] = deque(maxlen=MAX_KEPT)
         self.traffic = Traffic()
         self.activity = Activity()
         self.frame_activity = FrameActivity(page)
@@ -275,7 +275,7 @@ class Tab:
         hint = f"{url} did not answer yet; wait with browser_wait_for, or open another page"
         return f" ({hint})" if url else ""
 
-    def _note_change(self) -> None:
+    def _notify_change(self) -> None:
         self.change.set()
         self.change = anyio.Event()
 
@@ -304,7 +304,7 @@ class Tab:
         ]
 
     def numbered_requests(self) -> list[tuple[int, Request]]:
-        """Return the last KEPT requests since the page was loaded, numbered from 1."""
+        """Return the last MAX_KEPT requests since the page was loaded, numbered from 1."""
         first = self._request_count - len(self.requests) + 1
         return list(enumerate(self.requests, first))
 
@@ -345,17 +345,17 @@ class Tab:
         self.count_request(request)
         self.requests.append(request)
         self._request_count += 1
-        self.traffic.note_request(request)
+        self.traffic.record_request(request)
         if request.is_navigation_request():
             self.stage = "unknown"
 
     def _on_response(self, response: Response) -> None:
-        self.traffic.note_answer(response.request)
-        self._note_change()
+        self.traffic.record_answer(response.request)
+        self._notify_change()
 
     def _on_request_end(self, request: Request) -> None:
-        self.traffic.note_end(request)
-        self._note_change()
+        self.traffic.record_end(request)
+        self._notify_change()
 
     def _on_navigation(self, frame: Frame) -> None:
         self._count_event(len(frame.url))
@@ -368,7 +368,7 @@ class Tab:
                 if _without_fragment(requests[number].url) == _without_fragment(frame.url):
                     self._document_request = requests[number]
                 number = _first_of_redirects(requests, number)
-                self.requests = deque(requests[number:], maxlen=KEPT)
+                self.requests = deque(requests[number:], maxlen=MAX_KEPT)
                 self._request_count = len(self.requests)
                 self.traffic.begin_document(set(requests[number:]))
                 self._message_count_before = self._message_count
@@ -376,7 +376,7 @@ class Tab:
                 self._forget_document()
                 self.on_document()
                 break
-        self._note_change()
+        self._notify_change()
 
     def _on_document(self, _: Page) -> None:
         if self.stage != "loading":
@@ -389,12 +389,12 @@ class Tab:
 
     def _on_load(self, _: Page) -> None:
         self.stage = "loaded"
-        self._note_change()
+        self._notify_change()
 
     def _on_dialog(self, dialog: Dialog) -> None:
         self._dialogs += 1
-        if self._dialogs > DIALOGS:
-            if self._dialogs == DIALOGS + 1:
+        if self._dialogs > MAX_DIALOGS:
+            if self._dialogs == MAX_DIALOGS + 1:
                 self.event_lines.append(
                     "The page opens one dialog after the other; they are dismissed."
                 )
@@ -404,7 +404,7 @@ class Tab:
         self._open_modal()
 
     def _on_dialog_closed(self, dialog: Dialog) -> None:
-        """Note that a dialog got its answer, maybe from a person who sees the browser."""
+        """Record that a dialog got its answer, maybe from a person who sees the browser."""
         if self.dialog is dialog:
             self.clear_modal()
 
@@ -413,11 +413,11 @@ class Tab:
         self._open_modal()
 
     def reopen_chooser(self, chooser: FileChooser) -> None:
-        """Note that a file chooser still waits for files."""
+        """Record that a file chooser still waits for files."""
         self._on_chooser(chooser)
 
     def pause(self, action: str) -> None:
-        """Note that the debugger holds back an action until it is resumed."""
+        """Record that the debugger holds back an action until it is resumed."""
         self.paused_action = action
         self._open_modal()
 
@@ -436,7 +436,7 @@ class Tab:
             self._modal_events.remove(event)
 
     def clear_modal(self) -> None:
-        """Note that the dialog, file chooser or held action got its answer."""
+        """Record that the dialog, file chooser or held action got its answer."""
         self.dialog = self.chooser = self.paused_action = None
         self.modal = anyio.Event()
 
@@ -456,12 +456,12 @@ class Tab:
     def _on_crash(self, _: object) -> None:
         self.crashed = True
         self._open_modal()
-        self._note_change()
+        self._notify_change()
 
     def _on_close(self, _: object) -> None:
         self.closed = True
         self.clear_modal()
-        self._note_change()
+        self._notify_change()
 
     def take_events(self) -> TabEvents:
         """Return the events of the page since the last call."""

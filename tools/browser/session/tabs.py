@@ -265,7 +265,7 @@ class Tabs:
         self._first_requests = {
             r for r in self._first_requests if not _has_page(r) and r.failure is None
         }
-        self._note_window_change()
+        self._notify_window_change()
         if self._is_hidden(page):
             return
         is_known = any(tab.page == page for tab in self)
@@ -318,22 +318,22 @@ class Tabs:
                     tab.count_request(request)
 
     def expect_window(self, window: str) -> None:
-        """Note that a page is opening a window."""
+        """Record that a page is opening a window."""
         self._expected_windows[window] = None
 
     def stop_expecting(self, window: str) -> None:
         """Stop expecting a window: it has become a page, or never will."""
         if window in self._expected_windows:
             del self._expected_windows[window]
-            self._note_window_change()
+            self._notify_window_change()
 
-    def note_closed(self, window: str) -> None:
-        """Note that a window is gone; it may never have become a page."""
+    def record_closed(self, window: str) -> None:
+        """Record that a window is gone; it may never have become a page."""
         if window in self._expected_windows:
             self.event_lines.append(CLOSED_AGAIN)
             self.stop_expecting(window)
 
-    def _note_window_change(self) -> None:
+    def _notify_window_change(self) -> None:
         self._window_change.set()
         self._window_change = anyio.Event()
 

@@ -4,7 +4,7 @@ An action waits for the requests that it caused. Pages also send requests of the
 and an action cannot tell them apart for sure. So each endpoint, a method with an address without its query, has a time:
 
 - A request that was open before the action is not waited for.
-- An endpoint that the page also asks between actions is the page's own, and so is one that it asks again after REPEATS
+- An endpoint that the page also asks between actions is the page's own, and so is one that it asks again after MAX_REPEATS
   answers during an action. Requests that were sent at once are all waited for.
 - The data that a page asks for while it loads are waited for a short time.
 - An endpoint that an action waited for in vain is not waited for again, also on the next pages, until it answers in time.
@@ -24,9 +24,9 @@ from ....sessions.owned_map import BoundedMap
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
-KEPT: Final = 1000
+MAX_KEPT: Final = 1000
 """The number of requests of an action that are kept, and of endpoints."""
-REPEATS: Final = 3
+MAX_REPEATS: Final = 3
 """The ended requests to an endpoint during one action after which further ones are the page's own."""
 IDLE_REPEATS: Final = 2
 """The same between actions."""
@@ -58,18 +58,18 @@ class Traffic:
     def __init__(self) -> None:
         self.pending: dict[Request, float] = {}
         """The requests that have not ended, with the time of their start."""
-        self.recent: deque[Request] = deque(maxlen=KEPT)
-        """The last KEPT requests since the start of the last action."""
+        self.recent: deque[Request] = deque(maxlen=MAX_KEPT)
+        """The last MAX_KEPT requests since the start of the last action."""
         self._answered: dict[Request, float] = {}
         """By pending request, the time of its response, whose body may still be arriving."""
         self._first: dict[Endpoint, float] = {}
         """The time of the first request to each endpoint since the start of the last action."""
         self._ended: Counter[Endpoint] = Counter()
         self._repeated_at: dict[Endpoint, float] = {}
-        """By endpoint, the time at which REPEATS requests had ended since the start of the last action."""
+        """By endpoint, the time at which MAX_REPEATS requests had ended since the start of the last action."""
         self._idle: Counter[Endpoint] = Counter()
         self._own: set[Endpoint] = set()
-        self._endless = BoundedMap[tuple[Endpoint, str], _Endless](KEPT)
+        self._endless = BoundedMap[tuple[Endpoint, str], _Endless](MAX_KEPT)
         """By endpoint and kind of request."""
         self._reported: set[Endpoint] = set()
         self._is_acting = False
@@ -78,7 +78,7 @@ class Traffic:
 
     def begin_action(self) -> Sequence[Request]:
         """Begin a new list of requests and return it; the requests that follow are added to it."""
-        self.recent = deque(maxlen=KEPT)
+        self.recent = deque(maxlen=MAX_KEPT)
         self._first.clear()
         self._ended.clear()
         self._repeated_at.clear()
@@ -88,23 +88,23 @@ class Traffic:
         return self.recent
 
     def end_action(self) -> None:
-        """Note that requests from now on are not effects of the action."""
+        """Record that requests from now on are not effects of the action."""
         self._is_acting = False
 
-    def note_request(self, request: Request) -> None:
+    def record_request(self, request: Request) -> None:
         now = time.monotonic()
         self.pending[request] = now
         self.recent.append(request)
-        if len(self._first) < KEPT:
+        if len(self._first) < MAX_KEPT:
             self._first.setdefault(_endpoint(request), now)
-        if not self._is_acting and len(self._idle) < KEPT:
+        if not self._is_acting and len(self._idle) < MAX_KEPT:
             self._idle[_endpoint(request)] += 1
 
-    def note_answer(self, request: Request) -> None:
+    def record_answer(self, request: Request) -> None:
         if request in self.pending:
             self._answered[request] = time.monotonic()
 
-    def note_end(self, request: Request) -> None:
+    def record_end(self, request: Request) -> None:
         now = time.monotonic()
         started_at = self.pending.pop(request, -inf)
         self._answered.pop(request, None)
@@ -112,16 +112,16 @@ class Traffic:
             # A new page ends the requests of the one before.
             return
         endpoint = _endpoint(request)
-        if len(self._ended) < KEPT:
+        if len(self._ended) < MAX_KEPT:
             self._ended[endpoint] += 1
-        if self._ended[endpoint] >= REPEATS:
+        if self._ended[endpoint] >= MAX_REPEATS:
             self._repeated_at.setdefault(endpoint, now)
         endless = self._endless.get((endpoint, request.resource_type))
         if endless is not None and now - max(endless.noted_at, started_at) < SLOW_SECONDS:
             del self._endless[endpoint, request.resource_type]
 
     def begin_document(self, requests: Collection[Request]) -> None:
-        """Note that the page has a new document, of which these are the requests so far."""
+        """Record that the page has a new document, of which these are the requests so far."""
         self.pending = {r: start for r, start in self.pending.items() if r in requests}
         self._answered = {r: at for r, at in self._answered.items() if r in self.pending}
         self._idle.clear()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ....sessions.services import CallContext
     from .session import BrowserSession
 
-FOLDER_ENTRIES: Final = 1000
+MAX_FOLDER_ENTRIES: Final = 1000
 """The most files and folders in an uploaded folder."""
 ROOTS_SECONDS: Final = 5.0
 """Seconds within which a client has to list its roots, or it has none."""
@@ -135,8 +135,8 @@ def _refusal_reason(folder: Path, limit: int) -> str:
     entries = size = 0
     for directory, names, files in os.walk(folder):
         entries += len(names) + len(files)
-        if entries > FOLDER_ENTRIES:
-            return f"more than {FOLDER_ENTRIES} files"
+        if entries > MAX_FOLDER_ENTRIES:
+            return f"more than {MAX_FOLDER_ENTRIES} files"
         link = next((n for n in (*names, *files) if Path(directory, n).is_symlink()), None)
         statuses = {name: Path(directory, name).lstat() for name in files}
         link = link or next((n for n, status in statuses.items() if status.st_nlink > 1), None)

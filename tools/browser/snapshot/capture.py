@@ -183,7 +183,7 @@ class _Capture:
 
         origin = origin_of(tab.url)
         if origin is None:
-            return await self._note_lost_content(tab, page)
+            return await self._record_lost_content(tab, page)
         limits = {**TAB_LIMITS, "question": _QUESTION, "sent": self._origins.watch.times_sent(page)}
         state: JSON | None = None
         with anyio.move_on_after(self._probe), suppress(Error, WorldError):
@@ -255,8 +255,8 @@ class _Capture:
             tab = await self._read_address(page)
         return await self._read_page(tab, page)
 
-    async def _note_lost_content(self, tab: SavedTab, page: Page) -> SavedTab:
-        """Note the loss of content that scripts wrote into a page without a site, such as about:blank."""
+    async def _record_lost_content(self, tab: SavedTab, page: Page) -> SavedTab:
+        """Record the loss of content that scripts wrote into a page without a site, such as about:blank."""
         from playwright.async_api import Error
 
         has_content = False

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
 STORED_BYTES: Final = 64 * 2**20
-STORED_ORIGINS: Final = 500
+MAX_STORED_ORIGINS: Final = 500
 """With KNOWN_BYTES, the limits for all origins together: in memory, in a snapshot, and at the interceptor."""
-REMEMBERED_ORIGINS: Final = 5000
+MAX_REMEMBERED_ORIGINS: Final = 5000
 """The number of origins for which losses are remembered; the oldest are dropped."""
-NAMED_ORIGINS: Final = 10
+MAX_NAMED_ORIGINS: Final = 10
 """The number of origins that a message about losses names."""
 
 
@@ -31,9 +31,9 @@ class StorageRecords:
         self.stored = dict(stored)
         self.dormant = set(stored)
         """The origins whose storage is not restored in the browser yet."""
-        self._losses = BoundedMap[str, list[str]](REMEMBERED_ORIGINS)
+        self._losses = BoundedMap[str, list[str]](MAX_REMEMBERED_ORIGINS)
         """By origin, the parts that `stored` lacks or has in an older state, in words."""
-        self._dropped = BoundedMap[str, None](REMEMBERED_ORIGINS)
+        self._dropped = BoundedMap[str, None](MAX_REMEMBERED_ORIGINS)
         """Origins dropped from `stored` to make room for origins that were read later."""
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ class StorageRecords:
         self.stored[origin] = storage
         size = sum(entry.size for entry in self.stored.values())
         for oldest in list(self.stored)[:-1]:
-            if size <= STORED_BYTES and len(self.stored) <= STORED_ORIGINS:
+            if size <= STORED_BYTES and len(self.stored) <= MAX_STORED_ORIGINS:
                 break
             size -= self.stored.pop(oldest).size
             self.dormant.discard(oldest)
@@ -122,16 +122,16 @@ class TabRecords:
         tab = SavedTab(url, history=history, position=len(history) - 1)
         return replace(tab, viewport=before.viewport, media=before.media)
 
-    def note_unloadable(self, page: Page, saved_tab: SavedTab) -> None:
+    def record_unloadable(self, page: Page, saved_tab: SavedTab) -> None:
         _keep_until_navigation(self.unloadable, page, saved_tab)
 
-    def note_failing(self, page: Page, saved_tab: SavedTab) -> None:
+    def record_failing(self, page: Page, saved_tab: SavedTab) -> None:
         _keep_until_navigation(self.failing, page, saved_tab)
 
 
 def describe_origins(part: str, origins: Sequence[str], suffix: str = "") -> list[str]:
     """Return messages that `part` of some origins is lost: one for each of the first TOLD, and one for the rest."""
-    lines = [f"{part} of {origin}{suffix}" for origin in origins[:NAMED_ORIGINS]]
+    lines = [f"{part} of {origin}{suffix}" for origin in origins[:MAX_NAMED_ORIGINS]]
     more = len(origins) - len(lines)
     return [*lines, f"{part} of {more} more sites{suffix}"] if more else lines
 

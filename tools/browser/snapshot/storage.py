@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-PARALLEL: Final = 2
+MAX_PARALLEL: Final = 2
 """The most concurrent blank pages. Each site needs a renderer process, so more pages than cores are no faster."""
 DATABASE_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 8.0
@@ -186,7 +186,7 @@ class OriginStorage:
             return
         await self._attach_first()
         async with anyio.create_task_group() as tasks:
-            for _ in range(min(PARALLEL, 1 + len(waiting) // 4)):
+            for _ in range(min(MAX_PARALLEL, 1 + len(waiting) // 4)):
                 tasks.start_soon(self._read_all, waiting, limits)
 
     async def _read_all(self, waiting: list[str], limits: Mapping[str, Any]) -> None:

@@ -162,15 +162,15 @@ async def _restore_page(
         except (Error, WorldError) as error:
             if page.is_closed():
                 raise
-            origins.tabs.note_unloadable(page, saved_tab)
+            origins.tabs.record_unloadable(page, saved_tab)
             report.lost.append(f"the page of tab {number} ({_first_line(error)})")
     if "dialog" in causes:
         report.lost.append(f"what was on the page of tab {number} (it asks something first)")
     elif "crash" in causes:
-        origins.tabs.note_unloadable(page, saved_tab)
+        origins.tabs.record_unloadable(page, saved_tab)
         report.lost.append(f"the page of tab {number} ({_without_query(url)} crashed)")
     elif scope.cancelled_caught:
-        origins.tabs.note_unloadable(page, saved_tab)
+        origins.tabs.record_unloadable(page, saved_tab)
         report.lost.append(
             f"the page of tab {number} ({_without_query(url)} did not load within {seconds:g} seconds)"
         )
@@ -229,7 +229,7 @@ async def _load_saved_page(
     elif response is not None and response.status >= 400 and response.status != saved_tab.status:
         if response.status >= 500:
             # The page may load the next time, for example if our proxy could not reach the site now.
-            origins.tabs.note_failing(page, saved_tab)
+            origins.tabs.record_failing(page, saved_tab)
         report.lost.append(
             f"the page of tab {number} ({_without_query(saved_tab.url)} answers {response.status} now)"
         )

@@ -20,11 +20,11 @@ from ..devtools.world import World, origin_of, send_command
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, CDPSession, Frame, Page, Request, Response
 
-VISITED_ORIGINS: Final = 20
+MAX_VISITED_ORIGINS: Final = 20
 """The number of visited origins that are remembered for each page."""
-SENT_REQUESTS: Final = 500
+MAX_SENT_REQUESTS: Final = 500
 """The number of requests to its own site that are remembered for each page."""
-EARLY_REQUESTS: Final = 20
+MAX_EARLY_REQUESTS: Final = 20
 EMULATION_SECONDS: Final = 1.0
 
 
@@ -50,7 +50,7 @@ class ContextWatch:
         self._requested_documents: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         self._shown_documents: WeakKeyDictionary[Page, tuple[str, str]] = WeakKeyDictionary()
         self._sent_at: WeakKeyDictionary[Page, deque[float]] = WeakKeyDictionary()
-        self._early_requests: deque[Request] = deque(maxlen=EARLY_REQUESTS)
+        self._early_requests: deque[Request] = deque(maxlen=MAX_EARLY_REQUESTS)
         """Navigation requests of windows that Playwright has not reported as pages yet."""
         for page in context.pages:
             self._follow(page)
@@ -122,9 +122,9 @@ class ContextWatch:
             return
         page.on("framenavigated", self._on_navigation)
         unknown = [
-            request for request in self._early_requests if not self._note_navigation(request)
+            request for request in self._early_requests if not self._record_navigation(request)
         ]
-        self._early_requests = deque(unknown, maxlen=EARLY_REQUESTS)
+        self._early_requests = deque(unknown, maxlen=MAX_EARLY_REQUESTS)
         self._on_navigation(page.main_frame)
 
     def _on_navigation(self, frame: Frame) -> None:
@@ -136,14 +136,14 @@ class ContextWatch:
         if origin is not None and (
             frame.parent_frame is None or _same_site(frame.url, frame.page.url)
         ):
-            self._note_visit(origin, frame.page)
+            self._record_visit(origin, frame.page)
 
-    def _note_visit(self, origin: str, page: Page) -> None:
+    def _record_visit(self, origin: str, page: Page) -> None:
         self.unread_origins.add(origin)
         origins = self.visited_origins.setdefault(page, {})
         origins.pop(origin, None)
         origins[origin] = None
-        for oldest in list(origins)[:-VISITED_ORIGINS]:
+        for oldest in list(origins)[:-MAX_VISITED_ORIGINS]:
             del origins[oldest]
 
     def _on_response(self, response: Response) -> Awaitable[None] | None:
@@ -158,9 +158,9 @@ class ContextWatch:
         frame = _frame_of(request)
         if frame is not None and frame.parent_frame is not None:
             return None
-        return self._note_cleared(origin, response)
+        return self._record_cleared(origin, response)
 
-    async def _note_cleared(self, origin: str, response: Response) -> None:
+    async def _record_cleared(self, origin: str, response: Response) -> None:
         # The page may be gone by now.
         with suppress(Exception):
             # The browser leaves this header out of the event; the driver can fetch it.
@@ -184,24 +184,24 @@ class ContextWatch:
 
     def _on_request(self, request: Request) -> None:
         # Navigation requests count, too: a form may be sent into a frame, or get an answer that does not replace the page.
-        self._note_sent(request)
-        if request.is_navigation_request() and not self._note_navigation(request):
+        self._record_sent(request)
+        if request.is_navigation_request() and not self._record_navigation(request):
             self._early_requests.append(request)
 
-    def _note_navigation(self, request: Request) -> bool:
-        """Note the method and address of a navigation request. Return whether its frame is known."""
+    def _record_navigation(self, request: Request) -> bool:
+        """Record the method and address of a navigation request. Return whether its frame is known."""
         frame = _frame_of(request)
         if frame is not None and frame.parent_frame is None:
             self._requested_documents[frame.page] = (request.method, request.url.partition("#")[0])
         return frame is not None
 
-    def _note_sent(self, request: Request) -> None:
+    def _record_sent(self, request: Request) -> None:
         # A beacon reports that a click took place, not its effect.
         if request.method in ("GET", "HEAD", "OPTIONS") or request.resource_type == "ping":
             return
         # Only requests to related sites count: data sent to others, such as visitor statistics, does not change the site.
         if (frame := _frame_of(request)) is not None and _same_site(request.url, frame.page.url):
-            self._sent_at.setdefault(frame.page, deque(maxlen=SENT_REQUESTS)).append(
+            self._sent_at.setdefault(frame.page, deque(maxlen=MAX_SENT_REQUESTS)).append(
                 time.time() * 1000
             )
 

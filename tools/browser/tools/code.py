@@ -45,7 +45,7 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     quiet = _CAUSES.search(arguments.function) is not None
     tab = await call.tab()
-    call.session.scripts.note_script()
+    call.session.scripts.record_script()
     if arguments.target is None:
         code = "page"
         script: Script = partial(tab.page.evaluate, arguments.function)
@@ -117,7 +117,7 @@ async def run_code_unsafe(call: BrowserCall, arguments: RunCode) -> None:
         raise BrowserToolFailed("Give the code, or the filename of a file that holds it.")
     call.answer.script(f"await ({code})(page);")
     page = (await call.tab()).page
-    call.session.scripts.note_code()
+    call.session.scripts.record_code()
     output = await call.act(lambda: run_code(page, code, seconds=call.config.script_seconds))
     if output:
         call.answer.result(output)

@@ -80,7 +80,7 @@ async def set_checked(locator: Locator, is_checked: bool, timeout: float) -> Non
         raise BrowserToolFailed("A click on its label did not change it.")
 
 
-OPTIONS_SHOWN = 30
+MAX_OPTIONS_SHOWN = 30
 IN_ONE_STEP: Final = (
     "The text has a secret and was put in at once: other sites could take its keys."
 )
@@ -295,8 +295,12 @@ async def _select_options(
         if "did not find some options" not in str(error):
             raise
         labels: list[str] = await locator.evaluate(_OPTIONS, timeout=call.timeout) or []
-        more = f" and {len(labels) - OPTIONS_SHOWN} more" if len(labels) > OPTIONS_SHOWN else ""
-        choices = ", ".join(map(repr, labels[:OPTIONS_SHOWN])) or "none"
+        more = (
+            f" and {len(labels) - MAX_OPTIONS_SHOWN} more"
+            if len(labels) > MAX_OPTIONS_SHOWN
+            else ""
+        )
+        choices = ", ".join(map(repr, labels[:MAX_OPTIONS_SHOWN])) or "none"
         raise BrowserToolFailed(
             f"Not all of {values!r} are options; there are: {choices}{more}."
         ) from None
@@ -345,7 +349,7 @@ async def _fill_form_field(call: BrowserCall, field: FormField) -> None:
         if not is_checked and field.type == "radio":
             raise BrowserToolFailed("A radio button goes out only when another one is chosen.")
         await call.act(lambda: set_checked(locator, is_checked, call.timeout), snapshot=False)
-        call.note_typed(value, is_secret=False)
+        call.record_typed(value, is_secret=False)
         call.answer.code(f"await {code}.{'check' if is_checked else 'uncheck'}()")
     elif (
         field.type == "combobox"
@@ -353,7 +357,7 @@ async def _fill_form_field(call: BrowserCall, field: FormField) -> None:
     ):
         await _select_options(call, locator, [value], snapshot=False)
         # The page shows its options to everybody.
-        call.note_typed(value, is_secret=False)
+        call.record_typed(value, is_secret=False)
         call.answer.code(f"await {call.element_code}.select_option({value!r})")
     else:
         await _fill_text(call, locator, field.target, value, name=f"{field.name}: the field")

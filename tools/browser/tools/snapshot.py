@@ -74,7 +74,7 @@ async def snapshot(call: BrowserCall, arguments: TakeSnapshot) -> None:
         tab.shown_snapshot = tab.last_snapshot
         if call.ctx.wants_facts:
             # A step before, such as the answer to a dialog, may have shown no page.
-            call.facts.note_change(
+            call.facts.record_change(
                 before, text, None if before is None else difference(before, text)
             )
     if arguments.filename is None:

@@ -42,7 +42,7 @@ class TransportResumption:
     def leave(self) -> None:
         """Have the end of the transport's block leave the other end as it is: another process has it by now."""
 
-    def note_call(self, number: int, operation_id: str) -> None:
+    def record_call(self, number: int, operation_id: str) -> None:
         """Have a call with an operation id noted when it is sent, for the process after this one."""
 
     def earlier_traffic(self) -> EarlierTraffic:

@@ -34,7 +34,7 @@ RESULT_BYTES: Final = 64 * 2**20
 
 CONNECT_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 60.0
-FAILURES: Final = 256
+MAX_FAILURES: Final = 256
 """Failed requests that wait to be asked for."""
 WORDS_SECONDS: Final = 2.0
 """Seconds to wait for the body of an HTTP error, which is read for its words."""
@@ -80,9 +80,9 @@ class HttpClient(httpx2.AsyncClient):
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
-        self._failures = BoundedMap[int | str, HttpRefusal | BrokenExchange](FAILURES)
+        self._failures = BoundedMap[int | str, HttpRefusal | BrokenExchange](MAX_FAILURES)
         """The responses that are no answer in MCP, and the requests without a response, by the id of the request."""
-        self._redirects = BoundedMap[int | str, set[str]](FAILURES)
+        self._redirects = BoundedMap[int | str, set[str]](MAX_FAILURES)
         """The addresses that redirected a request, by its id, until there is another response."""
         self._answers_in_stream = answers_in_stream
         self._reopening = Reopening()
@@ -114,16 +114,16 @@ class HttpClient(httpx2.AsyncClient):
         except httpx2.TransportError as error:
             if not is_post:
                 raise type(error)(_cause(error, request), request=request) from error
-            self._note_break(request, error)
+            self._record_break(request, error)
             return httpx2.Response(503, request=request)
         if is_post:
-            self._note_session(request, response)
+            self._record_session(request, response)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if not is_stream:
             response.stream = _BoundedBody(response.stream)
         if is_post:
-            note = functools.partial(self._note_break, request)
+            note = functools.partial(self._record_break, request)
             response.stream = _BreakableBody(response.stream, note)
             if not is_stream and response.is_success:
                 SOLE_ANSWER.set(request.content)
@@ -136,10 +136,10 @@ class HttpClient(httpx2.AsyncClient):
             try:
                 await response.aread()
             except httpx2.DecodingError as error:
-                self._note_break(request, error)
+                self._record_break(request, error)
                 return httpx2.Response(503, request=request)
         if is_post and request.headers.get(MCP_METHOD_HEADER) != LISTEN:
-            self._note_refusal(request, response)
+            self._record_refusal(request, response)
         return response
 
     def take_failure(self, number: int | str) -> HttpRefusal | BrokenExchange | None:
@@ -186,7 +186,7 @@ class HttpClient(httpx2.AsyncClient):
                 continue
             self._waits_to_listen = self._has_listened = self._has_listened or response.is_success
             if response.is_success:
-                self._reopening.note_open()
+                self._reopening.record_open()
                 assert isinstance(response.stream, httpx2.AsyncByteStream)
                 response.stream = _BreakableBody(response.stream, lambda error: None)
             return response
@@ -204,8 +204,8 @@ class HttpClient(httpx2.AsyncClient):
         headers = {MCP_SESSION_ID: self.session_id or ""}
         return httpx2.Response(200, json=answer, headers=headers, request=request)
 
-    def _note_session(self, request: httpx2.Request, response: httpx2.Response) -> None:
-        """Note the MCP session that a response begins or confirms."""
+    def _record_session(self, request: httpx2.Request, response: httpx2.Response) -> None:
+        """Record the MCP session that a response begins or confirms."""
         if MCP_SESSION_ID not in request.headers:
             session_id = response.headers.get(MCP_SESSION_ID)
             if session_id and orjson.loads(request.content).get("method") == "initialize":
@@ -213,7 +213,7 @@ class HttpClient(httpx2.AsyncClient):
         elif response.is_success:
             self._is_confirmed = True
 
-    def _note_refusal(self, request: httpx2.Request, response: httpx2.Response) -> None:
+    def _record_refusal(self, request: httpx2.Request, response: httpx2.Response) -> None:
         is_answer = self._is_answer(response)
         # A redirect that the SDK follows is noted too, and removed with the response that follows it.
         if (is_answer and not self._redirects) or (number := _request_id(request)) is None:
@@ -233,8 +233,8 @@ class HttpClient(httpx2.AsyncClient):
             return response.is_success
         return response.status_code != 202 and _content_type(response).startswith(_MESSAGES)
 
-    def _note_break(self, request: httpx2.Request, error: httpx2.RequestError) -> None:
-        """Note that the exchange of a request failed. A refusal that arrived before that says more."""
+    def _record_break(self, request: httpx2.Request, error: httpx2.RequestError) -> None:
+        """Record that the exchange of a request failed. A refusal that arrived before that says more."""
         number = _request_id(request)
         if number is None or number in self._failures:
             return

@@ -231,7 +231,9 @@ class JsonRpcConnection:
         self, transport: UpstreamTransport, handshake: EraPlan | Peer, seconds: float
     ) -> None:
         self._pipe_requests = None if transport.http else PipeRequests(transport.write_stream)
-        read_stream = EndWatchingStream(transport.read_stream, self._pipe_requests, self._note_end)
+        read_stream = EndWatchingStream(
+            transport.read_stream, self._pipe_requests, self._record_end
+        )
         self._read_stream = read_stream
         dispatcher = JSONRPCDispatcher[TransportContext](read_stream, transport.write_stream)
         async with anyio.create_task_group() as tasks:
@@ -249,7 +251,7 @@ class JsonRpcConnection:
                 if self._stopping:
                     await self._close_streams(transport)
                 else:
-                    await self._note_loss(transport)
+                    await self._record_loss(transport)
             except SessionError as error:
                 self._failure = await self._handshake_error(transport, error)
             self._has_ended = True
@@ -312,13 +314,13 @@ class JsonRpcConnection:
         description = self._secrets.describe_failure(cause, output)
         return HandshakeFailed(f"{self._service} ended before it was ready: {description}.")
 
-    def _note_end(self) -> None:
+    def _record_end(self) -> None:
         self._has_ended = True
         self._end_requested.set()
         if self._pipe_requests is not None:
             self._pipe_requests.close()
 
-    async def _note_loss(self, transport: UpstreamTransport) -> None:
+    async def _record_loss(self, transport: UpstreamTransport) -> None:
         cause, output = self._cause or await transport.describe_end()
         if not self._stopping:
             self._report_loss(cause, output)
@@ -370,7 +372,7 @@ class JsonRpcConnection:
             raise ConnectionLost(f"The connection to {self._service} is gone: {self.loss_reason}.")
         assert self._dispatcher is not None
         if operation_id is not None and self.transport.resumption is not None:
-            self.transport.resumption.note_call(number, operation_id)
+            self.transport.resumption.record_call(number, operation_id)
         try:
             if self._pipe_requests is not None and not is_tracing():
                 return await self._pipe_requests.send(method, params, number)
@@ -410,7 +412,7 @@ class JsonRpcConnection:
         if self._transport is not None and self._transport.resumption is not None:
             self._transport.resumption.leave()
         self._cause = self._cause or (reason, "")
-        self._note_end()
+        self._record_end()
         await self._wait_for_loss()
 
     async def _wait_for_loss(self) -> None:

@@ -86,7 +86,7 @@ class PipeRequests:
         finally:
             self._waiting.pop(number, None)
             if answer.done():
-                _note_retrieved(answer)
+                _record_retrieved(answer)
 
     async def settle(self, traffic: EarlierTraffic) -> dict[str, asyncio.Future[JSON]]:
         """Return the answers to the calls of an earlier process, by operation id, and withdraw its open questions."""
@@ -105,7 +105,7 @@ class PipeRequests:
     def expect(self, number: int) -> asyncio.Future[JSON]:
         """Return the answer to a request that an earlier process sent. It fails when the connection ends."""
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(_note_retrieved)
+        answer.add_done_callback(_record_retrieved)
         return answer
 
     async def cancel(self, number: int) -> None:
@@ -210,7 +210,7 @@ def _answer_to(request: bytes, item: SessionMessage) -> SessionMessage:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=error))
 
 
-def _note_retrieved(answer: asyncio.Future[JSON]) -> None:
+def _record_retrieved(answer: asyncio.Future[JSON]) -> None:
     # Otherwise the loop would report its exception as never retrieved.
     if not answer.cancelled():
         answer.exception()

@@ -27,7 +27,7 @@ class KeptCalls(TransportResumption):
         self._child = child
         self._log = log
 
-    def note_call(self, number: int, operation_id: str) -> None:
+    def record_call(self, number: int, operation_id: str) -> None:
         self._child.write_stream.operations[number] = operation_id
 
     def earlier_traffic(self) -> EarlierTraffic:

@@ -58,8 +58,8 @@ async def test_a_page_that_floods_the_browser_is_closed_and_reported(
 async def test_a_tab_keeps_a_limited_number_of_requests_and_pages(
     service: BrowserService, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tabs, "KEPT", 5)
-    monkeypatch.setattr(traffic, "KEPT", 5)
+    monkeypatch.setattr(tabs, "MAX_KEPT", 5)
+    monkeypatch.setattr(traffic, "MAX_KEPT", 5)
     windows: list[weakref.ref[Page]] = []
     async with opened(service) as browse:
         await browse.text("navigate", url=f"{lab}/counter")
@@ -89,16 +89,16 @@ async def open_and_close(browse: Browse) -> None:
 @pytest.mark.thorough
 async def test_a_script_that_returns_too_much_is_an_error(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
-    text = await browse.error("evaluate", function=f"() => Array({sdk.VALUES + 1}).fill(1)")
-    assert f"answered with more than {sdk.VALUES} values" in section(text, "Error")
+    text = await browse.error("evaluate", function=f"() => Array({sdk.MAX_VALUES + 1}).fill(1)")
+    assert f"answered with more than {sdk.MAX_VALUES} values" in section(text, "Error")
     assert "Counter" in await browse.text("snapshot")
 
 
 async def test_a_text_that_looks_like_many_values_is_one(browse: Browse) -> None:
     await browse.text("navigate", url="about:blank")
-    count = f"() => ('{{\"a\":' .repeat({sdk.VALUES + 1})).length"
-    assert str(5 * (sdk.VALUES + 1)) in await browse.text("evaluate", function=count)
-    long = f"() => '{{\"a\":'.repeat({sdk.VALUES + 1})"
+    count = f"() => ('{{\"a\":' .repeat({sdk.MAX_VALUES + 1})).length"
+    assert str(5 * (sdk.MAX_VALUES + 1)) in await browse.text("evaluate", function=count)
+    long = f"() => '{{\"a\":'.repeat({sdk.MAX_VALUES + 1})"
     assert await browse.text("evaluate", function=long)
 
 
@@ -106,7 +106,7 @@ def test_an_answer_that_is_too_large_becomes_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sdk, "LARGEST", 2 * 2**20)
-    monkeypatch.setattr(sdk, "VALUES", 1000)
+    monkeypatch.setattr(sdk, "MAX_VALUES", 1000)
     large = b"x" * (2 * 2**20)
     assert (
         "more than 2 MiB"

@@ -51,7 +51,7 @@ def origin_state(number: int, *, items: str = "[]", other: Sequence[str] = ()) -
 def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(records, "NAMED_ORIGINS", 2)
+    monkeypatch.setattr(records, "MAX_NAMED_ORIGINS", 2)
     storage = StorageRecords({})
     for number in range(1, 6):
         lost = ["Cache Storage", "private files"] if number < 5 else []
@@ -68,7 +68,7 @@ def test_the_storage_that_was_read_longest_ago_is_dropped_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(records, "STORED_BYTES", 2500)
-    monkeypatch.setattr(records, "NAMED_ORIGINS", 1)
+    monkeypatch.setattr(records, "MAX_NAMED_ORIGINS", 1)
     storage = StorageRecords({})
     for number in (1, 2, 3, 4, 1):
         storage.note(origin_state(number, items="x" * 1000))
@@ -80,8 +80,8 @@ def test_the_storage_that_was_read_longest_ago_is_dropped_first(
 
 
 def test_the_list_of_lost_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "STORED_ORIGINS", 1)
-    monkeypatch.setattr(records, "REMEMBERED_ORIGINS", 2)
+    monkeypatch.setattr(records, "MAX_STORED_ORIGINS", 1)
+    monkeypatch.setattr(records, "MAX_REMEMBERED_ORIGINS", 2)
     storage = StorageRecords({})
     for number in range(1, 6):
         storage.note(origin_state(number, items="[1]"))
@@ -96,7 +96,7 @@ async def test_a_checkpoint_drops_the_storage_that_was_read_longest_ago(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "STORED_BYTES", 2500)
-    monkeypatch.setattr(records, "NAMED_ORIGINS", 1)
+    monkeypatch.setattr(records, "MAX_NAMED_ORIGINS", 1)
     for number in (1, 2, 3, 4, 1):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")

@@ -216,7 +216,7 @@ async def test_a_folder_is_uploaded_where_its_page_wants_one(
         assert "more than 12000 bytes" in await refused(photos)
         (allowed / "photos" / "large").unlink()
         with monkeypatch.context() as patch:
-            patch.setattr(uploads, "FOLDER_ENTRIES", 1)
+            patch.setattr(uploads, "MAX_FOLDER_ENTRIES", 1)
             assert "more than 1 files" in await refused(photos)
         text = await browse.text("file_upload", paths=["photos"])
         assert "photos/2024/one.txt: 1 bytes" in section(text, "Snapshot")

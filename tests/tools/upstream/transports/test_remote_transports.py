@@ -107,10 +107,10 @@ async def test_a_session_that_was_left_is_resumed_with_the_lists_it_has_now(
 
     changes: list[str] = []
 
-    def note_change(_service: object, method: str, _connection: object, _params: object) -> None:
+    def record_change(_service: object, method: str, _connection: object, _params: object) -> None:
         changes.append(method)
 
-    service = UpstreamService("counter", config, on_changed=note_change)
+    service = UpstreamService("counter", config, on_changed=record_change)
     resumed = await service.resume(view(), token, None)
     try:
         assert text_of(await resumed.call("inc", {}, Caller())) == "2"

@@ -224,12 +224,12 @@ async def test_a_stream_that_is_cut_again_and_again_is_opened_again(
 ) -> None:
     changes: list[str] = []
 
-    def note_change(_service: object, method: str, _connection: object, _params: object) -> None:
+    def record_change(_service: object, method: str, _connection: object, _params: object) -> None:
         changes.append(method)
 
     with odd_server() as odd:
         odd.listening = lambda number: "hold" if number in (1, 7) else end
-        service = UpstreamService("odd", UpstreamConfig(url=odd.url), on_changed=note_change)
+        service = UpstreamService("odd", UpstreamConfig(url=odd.url), on_changed=record_change)
         connection = await service.open(view(), None)
         odd.pushed.put(CHANGED)
         odd.pushed.put(b"")
@@ -259,9 +259,9 @@ async def test_the_pauses_before_a_stream_is_opened_again_grow_until_it_lasts(
     monkeypatch.setattr(list_changes.anyio, "sleep", sleep)
     reopening = list_changes.Reopening()
     for _ in range(5):
-        reopening.note_open()
+        reopening.record_open()
         await reopening.pause()
-    reopening.note_open()
+    reopening.record_open()
     await later.by(60)
     await reopening.pause()
     await reopening.pause()
