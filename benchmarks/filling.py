@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 
+from statehold.sessions.ids import new_id
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.node import Node
 from statehold.sessions.records import (
@@ -23,7 +24,6 @@ from statehold.sessions.records import (
     StateRecord,
 )
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.validation import new_id
 
 AT_ONCE = 500
 

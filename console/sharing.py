@@ -55,7 +55,7 @@ class LinkJournal:
         """
         await self._calls.call(
             record,
-            "operator_note_link",
+            "operator_record_link",
             event=event,
             link=link,
             by=by[:MAX_NAME_LENGTH],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .clock import Clock, SystemClock
 from .concurrency import BackgroundTasks
+from .ids import new_id
 from .journal.entries import Redactions
 from .journal.redaction import Redactor
 from .live.budget import Budget
@@ -17,7 +18,6 @@ from .policy import Policy
 from .principals.limits import PrincipalLimits
 from .principals.revocations import RevocationRecord
 from .services import Service
-from .validation import new_id
 
 if TYPE_CHECKING:
     from .store.sql import SQLStore

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from statehold.sessions.validation import new_id
+from statehold.sessions.ids import new_id
 
 from ..gateways import http_server, statehold, statehold_config
 from ..plan import TESTS, Plan

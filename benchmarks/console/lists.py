@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import anyio
 
+from statehold.sessions.ids import new_id
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import (
     LOCAL,
@@ -21,7 +22,6 @@ from statehold.sessions.records import (
 )
 from statehold.sessions.store import JournalLimits, Write
 from statehold.sessions.store.sql import SQLStore
-from statehold.sessions.validation import new_id
 
 from ..plan import Plan
 from ..report import Cell, Row, Target

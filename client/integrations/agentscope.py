@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
-from ...sessions.validation import name_of_id
+from ...sessions.ids import name_of_id
 from ..errors import SessionNotFound
 from ..modules import (
     LoadResult,

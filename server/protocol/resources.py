@@ -27,10 +27,10 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionNotFound,
 )
+from ...sessions.ids import ID_PREFIX
 from ...sessions.json_codec import JSON, encode
 from ...sessions.records import Principal
 from ...sessions.services import Offering
-from ...sessions.validation import ID_PREFIX
 from ...tools.catalog import SESSION_ARGUMENT
 from ...tools.own.view import PAGE_URI, read_page
 from ...tools.upstream.errors import UpstreamRefused

@@ -12,9 +12,9 @@ from typing import Any, Final, cast
 from mcp.shared.exceptions import MCPError
 
 from ...sessions.errors import SessionNotFound
+from ...sessions.ids import ID_PREFIX
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal, ShareRights
-from ...sessions.validation import ID_PREFIX
 from ...tools.own.definition import grantees_of
 from ..gateway.gateway import Gateway
 from ..gateway.uris import parse_session_uri, parse_state_uri

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from ..validation import ID_PREFIX
+from ..ids import ID_PREFIX
 
 TEXT: Final = 20_000
 """Characters kept of a summary."""

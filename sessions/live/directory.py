@@ -22,6 +22,7 @@ from ..errors import (
     SessionNotFound,
     StoreUnavailable,
 )
+from ..ids import ID_PREFIX
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..owned_map import OwnedMap
 from ..records import (
@@ -33,7 +34,6 @@ from ..records import (
     StateRecord,
 )
 from ..store.base import RESTARTED
-from ..validation import ID_PREFIX
 from ..views import describe, describe_binding, format_duration, timestamp
 from .binding import Binding
 from .control_lease import ended_lease, is_abandoned, is_driven

@@ -21,6 +21,7 @@ from ..errors import (
     SessionError,
     StoreUnavailable,
 )
+from ..ids import ID_PREFIX
 from ..lifecycle import Event, Status
 from ..live.binding import Binding
 from ..live.connector import Connector
@@ -41,7 +42,7 @@ from ..records import (
 from ..services import Service
 from ..state.patch import copy_json, size_of, validate_state
 from ..state.schema import check_schema, check_value
-from ..validation import ID_PREFIX, label
+from ..validation import label
 from ..wording import did_you_mean
 from .close import Closing
 

@@ -116,7 +116,7 @@ def _tools(words: Words) -> list[dict[str, Any]]:
 def _sessions(words: Words, last: str) -> list[str]:
     """Return the names of the open sessions; also all ids once an id is begun."""
     # Imported here: no other completion needs it.
-    from ...sessions.validation import ID_PREFIX
+    from ...sessions.ids import ID_PREFIX
 
     connection = LocalConnection(words, None, starts=False)
     try:

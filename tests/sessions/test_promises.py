@@ -25,10 +25,10 @@ from statehold.sessions.errors import (
     SessionExpired,
     SessionNotFound,
 )
+from statehold.sessions.ids import new_id
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Timeouts
 from statehold.sessions.services import SessionView, Snapshot
-from statehold.sessions.validation import new_id
 
 
 async def codes(engine: Engine, session: str) -> list[str]:

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
+from ....sessions.ids import name_of_id
 from ....sessions.json_codec import JSON
-from ....sessions.validation import name_of_id
 from ....tools.foreign_file import read_foreign
 from .foreign import (
     LARGEST,

@@ -122,7 +122,7 @@ async def test_each_operator_tool_answers() -> None:
                 continue
             arguments: dict[str, Any] = {"session_id": session.id} if tool.takes_session else {}
             arguments |= {"holder": "eve"} if tool.name == "operator_take_control" else {}
-            arguments |= LINK if tool.name == "operator_note_link" else {}
+            arguments |= LINK if tool.name == "operator_record_link" else {}
             if "epoch" in tool.arguments.model_fields:
                 arguments["epoch"] = 1
             content = await handler(OperatorRequest(tool=tool.name, arguments=arguments))
