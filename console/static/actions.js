@@ -1,6 +1,6 @@
 // The actions on a session: a button each for the usual ones, a menu for the rest, a dialog for those that need words.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { act, get } from "./api.js";
 import { download, nameOf, plural, purposeOf, until } from "./format.js";
 import "./share.js";
@@ -16,12 +16,8 @@ const ACTIONS = {
   close: { title: "Close", button: "Close it", about: "Ends it for good, with its logins, tabs and calls.", bad: true },
 };
 
-class Actions extends LitElement {
-  static properties = { session: {}, user: {}, action: { state: true }, problem: { state: true }, busy: { state: true } };
-
-  createRenderRoot() {
-    return this;
-  }
+class Actions extends PageElement {
+  static properties = ["session", "user", "action", "problem", "busy"];
 
   get dialog() {
     return this.querySelector("dialog.ask");
@@ -204,4 +200,4 @@ const NOTES = {
   },
 };
 
-customElements.define("sh-actions", Actions);
+Actions.define("sh-actions");

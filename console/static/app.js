@@ -1,6 +1,6 @@
 // The frame of the page: login, addresses, the bar at the top, the jump to a session.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { get, login, loginWays, logout, look, whoAmI } from "./api.js";
 import { Attention } from "./attention.js";
 import { Sessions } from "./sessions.js";
@@ -20,11 +20,8 @@ const FAILURES = {
   store_unavailable: "The server cannot read its store now. Try again later.",
 };
 
-class Console extends LitElement {
-  static properties = {
-    user: { state: true }, route: { state: true }, problem: { state: true }, ready: { state: true },
-    connection: { state: true }, ended: { state: true }, ways: { state: true }, offer: { state: true },
-  };
+class Console extends PageElement {
+  static properties = ["user", "route", "problem", "ready", "connection", "ended", "ways", "offer"];
 
   constructor() {
     super();
@@ -36,10 +33,6 @@ class Console extends LitElement {
     window.addEventListener("hashchange", () => this._go());
     window.addEventListener("statehold-logout", () => this._expire());
     window.addEventListener("keydown", event => this._onKey(event));
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   async connectedCallback() {
@@ -275,4 +268,4 @@ class Console extends LitElement {
 // The user of the machine sees the sessions of all owners already.
 const hasRole = user => !user.is_machine_user && user.role !== "user" && !user.session_id;
 
-customElements.define("statehold-console", Console);
+Console.define("statehold-console");

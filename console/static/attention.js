@@ -1,6 +1,6 @@
 // Tells on every page of the console that agents ask for a person: title, icon, a badge, and notifications of the browser.
 
-import { html, nothing } from "./vendor/lit/lit-element.js";
+import { html, nothing } from "./render.js";
 import { plainName } from "./format.js";
 
 export class Attention {

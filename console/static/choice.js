@@ -1,6 +1,6 @@
 // The bar below the list with what a person can do to the sessions that it chose, and the dialog that asks first.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { act } from "./api.js";
 import { nameOf, plural } from "./format.js";
 
@@ -11,14 +11,8 @@ const ACTIONS = {
   close: { title: "Close", busy: "Closing", about: "Ends them for good, with their logins, tabs and calls.", body: { force: true }, bad: true },
 };
 
-class Choice extends LitElement {
-  static properties = {
-    sessions: {}, shown: {}, action: { state: true }, targets: { state: true }, done: { state: true }, failures: { state: true }, busy: { state: true },
-  };
-
-  createRenderRoot() {
-    return this;
-  }
+class Choice extends PageElement {
+  static properties = ["sessions", "shown", "action", "targets", "done", "failures", "busy"];
 
   render() {
     const { chosen } = this.sessions;
@@ -104,4 +98,4 @@ class Choice extends LitElement {
   }
 }
 
-customElements.define("sh-choice", Choice);
+Choice.define("sh-choice");

@@ -1,20 +1,16 @@
 // The picture of one session and the list of its pages, for a frame in a page of others. Nothing in it acts.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { embed } from "./api.js";
 import "./picture.js";
 
-class Embed extends LitElement {
-  static properties = { sessionId: { state: true }, tabs: { state: true }, problem: { state: true } };
+class Embed extends PageElement {
+  static properties = ["sessionId", "tabs", "problem"];
 
   constructor() {
     super();
     this.tabs = [];
     window.addEventListener("statehold-logout", () => { this.problem = "This view has ended."; });
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   async connectedCallback() {
@@ -36,9 +32,9 @@ class Embed extends LitElement {
   render() {
     if (this.problem) return html`<main class="center"><div role="alert"><h1>${this.problem}</h1></div></main>`;
     if (!this.sessionId) return html`<main class="center" aria-busy="true"><p class="quiet">Connecting …</p></main>`;
-    return html`<main class="embed"><h1 class="skip">Session</h1><sh-picture .sessionId=${this.sessionId} .fps=${10} alt="Page of the session" @frame=${this._note} @frame-state=${this._note}></sh-picture>
+    return html`<main class="embed"><h1 class="skip">Session</h1><sh-picture .sessionId=${this.sessionId} .fps=${10} .alt=${"Page of the session"} @frame=${this._note} @frame-state=${this._note}></sh-picture>
       <ul aria-label="Pages">${this.tabs.map(tab => html`<li class="cut" aria-current=${tab.current ? "page" : nothing}><bdi>${tab.title || tab.url}</bdi></li>`)}</ul></main>`;
   }
 }
 
-customElements.define("statehold-embed", Embed);
+Embed.define("statehold-embed");

@@ -1,18 +1,14 @@
 // The choices of a field of the page which a browser draws outside the picture: a list, a calendar, a clock, a colour.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 
 const MOST_LINES = 8;
 export const isCoarse = () => matchMedia("(pointer: coarse)").matches;
 
-class FieldChoices extends LitElement {
+class FieldChoices extends PageElement {
   // `choose` gets the members of the event that sets the field, `leave` whether the page gets the focus. `frame` describes
   // the picture on `canvas`.
-  static properties = { field: {}, frame: {}, canvas: {}, choose: {}, leave: {} };
-
-  createRenderRoot() {
-    return this;
-  }
+  static properties = ["field", "frame", "canvas", "choose", "leave"];
 
   updated(changed) {
     if (!changed.has("field")) return;
@@ -90,4 +86,4 @@ class FieldChoices extends LitElement {
   }
 }
 
-customElements.define("sh-field", FieldChoices);
+FieldChoices.define("sh-field");

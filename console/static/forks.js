@@ -1,16 +1,12 @@
 // The parent of a session, its siblings and its children, as a small tree of links.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { get } from "./api.js";
 import { nameOf } from "./format.js";
 import { statusTag } from "./overview.js";
 
-class Forks extends LitElement {
-  static properties = { session: {}, forks: { state: true }, problem: { state: true } };
-
-  createRenderRoot() {
-    return this;
-  }
+class Forks extends PageElement {
+  static properties = ["session", "forks", "problem"];
 
   willUpdate(changed) {
     if (changed.has("session")) this._load(this.session.session_id);
@@ -44,4 +40,4 @@ class Forks extends LitElement {
 const link = session => html`<a class="leaf" href="#/s/${session.session_id}"><span class="cut ${session.name ? "" : "mono"}">${nameOf(session)}</span>${statusTag(session)}</a>`;
 const leaf = session => html`<li>${link(session)}</li>`;
 
-customElements.define("sh-forks", Forks);
+Forks.define("sh-forks");

@@ -1,6 +1,6 @@
 // The shapes of states: each differs by form and by colour.
 
-import { svg } from "./vendor/lit/lit-html.js";
+import { svg } from "./render.js";
 
 const shape = inner => svg`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true">${inner}</svg>`;
 

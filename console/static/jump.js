@@ -1,24 +1,20 @@
 // The jump to a session by some letters of its name.
 
-import { LitElement, html } from "./vendor/lit/lit-element.js";
+import { PageElement, html } from "./render.js";
 import { get } from "./api.js";
 import { fuzzy, nameOf, purposeOf } from "./format.js";
 import { icon } from "./icons.js";
 
 const SHOWN = 12;
 
-class Jump extends LitElement {
-  static properties = { sessions: {}, text: { state: true }, at: { state: true }, more: { state: true } };
+class Jump extends PageElement {
+  static properties = ["sessions", "text", "at", "more"];
 
   constructor() {
     super();
     this.text = "";
     this.at = 0;
     this.more = [];
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   open() {
@@ -103,4 +99,4 @@ function scoreOf(text, session) {
   return session.session_id.startsWith(text) || (text.length > 2 && session.session_id.startsWith(`sh_${text}`)) ? 3 * text.length + 2 : -1;
 }
 
-customElements.define("sh-jump", Jump);
+Jump.define("sh-jump");

@@ -1,7 +1,6 @@
 // The sessions of all owners, for operators: without their content, and with a button that closes one.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { repeat } from "./vendor/lit/directives/repeat.js";
+import { PageElement, html, nothing, repeat } from "./render.js";
 import { get, post } from "./api.js";
 import { ago, bytes } from "./format.js";
 import { statusTag } from "./overview.js";
@@ -11,8 +10,8 @@ const LIMIT = 60;
 const RELOAD_MILLISECONDS = 4000;
 const DRIVERS = { agent: "Agent", human: "Person", requested: "Asks for a person" };
 
-class Operator extends LitElement {
-  static properties = { sessions: { state: true }, closing: { state: true }, problem: { state: true }, busy: { state: true } };
+class Operator extends PageElement {
+  static properties = ["sessions", "closing", "problem", "busy"];
 
   constructor() {
     super();
@@ -26,10 +25,6 @@ class Operator extends LitElement {
     this._status = STATUSES.includes(words.get("status")) ? words.get("status") : "";
     this._sort = isOrder(words.get("sort")) ? words.get("sort") : "used";
     this._load();
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   connectedCallback() {
@@ -151,4 +146,4 @@ class Operator extends LitElement {
 // A name is content of a session, so there is no order by names.
 const isOrder = key => Object.hasOwn(ORDERS, key ?? "") && !key.endsWith("name");
 
-customElements.define("sh-operator", Operator);
+Operator.define("sh-operator");

@@ -1,23 +1,18 @@
 // All sessions: tiles of those with an open page, rows of the rest.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { repeat } from "./vendor/lit/directives/repeat.js";
+import { PageElement, html, nothing, repeat } from "./render.js";
 import "./choice.js";
 import { ago, driverOf, hasPicture, nameOf, purposeOf } from "./format.js";
 import { icon } from "./icons.js";
 import { ORDERS, STATUSES } from "./sessions.js";
 import "./thumbnail.js";
 
-class Overview extends LitElement {
-  static properties = { sessions: {}, user: {} };
+class Overview extends PageElement {
+  static properties = ["sessions", "user"];
 
   constructor() {
     super();
     this._onChange = () => this.requestUpdate();
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   connectedCallback() {
@@ -166,4 +161,4 @@ export function driverTag(session, user) {
   return html`<span class="driver ${driver.kind}">${icon(driver.kind)}${driver.text}</span>`;
 }
 
-customElements.define("sh-overview", Overview);
+Overview.define("sh-overview");

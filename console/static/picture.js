@@ -1,6 +1,6 @@
 // The picture of a session's page. It is drawn only while it is on the screen.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { Frames } from "./frames.js";
 
 const OLD_MILLISECONDS = 5000;
@@ -10,18 +10,14 @@ const REASONS = {
 };
 const CURRENT = new Set(["live", "chooser"]);
 
-class Picture extends LitElement {
-  static properties = { sessionId: {}, fps: { type: Number }, tab: {}, alt: {}, about: { state: true }, status: { state: true } };
+class Picture extends PageElement {
+  static properties = ["sessionId", "fps", "tab", "alt", "about", "status"];
 
   constructor() {
     super();
     this.fps = 1;
     this.tab = null;
     this.status = { state: "loading" };
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   connectedCallback() {
@@ -117,4 +113,4 @@ class Picture extends LitElement {
   }
 }
 
-customElements.define("sh-picture", Picture);
+Picture.define("sh-picture");

@@ -1,16 +1,12 @@
 // A dialog or a file chooser of the page, which the person answers over the picture.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 
 const MOST_BYTES = 3_000_000;
 
-class Question extends LitElement {
+class Question extends PageElement {
   // `answer` gets the event that answers the question.
-  static properties = { question: {}, answer: {}, host: {}, problem: { state: true }, busy: { state: true } };
-
-  createRenderRoot() {
-    return this;
-  }
+  static properties = ["question", "answer", "host", "problem", "busy"];
 
   willUpdate(changed) {
     if (changed.has("question")) this._isNew = this._isAnswered !== false || !isSame(this.question, changed.get("question"));
@@ -96,4 +92,4 @@ async function uploadOf(file) {
   return { name: file.name, media_type: file.type.slice(0, 100) || "application/octet-stream", content: btoa(text) };
 }
 
-customElements.define("sh-question", Question);
+Question.define("sh-question");

@@ -1,7 +1,6 @@
 // The page of a session with its tabs and its address, and the takeover by a person.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { live } from "./vendor/lit/directives/live.js";
+import { PageElement, html, live, nothing } from "./render.js";
 import { act, get } from "./api.js";
 import { waitOf } from "./format.js";
 import { icon } from "./icons.js";
@@ -32,11 +31,11 @@ export async function takeControl(id, user) {
   sessionStorage.setItem(keyOf(id), epoch);
 }
 
-class Screen extends LitElement {
-  static properties = {
-    sessionId: {}, session: {}, user: {}, isOpen: {}, field: { state: true }, held: { state: true }, about: { state: true }, problem: { state: true },
-    refusals: { state: true }, busy: { state: true }, asksEnd: { state: true }, isReached: { state: true }, files: { state: true },
-  };
+class Screen extends PageElement {
+  static properties = [
+    "sessionId", "session", "user", "isOpen", "field", "held", "about", "problem", "refusals", "busy", "asksEnd",
+    "isReached", "files",
+  ];
 
   constructor() {
     super();
@@ -47,10 +46,6 @@ class Screen extends LitElement {
     this._onBlur = () => this._keyboard?.releaseAll();
     this._onWindowKey = this._onWindowKey.bind(this);
     this._onFullScreen = () => this.requestUpdate();
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   connectedCallback() {
@@ -118,7 +113,7 @@ class Screen extends LitElement {
         @pointerdown=${this._onPointer} @pointermove=${this._onPointer} @pointerup=${this._onPointer} @pointercancel=${this._onPointer}
         @wheel=${this._onWheel} @keydown=${this._onKey} @keyup=${this._onKey} @paste=${this._onPaste}
         @contextmenu=${event => held && event.preventDefault()} @dragstart=${event => held && event.preventDefault()}>
-        <sh-picture .sessionId=${this.sessionId} .fps=${10} alt="Page of the session" @frame=${this._onFrame} @frame-state=${this._onState}></sh-picture>
+        <sh-picture .sessionId=${this.sessionId} .fps=${10} .alt=${"Page of the session"} @frame=${this._onFrame} @frame-state=${this._onState}></sh-picture>
         ${held ? html`<textarea class="keys" aria-label="Keyboard of the page. F6 leaves it." autocapitalize="off" autocomplete="off" autocorrect="off"
           spellcheck="false" @input=${event => this._keyboard.onInput(event)} @blur=${this._onBlur}
           @compositionupdate=${event => this._keyboard.onComposition(event)} @compositionend=${event => this._keyboard.onComposition(event)}></textarea>` : nothing}
@@ -504,4 +499,4 @@ function readable(url) {
 
 const shortOf = url => (url ? url.replace(/^https?:\/\/(www\.)?/, "").slice(0, 60) : "New tab");
 
-customElements.define("sh-screen", Screen);
+Screen.define("sh-screen");

@@ -1,6 +1,6 @@
 // The services with their health, the nodes, and the own usage against the limits.
 
-import { LitElement, html, nothing, svg } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing, svg } from "./render.js";
 import { get, logout } from "./api.js";
 import { ago, bytes } from "./format.js";
 
@@ -8,12 +8,8 @@ import { ago, bytes } from "./format.js";
 const LOOKS = 120;
 const REFRESH_MILLISECONDS = 5000;
 
-class Services extends LitElement {
-  static properties = { user: {}, data: { state: true }, problem: { state: true } };
-
-  createRenderRoot() {
-    return this;
-  }
+class Services extends PageElement {
+  static properties = ["user", "data", "problem"];
 
   connectedCallback() {
     super.connectedCallback();
@@ -92,4 +88,4 @@ function lineOf(numbers) {
 const grouped = count => count.toLocaleString("en");
 const openOf = counts => Object.entries(counts).reduce((sum, [status, count]) => sum + (status === "closed" ? 0 : count), 0);
 
-customElements.define("sh-services", Services);
+Services.define("sh-services");

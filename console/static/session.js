@@ -1,6 +1,6 @@
 // One session: picture beside timeline, services, state, log, forks, files, and the actions on it.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { get } from "./api.js";
 import { ago, bytes, hasBrowser, hasPicture, nameOf, ownerOf, purposeOf, until } from "./format.js";
 import { driverTag, statusTag } from "./overview.js";
@@ -14,15 +14,8 @@ const VIEWS = { services: "Services", state: "State", log: "Log", forks: "Forks"
 const REFRESH_MILLISECONDS = 3000;
 const SOON_MILLISECONDS = 300;
 
-class Session extends LitElement {
-  static properties = {
-    sessionId: {}, user: {}, sessions: {}, session: { state: true }, problem: { state: true }, view: { state: true },
-    detail: { state: true }, note: { state: true },
-  };
-
-  createRenderRoot() {
-    return this;
-  }
+class Session extends PageElement {
+  static properties = ["sessionId", "user", "sessions", "session", "problem", "view", "detail", "note"];
 
   connectedCallback() {
     super.connectedCallback();
@@ -223,4 +216,4 @@ const servicesTable = session => html`<div class="scroll"><table class="rows"><t
     <td class="nowrap">${process.cpu_seconds == null ? "" : `${process.cpu_seconds.toFixed(1)} s`}</td></tr>`;
 })}</tbody></table></div>`;
 
-customElements.define("sh-session", Session);
+Session.define("sh-session");

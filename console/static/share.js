@@ -1,6 +1,6 @@
 // Shares of a session: a link for one person and some minutes, or a right of a person or a group with an account.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { get, post, remove } from "./api.js";
 import { lasted } from "./format.js";
 
@@ -9,14 +9,8 @@ const KINDS = { link: "anyone with a link, once", subject: "a person", group: "a
 const LOOPBACK = /^(localhost|.+\.localhost|127(\.\d+){3}|\[::1\])$/;
 const SPANS = { 3600: "1 hour", 28800: "8 hours", 604800: "7 days", 2592000: "30 days" };
 
-class Share extends LitElement {
-  static properties = {
-    sessionId: {}, user: {}, links: { state: true }, shares: { state: true }, kind: { state: true }, address: { state: true }, problem: { state: true }, isCopied: { state: true }, isOpen: { state: true },
-  };
-
-  createRenderRoot() {
-    return this;
-  }
+class Share extends PageElement {
+  static properties = ["sessionId", "user", "links", "shares", "kind", "address", "problem", "isCopied", "isOpen"];
 
   disconnectedCallback() {
     super.disconnectedCallback();
@@ -177,4 +171,4 @@ class Share extends LitElement {
   }
 }
 
-customElements.define("sh-share", Share);
+Share.define("sh-share");

@@ -1,6 +1,6 @@
 // The state of a session, and the difference between two of its versions.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { get } from "./api.js";
 import { clock } from "./format.js";
 
@@ -10,19 +10,12 @@ const LINES = 2000;
 const SIGNS = { added: "+", removed: "−", changed: "~", unknown: "?" };
 const MISSING = Symbol("missing");
 
-class State extends LitElement {
-  static properties = {
-    sessionId: {}, version: { type: Number }, versions: { state: true }, from: { state: true }, to: { state: true },
-    before: { state: true }, after: { state: true }, problem: { state: true }, isWhole: { state: true },
-  };
+class State extends PageElement {
+  static properties = ["sessionId", "version", "versions", "from", "to", "before", "after", "problem", "isWhole"];
 
   constructor() {
     super();
     this._seen = new Map();
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   willUpdate(changed) {
@@ -178,4 +171,4 @@ function write(lines, node, name, depth, isWhole) {
   for (const [key, member] of node.members) write(lines, member, key, inner, isWhole);
 }
 
-customElements.define("sh-state", State);
+State.define("sh-state");

@@ -1,6 +1,6 @@
 // The pictures that the calls of a session took, to look at one after the other, the newest first in view.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { get } from "./api.js";
 import { clock, day } from "./format.js";
 import { lineOf } from "./words.js";
@@ -27,12 +27,8 @@ export function pictureOf(entry, files, path) {
   return file && `/api/v1${path}/files/${encodeURIComponent(file.name)}`;
 }
 
-class Steps extends LitElement {
-  static properties = { entries: {}, path: {}, isOpen: { state: true }, files: { state: true }, seq: { state: true }, problem: { state: true } };
-
-  createRenderRoot() {
-    return this;
-  }
+class Steps extends PageElement {
+  static properties = ["entries", "path", "isOpen", "files", "seq", "problem"];
 
   willUpdate(changed) {
     if (changed.has("path")) Object.assign(this, { isOpen: false, files: null, seq: null });
@@ -88,4 +84,4 @@ class Steps extends LitElement {
   }
 }
 
-customElements.define("sh-steps", Steps);
+Steps.define("sh-steps");

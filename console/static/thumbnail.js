@@ -1,6 +1,6 @@
 // The small picture of a session in a list. A browser has six connections to a server, so pictures take turns at a few.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
+import { PageElement, html, nothing } from "./render.js";
 import { lasted } from "./format.js";
 import { Frames } from "./frames.js";
 
@@ -28,16 +28,12 @@ function leave(one) {
   next();
 }
 
-class Thumbnail extends LitElement {
-  static properties = { sessionId: {}, alt: {}, words: { state: true }, drawnAt: { state: true } };
+class Thumbnail extends PageElement {
+  static properties = ["sessionId", "alt", "words", "drawnAt"];
 
   constructor() {
     super();
     this.words = "Loading …";
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   connectedCallback() {
@@ -131,4 +127,4 @@ const WORDS = {
   unresponsive: "The page does not answer", closed: "Closed", no_page: "No page is open", hidden: "Hidden",
 };
 
-customElements.define("sh-thumbnail", Thumbnail);
+Thumbnail.define("sh-thumbnail");

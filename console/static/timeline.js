@@ -1,7 +1,6 @@
 // What happened in a session, the newest first: calls, changes of state, failures always visible, idle time as a line.
 
-import { LitElement, html, nothing } from "./vendor/lit/lit-element.js";
-import { repeat } from "./vendor/lit/directives/repeat.js";
+import { PageElement, html, nothing, repeat } from "./render.js";
 import { get } from "./api.js";
 import { clock, day, download, lasted, nameOf, zone } from "./format.js";
 import { icon } from "./icons.js";
@@ -25,20 +24,13 @@ const DOWNLOADED = 50000;
 const DOWNLOAD_PAGE = 500;
 const SHOWN = { "": "Everything", failed: "Failures", ...KINDS };
 
-class Timeline extends LitElement {
-  static properties = {
-    session: {}, sessionId: {}, entries: { state: true }, problem: { state: true }, show: { state: true }, words: { state: true }, saved: { state: true }, preview: { state: true },
-    isEnd: { state: true }, isNewest: { state: true }, isLoaded: { state: true },
-  };
+class Timeline extends PageElement {
+  static properties = ["session", "sessionId", "entries", "problem", "show", "words", "saved", "preview", "isEnd", "isNewest", "isLoaded"];
 
   constructor() {
     super();
     this.show = this.words = "";
     this._reset();
-  }
-
-  createRenderRoot() {
-    return this;
   }
 
   disconnectedCallback() {
@@ -368,4 +360,4 @@ function part(title, value, longest) {
   return html`<h3>${title}</h3><pre>${text.length > longest ? `${text.slice(0, longest)} …` : text}</pre>`;
 }
 
-customElements.define("sh-timeline", Timeline);
+Timeline.define("sh-timeline");

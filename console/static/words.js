@@ -1,6 +1,6 @@
 // What happened in a session, in the words of a person: one line for each entry of its journal, as parts to show and as text.
 
-import { html, nothing } from "./vendor/lit/lit-element.js";
+import { html, nothing } from "./render.js";
 import { icon } from "./icons.js";
 
 const GOOD = new Set(["ok", "started", "input_required", null, undefined]);

@@ -135,7 +135,7 @@ async def test_files_of_the_page_are_small_and_nothing_else_is_served(server: Ru
     base = console_address(server.data).partition("#")[0]
     async with httpx2.AsyncClient(follow_redirects=True) as client:
         seen = {"": await client.get(base)}
-        for name in ("app.js", "app.css", "vendor/lit/lit-element.js"):
+        for name in ("app.js", "app.css", "render.js"):
             seen[name] = await client.get(f"{base}/{name}")
         for response in seen.values():
             assert response.status_code == 200
