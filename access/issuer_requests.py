@@ -14,7 +14,7 @@ import httpx2
 from ..sessions.errors import SessionLimit
 from ..sessions.json_codec import JSON
 from ..sessions.live.budget import Budget
-from ..tools.http_client import http_options, server_of
+from ..tools.http_client import http_options, read_body, server_of
 from .config.types import is_protected_url
 from .refusals import IssuerMismatch, IssuerRefused, VerifierUnavailable
 
@@ -104,13 +104,10 @@ async def _read(method: str, url: str, content: Mapping[str, Any]) -> tuple[byte
             raise IssuerRefused(f"{url} answers {answer.status_code}")
         if answer.status_code != 200:
             raise VerifierUnavailable(f"{url} answers {answer.status_code}")
-        body = bytearray()
-        # Not decompressed: a small answer could become a large one.
-        async for part in answer.aiter_raw():
-            body += part
-            if len(body) > ANSWER_BYTES:
-                raise VerifierUnavailable(f"{url} is too large")
-    return bytes(body), answer.headers
+        body = await read_body(answer, ANSWER_BYTES)
+    if body is None:
+        raise VerifierUnavailable(f"{url} is too large")
+    return body, answer.headers
 
 
 async def find_metadata(issuer: str, *members: str) -> JSON:

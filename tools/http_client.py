@@ -50,6 +50,19 @@ def http_options(url: str) -> HttpOptions:
     return {"trust_env": not _is_local(url), "verify": ssl_context()}
 
 
+async def read_body(response: httpx2.Response, limit: int) -> bytes | None:
+    """Return the body of a streamed response, None if it has more than `limit` bytes.
+
+    It is not decompressed: a small body could become a large one.
+    """
+    body = bytearray()
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > limit:
+            return None
+    return bytes(body)
+
+
 def server_of(url: str, *, with_path: bool = False) -> str:
     """Return the scheme, host and port of an address, and whether a proxy of the environment stands before it."""
     parts = urlsplit(url)

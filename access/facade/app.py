@@ -106,7 +106,7 @@ def _document(settings: FacadeSettings, public_url: str) -> JSON:
 
 
 def _record_login(audit: Audit, outcome: str, person: AccessToken | None, address: str) -> None:
-    # What strangers cause is no login.
+    # A refused stranger is no login.
     event = AuditEvent.REFUSAL if person is None else AuditEvent.LOGIN
     principal = NOBODY if person is None else principal_of(person)
     actor = Actor(principal=principal, transport="http", address=address)

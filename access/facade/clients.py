@@ -29,7 +29,7 @@ from ...sessions.live.session import client_address
 from ...sessions.owned_map import OwnedMap
 from ...tools.browser.egress.addresses import IPAddress, special
 from ...tools.browser.egress.resolver import NotFound, Resolver
-from ...tools.http_client import ssl_context
+from ...tools.http_client import read_body, ssl_context
 from ..refusals import network_of
 from ..scopes import SCOPES
 
@@ -299,12 +299,10 @@ class ClientDocuments:
                 raise _Unreadable
             if answer.status_code != 200:
                 raise DocumentInvalid(f"it answers {answer.status_code}")
-            body = bytearray()
-            async for part in answer.aiter_raw():
-                body += part
-                if len(body) > DOCUMENT_BYTES:
-                    raise DocumentInvalid("its document is too large")
-        return bytes(body)
+            body = await read_body(answer, DOCUMENT_BYTES)
+        if body is None:
+            raise DocumentInvalid("its document is too large")
+        return body
 
 
 def _client_of(body: bytes, client_id: str) -> FacadeClient:

@@ -55,7 +55,7 @@ class OperatorHandler:
     ) -> None:
         """`audit` records the requests of commands; those of the console are recorded where they arrive."""
         self._registry = registry
-        self._audit = audit
+        self._audit = audit or Audit()
         own_tools = build_own_tools(registry, store, OWN_NAMES, services=services, shares=True)
         tools = [
             *operator_tools(OperatorTools(registry, data)),
@@ -74,7 +74,7 @@ class OperatorHandler:
         if tool is None:
             raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
         context = ToolContext(Principal.of_key(request.owner), cause=request.cause)
-        if self._audit is None or request.cause != "cli":
+        if request.cause != "cli":
             return await self._run(tool, context, request)
         session: object = request.arguments.get("session_id")
         session_id = session if isinstance(session, str) else None

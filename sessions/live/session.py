@@ -21,6 +21,7 @@ from ..errors import HumanInControl, SessionBusy, SessionFenced, StoreUnavailabl
 from ..journal.entries import transition_entry
 from ..journal.redaction import Redactor
 from ..lifecycle import TABLE, Event, Status, Transition
+from ..one_line import plural
 from ..records import (
     LOCAL,
     BindingRecord,
@@ -210,7 +211,7 @@ class LiveSession:
         is no use: pictures go on with the next call.
         """
         if self.in_flight:
-            return f"{self.in_flight} call{'s' if self.in_flight != 1 else ''} in flight"
+            return f"{plural(self.in_flight, 'call')} in flight"
         if self.has_human_driver:
             return "a person has control"
         for binding in self.bindings.values():

@@ -8,6 +8,7 @@ from ..core import Core
 from ..errors import HumanInControl, SessionBusy, SessionError
 from ..lifecycle import LIVE, OPEN, Event, Status
 from ..live.session import LiveSession
+from ..one_line import plural
 from ..principals.rates import CallLimits
 
 USED_SECONDS = 60.0
@@ -101,7 +102,6 @@ def busy(session: LiveSession) -> SessionError:
     """Return the error for a change that has to wait for work in the session."""
     if session.has_human_driver:
         return HumanInControl(session.id, session.record.control.reason or "")
-    count = session.in_flight
     use = session.use()
     if session.status is Status.IDLE and use is not None:
         return SessionBusy(
@@ -115,7 +115,7 @@ def busy(session: LiveSession) -> SessionError:
             session_id=session.id,
             recovery="Try again in a moment, or restart the session.",
         )
-    calls = f"{count} call{'s' if count != 1 else ''} in flight"
+    calls = f"{plural(session.in_flight, 'call')} in flight"
     asking_count = sum(
         len(b.live.questions.calls_of(session.id)) for b in session.bindings.values() if b.live
     )

@@ -13,7 +13,6 @@ from .pause import (
     NODE_CROWDED,
     PLACE_NEEDED,
     PLACE_NEEDED_BY_OTHERS,
-    PauseCause,
     Pausing,
     may_pause,
 )
@@ -81,7 +80,11 @@ class Eviction:
     def may_evict(self, holder: str, foreign: bool) -> bool:
         """Whether a session can be paused now; with `foreign` only if it can be saved or must give way."""
         session = self._directory.get(holder)
-        return session is None or may_pause(session, self._cause(session, foreign))
+        if session is None:
+            return True
+        if foreign and may_pause(session, PLACE_NEEDED_BY_OTHERS):
+            return True
+        return may_pause(session, PLACE_NEEDED) and (not foreign or self._must_give_way(session))
 
     def may_refill(self, holder: str) -> bool:
         """Whether a session can be saved and has been idle for NOTICE_SECONDS, so that its place may go to the reserve."""
@@ -90,11 +93,6 @@ class Eviction:
             return True
         can_be_paused = may_pause(session, PLACE_NEEDED_BY_OTHERS)
         return can_be_paused and self._is_noticed(session, NOTICE_SECONDS)
-
-    def _cause(self, session: LiveSession, foreign: bool) -> PauseCause:
-        if foreign and not self._must_give_way(session):
-            return PLACE_NEEDED_BY_OTHERS
-        return PLACE_NEEDED
 
     def _must_give_way(self, session: LiveSession) -> bool:
         budget = self._core.budget
@@ -115,9 +113,10 @@ class Eviction:
         session = self._directory.get(session_id)
         is_paused = False
         try:
-            is_paused = session is not None and await self._pausing.pause(
-                session, self._cause(session, foreign)
-            )
+            if session is not None:
+                loses = not foreign or self._must_give_way(session)
+                cause = PLACE_NEEDED if loses else PLACE_NEEDED_BY_OTHERS
+                is_paused = await self._pausing.pause(session, cause)
         finally:
             if not is_paused:
                 may_ask_again = (

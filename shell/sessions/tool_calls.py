@@ -172,10 +172,9 @@ class ToolCaller:
             self._registry = await self._stack.enter_async_context(registry)
         return self._registry
 
-    async def _audit(self) -> Audit | None:
-        """Return the audit of this command, None without an audit log."""
+    async def _audit(self) -> Audit:
         if self.config.audit == "off":
-            return None
+            return Audit()
         node, required = await self.join(), self.config.audit == "required"
         return Audit(AuditLog(self.store, node.id, is_required=required))
 
