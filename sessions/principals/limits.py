@@ -138,9 +138,7 @@ class PrincipalLimits:
             if target.kind is PolicySubject.PRINCIPAL:
                 owner = Principal(issuer=target.issuer, subject=target.name).key
                 if owner not in unwritten:
-                    self._memberships[owner] = Membership(
-                        tuple(record.groups), record.role, record.ends
-                    )
+                    self._memberships[owner] = record.membership
         self._effective.clear()
 
     def share(self, limit: int) -> int:

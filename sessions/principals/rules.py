@@ -157,22 +157,18 @@ class Membership:
 NO_MEMBERSHIP: Final = Membership()
 
 
-class PrincipalRecord(BaseModel):
+@dataclass(frozen=True, slots=True)
+class PrincipalRecord:
     """A row of the store: the membership of a principal.
 
     `version` rises over all rows, so that a process reads the rows that have changed since it looked.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     target: PolicyTarget
-    policy: str = ""
+    membership: Membership
+    policy: str
     """Limits that an earlier version of the program stored, as JSON. They are not used."""
-    groups: list[str] = Field(default_factory=list[str])
-    ends: dict[str, float] = Field(default_factory=dict[str, float])
-    role: str = DEFAULT_ROLE
     version: int
-    changed_at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,10 @@ class KnownPrincipals:
     def warn_of_group(self, issuer: str, group: str) -> None:
         """Warn if no caller of an issuer was ever seen in a group of this name."""
         known = {
-            name for each in self.records if each.target.issuer == issuer for name in each.groups
+            name
+            for each in self.records
+            if each.target.issuer == issuer
+            for name in each.membership.groups
         }
         if group not in known:
             _warn(f"group {group}", group, known)

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, or_, select, update
 
@@ -19,6 +19,7 @@ from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     DEFAULT_ROLE,
     Membership,
+    PolicySubject,
     PolicyTarget,
     PrincipalRecord,
     PrincipalSummary,
@@ -52,10 +53,7 @@ def put_membership(
     row = _find(connection, target)
     if row is not None:
         # Another process may know other tokens.
-        record = _record(row)
-        former = Membership(tuple(record.groups), record.role, record.ends)
-        membership = membership.after(former, now)
-    # Nodes of an earlier version read the names of the groups, which are the members of the object.
+        membership = membership.after(_record(row).membership, now)
     groups = {group: membership.ends.get(group, 0.0) for group in membership.groups}
     values = {"member_of": json.dumps(groups), "role": membership.role}
     _put(connection, target, row, {**values, "version": version, "changed_at": now})
@@ -90,34 +88,20 @@ def _put(connection: Connection, target: PolicyTarget, row: Row | None, values: 
 
 
 def _record(row: Mapping[str, Any]) -> PrincipalRecord:
-    target = {key: row[key] for key in ("kind", "issuer", "name")}
-    groups = _groups(json.loads(row["member_of"]))
-    return PrincipalRecord.model_validate(
-        {
-            "target": target,
-            "policy": "" if row["policy"] == "{}" else row["policy"],
-            "groups": list(groups),
-            "ends": {group: end for group, end in groups.items() if end},
-            "role": row["role"],
-            "version": row["version"],
-            "changed_at": row["changed_at"],
-        }
+    kind = PolicySubject(row["kind"])
+    return PrincipalRecord(
+        PolicyTarget(kind=kind, issuer=row["issuer"], name=row["name"]),
+        _membership(json.loads(row["member_of"]), row["role"]),
+        policy="" if row["policy"] == "{}" else row["policy"],
+        version=row["version"],
     )
 
 
-def _groups(stored: object) -> dict[str, float]:
-    """Return the groups in a row with their ends. Rows of earlier versions have a list, of names or of pairs."""
-    items: list[Any] = []
-    if isinstance(stored, dict):
-        items = list(cast("dict[str, Any]", stored).items())
-    elif isinstance(stored, list):
-        items = cast("list[Any]", stored)
-    groups: dict[str, float] = {}
-    for item in items:
-        # Members after these two are of a later version.
-        name, end = (item, 0.0) if isinstance(item, str) else (item[0], item[1])
-        groups[well_formed(name)] = float(end) if isinstance(end, int | float) else 0.0
-    return groups
+def _membership(stored: list[str] | dict[str, Any], role: str) -> Membership:
+    """Return the membership of a row. The first schema has the names of the groups only, without their ends."""
+    ends = stored if isinstance(stored, dict) else dict.fromkeys(stored)
+    groups = {well_formed(group): end for group, end in ends.items()}
+    return Membership(tuple(groups), role, {group: end for group, end in groups.items() if end})
 
 
 def summaries(connection: Connection) -> Sequence[PrincipalSummary]:
