@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from xml.etree import ElementTree
 
-import anyio
 import pytest
 from playwright.async_api import Page, async_playwright
 from support.console_states import PICTURES
@@ -24,7 +22,6 @@ DIAGRAMS = [
     )
 ]
 RECORDING = ROOT / "docs" / "pictures" / "demo.svg"
-RECORDER = ROOT / "docs" / "pictures" / "record_demo.py"
 SVG = "{http://www.w3.org/2000/svg}"
 LARGEST = 60 * 1024
 WIDEST = 1200
@@ -101,21 +98,3 @@ def test_the_pictures_of_the_console_are_those_that_the_tests_take_and_pages_sho
     text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
     shown = set(re.findall(r"images/([\w-]+)\.png", text))
     assert pictures == shown == PICTURES
-
-
-@pytest.mark.fault
-@pytest.mark.thorough
-async def test_demo_can_be_recorded_again(page: Page, tmp_path: Path) -> None:
-    recording = tmp_path / "demo.svg"
-    with anyio.fail_after(110):
-        await anyio.run_process([sys.executable, str(RECORDER), str(recording)])
-    assert_is_of_the_demo(lines_of(recording))
-    await page.goto(recording.as_uri())
-    last = page.locator("text").last
-    moments = "t => document.getAnimations().forEach(a => { a.pause(); a.currentTime = t; })"
-    opacity = "line => getComputedStyle(line).opacity"
-    await page.evaluate(moments, 0)
-    assert await last.evaluate(opacity) == "0"
-    end = await page.evaluate("document.getAnimations()[0].effect.getComputedTiming().duration")
-    await page.evaluate(moments, end - 100)
-    assert await last.evaluate(opacity) == "1"

@@ -218,8 +218,7 @@ async def states(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 800, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 800), ("dark", 390)])
 async def test_the_pages_of_accounts_pass_the_checks_of_accessibility(
     server: Running, provider: str, browser: Browser, scheme: Any, width: int
 ) -> None:

@@ -33,6 +33,7 @@ from support.gateway_process import (
     toml,
 )
 from support.hostile_issuer import INTROSPECTOR
+from support.selection import matrix
 
 CALLBACK = "http://127.0.0.1:9/callback"
 TypescriptLogin = Callable[[JSON], Awaitable[JSON]]
@@ -190,7 +191,7 @@ async def ben(server: Running) -> AsyncGenerator[Login]:
     await login.person.aclose()
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", matrix("auto", "legacy"))
 async def test_a_client_logs_in_steps_up_and_refreshes(alice: Login, mode: str) -> None:
     async with alice.connect(mode) as client:
         session = await opened_session(client)

@@ -391,6 +391,7 @@ def test_a_command_line_that_names_no_caller_or_several_is_refused(nodes: Nodes)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
 
 
+@pytest.mark.thorough
 async def test_a_stream_ends_with_its_access_token_and_a_call_does_not(nodes: Nodes) -> None:
     session_token = nodes.token("dora")
     async with AsyncExitStack() as stack:

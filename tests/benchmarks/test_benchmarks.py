@@ -77,30 +77,6 @@ def test_a_hop_is_measured_beside_the_direct_way(fork_server: ForkServer, tmp_pa
     assert all(row["gateway CPU"] > 0 for row in rows if row["route"] == "statehold")
 
 
-@pytest.mark.usefixtures("postgresql")
-def test_a_forwarded_call_is_measured_beside_one_at_the_owner(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
-    few = ("--era", "modern", "--rounds", "1", "--calls", "4")
-    rows = measured(fork_server, tmp_path, "forward", "--quick", *few)["forward"]["rows"]
-    assert [(row["route"], row["result"]) for row in rows] == [
-        (route, size)
-        for routes in (("owner", "forwarded"), ("owner in a cluster", "over the peer port"))
-        for size in ("small", "300 KiB")
-        for route in routes
-    ]
-    assert all(row["p50"] > 0 for row in rows)
-
-
-def test_two_workers_are_measured_beside_one(fork_server: ForkServer, tmp_path: Path) -> None:
-    rows = measured(fork_server, tmp_path, "workers", "--quick")["workers"]["rows"]
-    assert [row["route"] for row in rows] == [
-        *("1 worker, all on one core", "1 worker", "2 workers", "2 workers, any worker"),
-    ]
-    assert all(row["calls"] > 0 for row in rows)
-    assert all(row["failed"] == 0 for row in rows)
-
-
 def test_writers_are_measured_with_and_without_a_bound(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
@@ -161,50 +137,6 @@ def test_the_session_layer_is_measured_around_a_tool_that_does_nothing(
 
 
 @needs_browsers
-def test_delayed_effects_are_looked_for_in_the_answers_of_ours_and_the_peer(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
-    figures = measured(fork_server, tmp_path, "settle", "--quick")["settle"]
-    rows = {row["route"]: row for row in figures["rows"]}
-    assert rows["peer stdio"]["seen %"] == 100
-    assert rows["peer stdio"]["total s"] > 1
-    assert all(row["does nothing, ms"] > 0 for row in rows.values())
-    assert figures["details"]["rows"][0]["page"] == "timer of 50 ms"
-    assert figures["details"]["rows"][0]["peer stdio"].startswith("yes")
-
-
-@needs_browsers
-def test_the_size_of_answers_is_counted_with_the_files_that_they_name(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
-    # The pages are as large as in a whole run.
-    figures = measured(fork_server, tmp_path, "tokens", "--quick")
-    rows = {row["what"]: row for row in figures["tokens"]["rows"]}
-    long = rows["navigate to a page of 200,000 tokens"]
-    assert long["peer"] < 1000
-    assert long["peer, files"] > 150_000
-    assert rows["navigate to a page with 60 console errors"]["peer, files"] > 1000
-    assert rows["tools/list"]["ours"] > rows["tools/list of a pinned session"]["ours"] > 1000
-    assert len(figures["targets"]) == 5
-
-
-@needs_browsers
-def test_the_start_is_measured_until_the_tools_are_listed(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
-    figures = measured(fork_server, tmp_path, "start", "--quick")
-    assert [(row["route"], row["times"]) for row in figures["start"]["rows"]] == [
-        ("statehold, first start", 1),
-        ("statehold", 1),
-        ("statehold --session", 1),
-        ("statehold --shared", 1),
-        ("peer", 1),
-    ]
-    bounds = {target["bound"] for target in figures["targets"]}
-    assert bounds == {"at most 1.8 x", "at most 100 ms"}
-
-
-@needs_browsers
 def test_actions_on_a_large_page_are_measured_beside_the_peer(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
@@ -219,21 +151,6 @@ def test_actions_on_a_large_page_are_measured_beside_the_peer(
     ]
 
 
-@needs_browsers
-def test_many_sessions_are_called_by_clients_in_processes_of_their_own(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
-    # Five servers are started one after the other.
-    rows = measured(fork_server, tmp_path, "crowd", "--quick")["crowd"]["rows"]
-    at_once = {row["route"]: row for row in rows if row["route"].endswith("in turns")}
-    ours, alone = at_once["statehold http, in turns"], at_once["playwright, in turns"]
-    assert ours["navigate/s"] > 0
-    assert all(row["navigate/s"] is None for row in rows if row not in at_once.values())
-    assert ours["clients us"] < ours["server us"] < ours["all us"]
-    assert alone["evaluate/s"] > 0
-    assert alone["clients us"] is None
-
-
 def test_the_agent_does_its_tasks_through_statehold(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
@@ -245,22 +162,3 @@ def test_the_agent_does_its_tasks_through_statehold(
         ("all", "2 of 2"),
     ]
     assert all(row["tokens"] > 0 and row["seconds"] > 0 for row in figures["agent"]["rows"])
-
-
-def test_tokens_and_the_audit_log_are_measured(fork_server: ForkServer, tmp_path: Path) -> None:
-    figures = measured(fork_server, tmp_path, "access", "--quick")
-    rows = {row["what"]: row for row in figures["access"]["rows"]}
-    for kind in ("JWT", "opaque", "static"):
-        assert 0 < rows[f"verifying a cached token ({kind})"]["us"] < 1000
-    for log in ("audit off", "audit on", "audit required"):
-        assert rows[f"a call with {log}, 8 at once"]["p10, ms"] > 0
-    assert rows["audit verify of 2,000 entries"]["p10, ms"] > 0
-
-
-def test_answers_about_foreign_and_unknown_sessions_are_timed(
-    fork_server: ForkServer, tmp_path: Path
-) -> None:
-    figures = measured(fork_server, tmp_path, "timing", "--quick")
-    rows = figures["timing"]["rows"]
-    assert len(rows) == len(figures["targets"]) > 55
-    assert all(0 <= row["AUC"] <= 1 for row in rows)

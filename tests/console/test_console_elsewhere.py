@@ -36,6 +36,7 @@ def other(config_file: Path, server: Running) -> Generator[Running]:
         yield running
 
 
+@pytest.mark.thorough
 async def test_the_console_of_another_process_shows_a_page_and_passes_input_on(
     server: Running, other: Running, config_file: Path, lab_site: Lab
 ) -> None:

@@ -24,6 +24,7 @@ from support.shared_clients import SharedClients
 from support.waiting import until
 
 
+@pytest.mark.thorough
 async def test_a_background_server_opens_a_port_when_it_is_asked(tmp_path: Path) -> None:
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"quick": service("asking")}}))

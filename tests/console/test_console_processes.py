@@ -30,6 +30,7 @@ async def same_browser(person: ConsoleClient, url: str) -> AsyncGenerator[Consol
         yield other
 
 
+@pytest.mark.thorough
 async def test_one_of_two_browsers_gets_in_with_a_code(pair: tuple[Running, Running]) -> None:
     first, second = pair
     for _ in range(5):

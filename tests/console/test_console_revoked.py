@@ -31,6 +31,7 @@ def settings(headless_shell: str, tmp_path_factory: pytest.TempPathFactory) -> J
     return {"server": {"tokens": str(tokens)}, "services": {"browser": browser}}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("keeps", matrix(True, False))
 async def test_the_picture_and_the_control_of_a_revoked_person_end_within_a_second(

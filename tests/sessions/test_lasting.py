@@ -50,6 +50,7 @@ async def spend(start: Start, folder: Path, calls: Callable[[Engine, str, int], 
         clock.advance(DAY * (2 if week % 3 else 9))
 
 
+@pytest.mark.thorough
 async def test_the_pinned_session_of_a_desktop_user_is_there_after_ten_weeks(
     build: Build, tmp_path: Path
 ) -> None:

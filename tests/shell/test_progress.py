@@ -87,7 +87,7 @@ def test_a_long_command_shows_a_bar_that_is_gone_at_the_end(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["export", "import", "backup"])
+@pytest.mark.parametrize("name", ["export", "import"])
 def test_without_a_terminal_or_with_json_there_is_no_bar(
     commands: Commands, folder: Path, name: str
 ) -> None:

@@ -33,6 +33,7 @@ from support.gateway_process import (
     serving,
     structured,
 )
+from support.selection import matrix
 
 PROGRAM = Path(__file__).resolve().parents[2] / "peers" / "oidc_provider.mjs"
 Kind = Literal["document", "registration"]
@@ -170,8 +171,9 @@ async def user(
     await opened.browser.aclose()
 
 
-@pytest.mark.parametrize("user", ["document", "registration"], indirect=True)
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize(
+    ("user", "mode"), matrix(("document", "auto"), ("registration", "legacy")), indirect=["user"]
+)
 async def test_a_client_logs_in_steps_up_and_refreshes(user: FacadeUser, mode: str) -> None:
     async with user.connect(mode) as client:
         session = await opened_session(client)

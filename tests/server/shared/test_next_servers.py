@@ -126,8 +126,7 @@ async def test_a_client_goes_on_after_a_kill_in_the_middle_of_a_call(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize("end", ["SIGTERM", "stop"])
+@pytest.mark.parametrize(("mode", "end"), [("legacy", "SIGTERM"), ("auto", "stop")])
 async def test_an_orderly_end_lets_calls_finish_and_the_next_call_starts_a_server(
     shared: SharedClients, mode: str, end: str
 ) -> None:

@@ -51,6 +51,7 @@ async def settle(engine: Engine) -> None:
     await anyio.wait_all_tasks_blocked()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.thorough)])
 @pytest.mark.timeout(600)
 async def test_sessions_outlast_a_server_that_is_away_for_an_hour(build: Build, count: int) -> None:

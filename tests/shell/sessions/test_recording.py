@@ -24,7 +24,7 @@ from statehold.client import connect
 from statehold.shell.main import main
 
 ROOT = Path(__file__).resolve().parents[3]
-PASSES = int(os.environ.get("RECORDING_PASSES", "6"))
+PASSES = int(os.environ.get("RECORDING_PASSES", "2"))
 SECONDS = 20.0
 """Seconds that a page may take on a busy machine."""
 PAGE = (ROOT / "docs" / "use" / "testing.md").read_text(encoding="utf-8")

@@ -220,7 +220,7 @@ async def test_a_crashed_page_comes_back_with_its_fields_and_history(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("tool", ["snapshot", "evaluate", "take_screenshot"])
+@pytest.mark.parametrize("tool", ["snapshot", "evaluate"])
 async def test_a_page_that_crashed_after_its_last_save_is_loaded_at_its_address(
     browse: Browse, lab: str, tool: str
 ) -> None:

@@ -47,6 +47,7 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
     assert "127.0.0.1" not in environment.values()
 
 
+@pytest.mark.thorough
 async def test_debugging_other_programs_of_node_writes_no_secrets_of_browsers(
     tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

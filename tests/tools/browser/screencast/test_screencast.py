@@ -317,6 +317,7 @@ async def test_updates_end_with_the_session(way: str, data: Path, shell: str) ->
                 await anext(viewer)
 
 
+@pytest.mark.thorough
 async def test_a_video_and_viewers_do_not_disturb_each_other(
     data: Path, shell: str, tmp_path: Path, pixels: Pixels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,6 +355,7 @@ RUNNING = (
 """A page that paints as often as the browser lets it."""
 
 
+@pytest.mark.thorough
 async def test_a_viewer_at_a_low_rate_causes_few_captures_of_a_busy_page(
     browse: Browse, commands: list[str], captured: list[float]
 ) -> None:

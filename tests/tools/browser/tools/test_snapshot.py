@@ -281,6 +281,7 @@ async def test_a_script_that_leads_elsewhere_is_waited_for(browse: Browse, lab: 
     assert section(text, "Page").startswith(f"- Page URL: {lab}/frame?name=next")
 
 
+@pytest.mark.thorough
 async def test_a_screenshot_does_not_wait_for_a_font_that_never_arrives(
     browse: Browse, lab_site: Lab
 ) -> None:
