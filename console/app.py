@@ -49,7 +49,7 @@ from .routes import (
 from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
 from .session_documents import ConsoleSessions
-from .sharing import LinkHandlers, LinkJournal, ShareHandlers
+from .sharing import LinkJournal, ShareHandlers
 from .state_documents import StateDocuments
 from .streams import EventHandlers
 
@@ -124,9 +124,8 @@ class Console:
             StateDocuments(sessions, gateway.store),
             SessionActions(sessions, calls),
             ScreenHandlers(gateway, sessions, calls, self.logins),
-            LinkHandlers(sessions, self.logins, links, can_embed=bool(self._embed_origins)),
             ServerDocuments(gateway),
-            ShareHandlers(gateway, sessions, calls),
+            ShareHandlers(gateway, sessions, calls, self.logins, links),
             OperatorSessions(gateway, sessions, calls),
             EventHandlers(gateway, sessions, calls, self.logins),
         ]

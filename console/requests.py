@@ -10,8 +10,7 @@ from ..server.operate.pictures import PictureQuery
 from ..sessions.actions.sharing import LONGEST_SECONDS
 from ..sessions.errors import InvalidArgument
 from ..sessions.lifecycle import Status
-from ..sessions.records import JournalKind, ShareRights
-from .logins import LINK_SECONDS, Rights
+from ..sessions.records import JournalKind
 
 
 class ApiModel(BaseModel):
@@ -41,12 +40,10 @@ class NoBody(ApiModel):
     """No members."""
 
 
-class LinkBody(ApiModel):
-    rights: Rights = "view"
-    seconds: Annotated[float, Field(gt=0, le=LINK_SECONDS)] = LINK_SECONDS
-
-
 class ShareBody(ApiModel):
+    link: Annotated[
+        bool, Field(description="A link that works once, for 15 minutes at most, for no person")
+    ] = False
     subject: Annotated[
         str | None, Field(min_length=1, max_length=255, description="A person, or give a group")
     ] = None
@@ -54,7 +51,9 @@ class ShareBody(ApiModel):
     issuer: Annotated[
         str | None, Field(max_length=2048, description="Of the person. Default: of the owner")
     ] = None
-    rights: ShareRights = ShareRights.VIEW
+    rights: Annotated[
+        Literal["embed", "view", "use"], Field(description="embed: of a link, in a frame")
+    ] = "view"
     expires_in_seconds: Annotated[float, Field(ge=1, le=LONGEST_SECONDS)] = 28_800.0
 
 

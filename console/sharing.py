@@ -1,4 +1,4 @@
-"""The sharing of one session: with people and groups, and with guests by one-time links of some minutes."""
+"""The shares of one session: with people and groups, and with guests by one-time links of some minutes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.journal.entries import LinkEvent
 from ..sessions.json_codec import JSON
-from ..sessions.records import CredentialRecord, SessionRecord, ShareRecord
+from ..sessions.records import CredentialRecord, SessionRecord
 from ..sessions.views import describe_share, timestamp
-from .logins import Login, Logins, guest_key
+from .logins import Login, Logins, Rights, guest_key
 from .owner_calls import OwnerCalls
-from .requests import LinkBody, ShareBody, tool_arguments
+from .requests import ShareBody, tool_arguments
 from .routes import SESSION, ApiCall, json_response, not_found, route
 from .session_documents import ConsoleSessions
 
@@ -64,33 +64,52 @@ class LinkJournal:
         )
 
 
-class LinkHandlers:
-    """The handlers of links. The links of a session are those of all its users.
-
-    `can_embed` tells whether any page of others may show a view of a session.
+class ShareHandlers:
+    """The handlers of the shares of a session: those with people and groups, for which they call the tools that an agent
+    calls, and links for guests. A session has the same shares for all its users.
     """
 
     def __init__(
-        self, sessions: ConsoleSessions, logins: Logins, journal: LinkJournal, *, can_embed: bool
+        self,
+        gateway: Gateway,
+        sessions: ConsoleSessions,
+        calls: OwnerCalls,
+        logins: Logins,
+        journal: LinkJournal,
     ) -> None:
+        self._gateway = gateway
         self._sessions = sessions
+        self._calls = calls
         self._logins = logins
         self._journal = journal
-        self._can_embed = can_embed
 
-    @route("GET", f"{SESSION}/links", "List its links", rights="control")
-    async def links(self, call: ApiCall) -> Response:
+    @route("GET", f"{SESSION}/shares", "List its shares with people and groups, and its links")
+    async def shares(self, call: ApiCall) -> Response:
         record = await self._sessions.find_for(call)
+        now = self._gateway.registry.core.clock.now()
+        shares = await self._gateway.store.access.shares(record.id, now)
         links = await self._logins.links(record.id)
-        return json_response({"links": [_describe_link(link) for link in links]})
+        described = [{"id": each.grantee.digest, **describe_share(each)} for each in shares]
+        return json_response({"shares": [*described, *map(_describe_link, links)]})
 
-    @route("POST", f"{SESSION}/links", "Make a one-time link to it", rights="control")
-    async def create_link(self, call: ApiCall, body: LinkBody) -> Response:
-        if body.rights == "embed" and not self._can_embed:
-            raise InvalidArgument("rights: server.embed_origins names no page that may embed it.")
+    @route(
+        "POST",
+        f"{SESSION}/shares",
+        "Share it with a person or a group, or make a one-time link to it",
+        rights="control",
+    )
+    async def create_share(self, call: ApiCall, body: ShareBody) -> Response:
         record = await self._sessions.find_for(call)
+        arguments = tool_arguments(body)
+        if not arguments.pop("link", False):
+            return json_response(await self._calls.call(record, "session_share", **arguments))
+        if arguments.keys() & {"subject", "group", "issuer"}:
+            raise InvalidArgument("link: it is for no subject, group or issuer.")
+        if body.rights == "embed" and not self._gateway.config.server.embed_origins:
+            raise InvalidArgument("rights: server.embed_origins names no page that may embed it.")
+        rights: Rights = "control" if body.rights == "use" else body.rights
         link, code = await self._logins.create_link(
-            record.id, body.rights, body.seconds, call.user.name
+            record.id, rights, body.expires_in_seconds, call.user.name
         )
         try:
             await self._journal.note(record, "created", call.user.name, link.rights, link.id)
@@ -98,15 +117,16 @@ class LinkHandlers:
             with anyio.CancelScope(shield=True):
                 await self._logins.revoke(record.id, link.id)
             raise
-        logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, body.rights)
-        # The code is in the fragment of the address, which no log gets.
+        logger.info("console: %s made a link to %s (%s)", call.user.name, record.id, link.rights)
         page = "/console/embed.html" if body.rights == "embed" else "/console"
         return json_response({**_describe_link(link), "code": code, "path": f"{page}#code={code}"})
 
-    @route("DELETE", f"{SESSION}/links/{{link_id}}", "End a link and its login", rights="control")
-    async def revoke_link(self, call: ApiCall) -> Response:
-        record = await self._sessions.find_for(call)
-        link = await self._logins.revoke(record.id, call.parameter("link_id"))
+    @route("DELETE", f"{SESSION}/shares/{{share_id}}", "End a share or a link", rights="control")
+    async def revoke_share(self, call: ApiCall) -> Response:
+        record, share_id = await self._sessions.find_for(call), call.parameter("share_id")
+        if await self._gateway.store.access.delete_share(record.id, share_id):
+            return json_response({})
+        link = await self._logins.revoke(record.id, share_id)
         if link is None:
             raise not_found()
         logger.info("console: %s revoked a link to %s", call.user.name, record.id)
@@ -116,54 +136,17 @@ class LinkHandlers:
             logger.warning("console: the journal of %s has no such entry: %s", record.id, error)
         return json_response({})
 
-
-def _describe_link(link: CredentialRecord) -> JSON:
-    return {
-        "id": link.id,
-        "session_id": link.session_id,
-        "rights": link.rights,
-        "created_by": link.created_by,
-        "expires_at": timestamp(link.expires_at),
-        "used": link.used_at is not None,
-    }
-
-
-class ShareHandlers:
-    """The handlers of shares. They call the tools that an agent calls; the store has the shares."""
-
-    def __init__(self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls) -> None:
-        self._gateway = gateway
-        self._sessions = sessions
-        self._calls = calls
-
-    @route("GET", f"{SESSION}/shares", "List its shares with people and groups")
-    async def shares(self, call: ApiCall) -> Response:
-        record = await self._sessions.find_for(call)
-        shares = await self._shares(record.id)
-        return json_response({"shares": [_describe_share(share) for share in shares]})
-
-    @route("POST", f"{SESSION}/shares", "Share it with a person or a group", rights="control")
-    async def create_share(self, call: ApiCall, body: ShareBody) -> Response:
-        record = await self._sessions.find_for(call)
-        arguments = tool_arguments(body)
-        return json_response(await self._calls.call(record, "session_share", **arguments))
-
-    @route("DELETE", f"{SESSION}/shares/{{share_id}}", "End a share", rights="control")
-    async def revoke_share(self, call: ApiCall) -> Response:
-        record = await self._sessions.find_for(call)
-        share_id = call.parameter("share_id")
-        if not await self._gateway.store.access.delete_share(record.id, share_id):
-            raise not_found()
-        return json_response({})
-
-    async def _shares(self, session_id: str) -> list[ShareRecord]:
-        now = self._gateway.registry.core.clock.now()
-        return await self._gateway.store.access.shares(session_id, now)
-
     @route("GET", "/shared", "List the sessions that others share with you")
     async def shared(self, call: ApiCall) -> Response:
         return json_response({"sessions": await self._sessions.shared(call.user)})
 
 
-def _describe_share(share: ShareRecord) -> JSON:
-    return {"id": share.grantee.digest, **describe_share(share)}
+def _describe_link(link: CredentialRecord) -> JSON:
+    return {
+        "id": link.id,
+        "link": True,
+        "rights": "use" if link.rights == "control" else link.rights,
+        "created_by": link.created_by,
+        "expires_at": timestamp(link.expires_at),
+        "used": link.used_at is not None,
+    }

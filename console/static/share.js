@@ -5,12 +5,13 @@ import { get, post, remove } from "./api.js";
 import { lasted } from "./format.js";
 
 const LONGEST_MINUTES = 15;
+const MAY = { view: "may look", use: "may use it", embed: "sees the picture" };
 const KINDS = { link: "anyone with a link, once", subject: "a person", group: "a group" };
 const LOOPBACK = /^(localhost|.+\.localhost|127(\.\d+){3}|\[::1\])$/;
 const SPANS = { 3600: "1 hour", 28800: "8 hours", 604800: "7 days", 2592000: "30 days" };
 
 class Share extends PageElement {
-  static properties = ["sessionId", "user", "links", "shares", "kind", "address", "problem", "isCopied", "isOpen"];
+  static properties = ["sessionId", "user", "shares", "kind", "address", "problem", "isCopied", "isOpen"];
 
   disconnectedCallback() {
     super.disconnectedCallback();
@@ -27,7 +28,7 @@ class Share extends PageElement {
   }
 
   async open() {
-    this.address = this.problem = this.links = this.shares = null;
+    this.address = this.problem = this.shares = null;
     this.kind = "link";
     this.isOpen = true;
     await this.updateComplete;
@@ -45,9 +46,7 @@ class Share extends PageElement {
 
   async _load() {
     await this._try(async () => {
-      const [links, shares] = await Promise.all([get(`${this.path}/links`), get(`${this.path}/shares`)]);
-      this.links = links.links;
-      this.shares = shares.shares;
+      this.shares = (await get(`${this.path}/shares`)).shares;
     });
   }
 
@@ -74,13 +73,10 @@ class Share extends PageElement {
       ${this.address ? this._renderAddress() : this._renderForm()}
       ${this.problem ? html`<p class="problem" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
       ${this.shares?.length ? html`<h3>Shared with</h3><ul class="links">${this.shares.map(share => html`<li>
-        <span>${share.subject ? "" : "Group "}<bdi class="who">${share.subject ?? share.group}</bdi> <span class="quiet">${share.rights === "use" ? "may use it" : "may look"},
-          ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left</span> <bdi class="quiet">${share.issuer}</bdi></span>
-        <button class="danger" aria-label="Revoke the share with ${share.subject ?? share.group}" @click=${() => this._remove("shares", share)}>Revoke</button></li>`)}</ul>` : nothing}
-      ${this.links?.length ? html`<h3>Links of this session</h3><ul class="links">${this.links.map(link => html`<li>
-        <span><b>${{ control: "Control", embed: "Frame" }[link.rights] ?? "View"}</b> <span class="quiet">${link.used ? "in use" : "not used yet"},
-          ${lasted(Math.max(0, Date.parse(link.expires_at) - Date.now()))} left</span> <bdi class="who">${link.created_by}</bdi></span>
-        <button class="danger" aria-label="Revoke the link to ${link.rights}" @click=${() => this._remove("links", link)}>Revoke</button></li>`)}</ul>` : nothing}
+        <span>${share.link ? "A link of " : share.group ? "Group " : ""}<bdi class="who">${nameOf(share)}</bdi>
+          <span class="quiet">${MAY[share.rights]}${share.link ? share.used ? ", in use" : ", not used yet" : ""},
+          ${lasted(Math.max(0, Date.parse(share.expires_at) - Date.now()))} left</span> <bdi class="quiet">${share.issuer ?? ""}</bdi></span>
+        <button class="danger" aria-label="Revoke the ${share.link ? "link of" : "share with"} ${nameOf(share)}" @click=${() => this._remove(share)}>Revoke</button></li>`)}</ul>` : nothing}
       <form method="dialog" class="right"><button>Close</button></form></div>`;
   }
 
@@ -94,16 +90,16 @@ class Share extends PageElement {
     this.address = this.problem = null;
   }
 
-  _renderRights(most, title, more) {
+  _renderRights(title, more) {
     return html`<fieldset><legend>${this.kind === "group" ? "Its members" : "The person"} may</legend>
       <label class="check"><input type="radio" name="rights" value="view" checked>look only</label>
-      <label class="check"><input type="radio" name="rights" value=${most}>${title}</label>${more || nothing}</fieldset>`;
+      <label class="check"><input type="radio" name="rights" value="use">${title}</label>${more || nothing}</fieldset>`;
   }
 
   _renderForm() {
     if (this.kind !== "link") return this._renderShareForm();
-    return html`<form class="fields" @submit=${this._make}>
-      ${this._renderRights("control", "take control", this.user.can_embed && html`
+    return html`<form class="fields" @submit=${this._share}>
+      ${this._renderRights("take control", this.user.can_embed && html`
         <label class="check"><input type="radio" name="rights" value="embed">only see the picture, in a frame of another page</label>`)}
       <label>Minutes<input type="number" name="minutes" min="1" max=${LONGEST_MINUTES} value=${LONGEST_MINUTES} required></label>
       <button class="main">Make a link</button></form>`;
@@ -114,7 +110,7 @@ class Share extends PageElement {
     return html`<form class="fields" @submit=${this._share}>
       <label>${isGroup ? "Name of the group" : "Account of the person, as its issuer names it"}<input name="name" maxlength="255" required autocomplete="off"></label>
       <label>Issuer, if it is another than that of the owner<input name="issuer" maxlength="2048" placeholder="the same" autocomplete="off"></label>
-      ${this._renderRights("use", "use it, and take control")}
+      ${this._renderRights("use it, and take control")}
       <label>For<select name="seconds">${Object.entries(SPANS).map(([seconds, title]) => html`
         <option value=${seconds} ?selected=${seconds === "28800"}>${title}</option>`)}</select></label>
       <button class="main">Share</button></form>`;
@@ -126,28 +122,19 @@ class Share extends PageElement {
         <button @click=${() => { this.address = null; }}>Another link</button><button class="main" @click=${this._copy}>Copy</button></div>`;
   }
 
-  async _make(event) {
-    event.preventDefault();
-    const form = event.target.elements;
-    const body = { rights: form.rights.value, seconds: 60 * Number(form.minutes.value) };
-    this.problem = null;
-    this.isCopied = false;
-    await this._try(async () => {
-      const link = await post(`${this.path}/links`, body);
-      this.address = this.base + link.path;
-      await this._load();
-    });
-  }
-
   async _share(event) {
     event.preventDefault();
     const form = event.target.elements;
-    const body = { [this.kind]: form.name.value.trim(), rights: form.rights.value, expires_in_seconds: Number(form.seconds.value) };
-    if (form.issuer.value.trim()) body.issuer = form.issuer.value.trim();
+    const isLink = this.kind === "link";
+    const body = { [this.kind]: isLink || form.name.value.trim(), rights: form.rights.value,
+      expires_in_seconds: isLink ? 60 * Number(form.minutes.value) : Number(form.seconds.value) };
+    if (form.issuer?.value.trim()) body.issuer = form.issuer.value.trim();
     this.problem = null;
+    this.isCopied = false;
     await this._try(async () => {
-      await post(`${this.path}/shares`, body);
-      event.target.reset();
+      const share = await post(`${this.path}/shares`, body);
+      if (isLink) this.address = this.base + share.path;
+      else event.target.reset();
       await this._load();
     });
   }
@@ -164,11 +151,13 @@ class Share extends PageElement {
     this.isCopied = true;
   }
 
-  async _remove(kind, each) {
+  async _remove(share) {
     this.problem = null;
-    await this._try(() => remove(`${this.path}/${kind}/${encodeURIComponent(each.id)}`));
+    await this._try(() => remove(`${this.path}/shares/${encodeURIComponent(share.id)}`));
     await this._load();
   }
 }
+
+const nameOf = share => share.subject ?? share.group ?? share.created_by;
 
 Share.define("sh-share");

@@ -56,7 +56,7 @@ async def test_each_refusal_names_the_principal_and_the_address(
             await guest.refused("POST", "/login", {"token": "an-opaque-token"})
             await guest.refused("POST", "/login", {"token": issuer.token(sub="nina", scope="x")})
             await guest.log_in(token=issuer.token(sub="vera", scope="statehold:use"))
-            await guest.refused("POST", "/sessions/sh_x/links", {})
+            await guest.refused("POST", "/sessions/sh_x/shares", {"link": True})
             guest.csrf = ""
             await guest.refused("POST", "/logout", {})
     finally:
@@ -70,7 +70,7 @@ async def test_each_refusal_names_the_principal_and_the_address(
         "console: login_required for me from 127.0.0.1",
         f"unchecked token ({asked_issuer.url}/introspect answers 503) at the console from 127.0.0.1",
         f"missing scope (the operation needs statehold:read) of {issuer.url}/nina at the console from",
-        f"console: not_allowed for create_link of vera at the console ({issuer.url}/vera) from 127",
+        f"console: not_allowed for create_share of vera at the console ({issuer.url}/vera) from 127",
         f"console: csrf for logout of vera at the console ({issuer.url}/vera) from 127.0.0.1",
     )
     await until(lambda: lines[-1] in server.log)

@@ -65,7 +65,7 @@ async def test_no_secret_of_a_login_is_written(tmp_path: Path) -> None:
     with serving(config, data) as running:
         async with operator(data) as person, console_client(running.url) as guest:
             session = "sh_none"
-            await person.refused("POST", f"/sessions/{session}/links", {})
+            await person.refused("POST", f"/sessions/{session}/shares", {"link": True})
             await guest.refused("POST", "/login", {"code": "a wrong code of a guest"})
             secrets = [person.cookie, person.csrf, "a wrong code of a guest"]
             await person.post("/logout")

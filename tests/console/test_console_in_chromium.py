@@ -62,7 +62,7 @@ async def test_a_guest_opens_a_link_and_the_timeline_has_it_in_words(
     server: Running, browser: Browser, agent: Client, alice: ConsoleClient
 ) -> None:
     session = await opened_session(agent)
-    link = await alice.post(f"/sessions/{session}/links", rights="view")
+    link = await alice.post(f"/sessions/{session}/shares", link=True, rights="view")
     page = await browser.new_page()
     await page.goto(f"{server.url}{link['path']}")
     await page.get_by_text("Gave a link to view alice at the console").wait_for()
@@ -108,7 +108,7 @@ async def test_a_link_asks_before_it_is_opened_beside_a_login(
     server: Running, browser: Browser, agent: Client, alice: ConsoleClient, ben_token: str
 ) -> None:
     session = await opened_session(agent)
-    link = await alice.post(f"/sessions/{session}/links", rights="control")
+    link = await alice.post(f"/sessions/{session}/shares", link=True, rights="use")
     page = await (await browser.new_context()).new_page()
     await page.goto(f"{server.url}/console/")
     await page.get_by_label("Token").fill(ben_token)
@@ -123,7 +123,7 @@ async def test_a_link_asks_before_it_is_opened_beside_a_login(
         await page.get_by_text("ben at the console").first.wait_for()
     await page.get_by_role("heading", name=session).wait_for()
     assert await page.get_by_role("button", name="Pause").count() == 0
-    used = (await alice.get(f"/sessions/{session}/links"))["links"]
+    used = (await alice.get(f"/sessions/{session}/shares"))["shares"]
     assert [each["used"] for each in used] == [True]
     await page.goto("about:blank")
     await page.goto(f"{server.url}{link['path']}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AsyncExitStack, suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +21,13 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.console.app import Console
-from statehold.console.logins import MAX_GUEST_STREAMS, MAX_LOGINS, MAX_STREAMS, ConsoleUser
+from statehold.console.logins import (
+    LINK_SECONDS,
+    MAX_GUEST_STREAMS,
+    MAX_LOGINS,
+    MAX_STREAMS,
+    ConsoleUser,
+)
 from statehold.console.streams import COMMENT_SECONDS
 from statehold.server.gateway.gateway import Gateway
 
@@ -60,11 +68,13 @@ async def test_a_link_shows_one_session_to_one_browser(
     server: Running, agent: Client, alice: ConsoleClient, session: str, rights: str
 ) -> None:
     other = await opened_session(agent)
-    link = await alice.post(f"/sessions/{session}/links", rights=rights, seconds=60)
+    share = {"link": True, "rights": "use" if rights == "control" else rights}
+    link = await alice.post(f"/sessions/{session}/shares", **share, expires_in_seconds=60)
     assert link["path"] == f"/console#code={link['code']}"
-    listed = (await alice.get(f"/sessions/{session}/links"))["links"]
+    listed = (await alice.get(f"/sessions/{session}/shares"))["shares"]
     assert [each["id"] for each in listed] == [link["id"]]
     assert "code" not in listed[0]
+    assert listed[0]["rights"] == share["rights"]
     async with console_client(server.url) as guest, console_client(server.url) as second:
         content = await guest.log_in(code=link["code"])
         assert (content["rights"], content["session_id"]) == (rights, session)
@@ -75,7 +85,7 @@ async def test_a_link_shows_one_session_to_one_browser(
         for method, path in (
             ("GET", "/usage"),
             ("GET", "/nodes"),
-            ("POST", f"/sessions/{session}/links"),
+            ("POST", f"/sessions/{session}/shares"),
             ("POST", f"/sessions/{session}/actions/close"),
             ("POST", f"/sessions/{session}/actions/export"),
         ):
@@ -95,7 +105,8 @@ async def test_a_link_shows_one_session_to_one_browser(
 async def test_a_link_is_opened_beside_a_login_and_for_its_session_alone(
     alice: ConsoleClient, ben: ConsoleClient, session: str, rights: str
 ) -> None:
-    link = await alice.post(f"/sessions/{session}/links", rights=rights)
+    share = {"link": True, "rights": "use" if rights == "control" else rights}
+    link = await alice.post(f"/sessions/{session}/shares", **share)
     for _ in range(2):
         shown = await ben.post("/login", code=link["code"], look=True)
         assert shown == {
@@ -116,7 +127,7 @@ async def test_a_link_is_opened_beside_a_login_and_for_its_session_alone(
         await ben.act(session, "give-back", epoch=(await ben.post(take))["epoch"])
     else:
         assert (await ben.refused("POST", take, {}))["code"] == "not_allowed"
-    assert (await ben.refused("POST", f"/sessions/{session}/links", {}))["code"] == "not_allowed"
+    assert (await ben.refused("POST", f"/sessions/{session}/shares", {}))["code"] == "not_allowed"
     assert (await ben.refused("POST", take, {}, x_csrf_token="x"))["code"] == "csrf"
     assert (await ben.refused("POST", "/login", {"code": link["code"], "look": True}))[
         "status"
@@ -135,20 +146,20 @@ async def test_a_link_is_opened_beside_a_login_and_for_its_session_alone(
 async def test_a_revoked_link_loses_its_login_and_its_stream_at_once(
     server: Running, agent: Client, alice: ConsoleClient, session: str
 ) -> None:
-    link = await alice.post(f"/sessions/{session}/links")
+    link = await alice.post(f"/sessions/{session}/shares", link=True)
     async with console_client(server.url) as guest:
         await guest.log_in(code=link["code"])
         async with guest.events() as events:
             await agent.call_tool("echo", {"session_id": session, "text": "hello"})
             await events.session(session_id=session)
-            response = await alice.send("DELETE", f"/sessions/{session}/links/{link['id']}")
+            response = await alice.send("DELETE", f"/sessions/{session}/shares/{link['id']}")
             assert response.status_code == 200
             with anyio.fail_after(1):
                 while await events.line() is not None:
                     pass
         assert (await guest.refused("GET", "/me"))["status"] == 401
-    assert (await alice.get(f"/sessions/{session}/links"))["links"] == []
-    gone = await alice.refused("DELETE", f"/sessions/{session}/links/{link['id']}")
+    assert (await alice.get(f"/sessions/{session}/shares"))["shares"] == []
+    gone = await alice.refused("DELETE", f"/sessions/{session}/shares/{link['id']}")
     assert gone["status"] == 404
 
 
@@ -156,8 +167,8 @@ async def test_a_revoked_link_loses_its_login_and_its_stream_at_once(
 async def test_a_thousand_logins_and_links_of_one_person_end_none_of_another(
     server: Running, alice: ConsoleClient, root: ConsoleClient, session: str, config_file: Path
 ) -> None:
-    link = await alice.post(f"/sessions/{session}/links")
-    unused = await alice.post(f"/sessions/{session}/links")
+    link = await alice.post(f"/sessions/{session}/shares", link=True)
+    unused = await alice.post(f"/sessions/{session}/shares", link=True)
     way = Way("http", "modern", config_file, server.data, url=server.url)
     async with (
         console_client(server.url) as guest,
@@ -169,12 +180,12 @@ async def test_a_thousand_logins_and_links_of_one_person_end_none_of_another(
         first = (await ben.log_in(token=BEN))["csrf"], ben.cookie
         for _ in range(1005):
             await ben.log_in(token=BEN)
-            await ben.post(f"/sessions/{bens_session}/links")
+            await ben.post(f"/sessions/{bens_session}/shares", link=True)
         for person in (alice, root, guest, ben):
             assert (await person.get("/me"))["csrf"] == person.csrf
-        listed = (await alice.get(f"/sessions/{session}/links"))["links"]
+        listed = (await alice.get(f"/sessions/{session}/shares"))["shares"]
         assert {each["id"] for each in listed} == {link["id"], unused["id"]}
-        assert len((await ben.get(f"/sessions/{bens_session}/links"))["links"]) == MAX_LOGINS
+        assert len((await ben.get(f"/sessions/{bens_session}/shares"))["shares"]) == MAX_LOGINS
         ben.csrf, ben.cookie = first
         assert (await ben.refused("GET", "/me"))["status"] == 401
         assert (await guest.log_in(code=unused["code"]))["session_id"] == session
@@ -195,7 +206,7 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
             if watcher == "person":
                 await each.log_in(token=BEN)
             elif number == 0 or watcher == "guests":
-                code = (await alice.post(f"/sessions/{session}/links"))["code"]
+                code = (await alice.post(f"/sessions/{session}/shares", link=True))["code"]
                 await each.log_in(code=code)
             else:
                 each.guest_cookie, each.csrf = watchers[0].guest_cookie, watchers[0].csrf
@@ -212,7 +223,9 @@ async def test_the_streams_of_one_person_are_bounded_and_leave_those_of_others(
         if watcher == "guest":
             # One guest leaves places to the others of its host.
             other = await stack.enter_async_context(console_client(server.url))
-            await other.log_in(code=(await alice.post(f"/sessions/{session}/links"))["code"])
+            await other.log_in(
+                code=(await alice.post(f"/sessions/{session}/shares", link=True))["code"]
+            )
             async with other.events():
                 assert await other.get("/me")
 
@@ -240,13 +253,13 @@ async def test_the_timeline_tells_who_gave_used_and_revoked_a_link(
     server: Running, agent: Client, alice: ConsoleClient, root: ConsoleClient, session: str
 ) -> None:
     await agent.call_tool("echo", {"session_id": session, "text": "hello"})
-    link = await alice.post(f"/sessions/{session}/links", rights="control")
+    link = await alice.post(f"/sessions/{session}/shares", link=True, rights="use")
     async with console_client(server.url) as guest:
         await guest.log_in(code=link["code"])
         await guest.act(session, "take")
         refused = await agent.call_tool("echo", {"session_id": session, "text": "hello"})
         assert code_of(refused) == "human_in_control"
-        await root.send("DELETE", f"/sessions/{session}/links/{link['id']}")
+        await root.send("DELETE", f"/sessions/{session}/shares/{link['id']}")
     # The guest had control, which ended with the link.
     result = await agent.call_tool("echo", {"session_id": session, "text": "hello"})
     assert "until the access of that person was revoked" in str(result.content)
@@ -259,20 +272,21 @@ async def test_the_timeline_tells_who_gave_used_and_revoked_a_link(
 
 
 async def test_no_link_leads_to_a_closed_session(alice: ConsoleClient, session: str) -> None:
-    used = await alice.post(f"/sessions/{session}/links")
+    used = await alice.post(f"/sessions/{session}/shares", link=True)
     await alice.act(session, "close")
-    refused = await alice.refused("POST", f"/sessions/{session}/links", {})
+    refused = await alice.refused("POST", f"/sessions/{session}/shares", {"link": True})
     assert (refused["status"], refused["code"]) == (409, "session_closed")
     refused = await alice.refused("POST", "/login", {"code": used["code"]})
     assert refused["code"] == "session_closed"
-    links = (await alice.get(f"/sessions/{session}/links"))["links"]
+    links = (await alice.get(f"/sessions/{session}/shares"))["shares"]
     assert [each["id"] for each in links] == [used["id"]]
 
 
 async def test_no_page_shows_a_session_in_a_frame_unless_the_operator_names_its_origin(
     server: Running, alice: ConsoleClient, session: str
 ) -> None:
-    refused = await alice.refused("POST", f"/sessions/{session}/links", {"rights": "embed"})
+    embed = {"link": True, "rights": "embed"}
+    refused = await alice.refused("POST", f"/sessions/{session}/shares", embed)
     assert (refused["status"], refused["code"]) == (400, "invalid_argument")
     async with httpx2.AsyncClient(base_url=server.url) as client:
         page = await client.get("/console/embed.html")
@@ -282,8 +296,12 @@ async def test_no_page_shows_a_session_in_a_frame_unless_the_operator_names_its_
 async def test_a_link_lives_for_a_quarter_of_an_hour_at_most(
     alice: ConsoleClient, session: str
 ) -> None:
-    for body in ({"seconds": 901}, {"seconds": 0}, {"rights": "own"}):
-        refused = await alice.refused("POST", f"/sessions/{session}/links", body)
+    link = await alice.post(f"/sessions/{session}/shares", link=True, expires_in_seconds=3600)
+    left = datetime.fromisoformat(link["expires_at"]).timestamp() - time.time()
+    assert 800 < left <= LINK_SECONDS
+    for wrong in ({"expires_in_seconds": 0}, {"rights": "own"}, {"subject": "ben"}, {"group": "a"}):
+        body = {"link": True, **wrong}
+        refused = await alice.refused("POST", f"/sessions/{session}/shares", body)
         assert (refused["status"], refused["code"]) == (400, "invalid_argument")
 
 

@@ -73,12 +73,14 @@ async def test_a_revoked_guest_is_out_at_every_server(
         console_client(second.url) as guest,
     ):
         session = await opened_session(agent)
-        link = await person.post(f"/sessions/{session}/links")
+        link = await person.post(f"/sessions/{session}/shares", link=True)
         await guest.log_in(code=link["code"])
-        assert [each["used"] for each in (await person.get(f"/sessions/{session}/links"))["links"]]
+        assert [
+            each["used"] for each in (await person.get(f"/sessions/{session}/shares"))["shares"]
+        ]
         async with guest.events() as events:
             with anyio.fail_after(1):
-                response = await person.send("DELETE", f"/sessions/{session}/links/{link['id']}")
+                response = await person.send("DELETE", f"/sessions/{session}/shares/{link['id']}")
                 assert response.status_code == 200
                 assert await events.line() is None
         assert (await guest.refused("GET", "/me"))["status"] == 401
@@ -96,7 +98,9 @@ async def test_a_logout_everywhere_ends_all_logins_of_the_user_alone(
         console_client(first.url) as guest,
     ):
         session = await opened_session(agent)
-        await guest.log_in(code=(await person.post(f"/sessions/{session}/links"))["code"])
+        await guest.log_in(
+            code=(await person.post(f"/sessions/{session}/shares", link=True))["code"]
+        )
         async with other.events() as events:
             with anyio.fail_after(1):
                 await person.post("/logout", everywhere=True)

@@ -11,7 +11,7 @@ from support.console_client import ConsoleClient
 from support.gateway_process import Running, opened_session
 
 UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
-READS = ("", "/timeline", "/timeline/1", "/state", "/stderr", "/files", "/files/x", "/links")
+READS = ("", "/timeline", "/timeline/1", "/state", "/stderr", "/files", "/files/x", "/shares")
 PAGE_BYTES = 50_000
 
 

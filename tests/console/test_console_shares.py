@@ -98,8 +98,9 @@ async def test_an_owner_lists_and_ends_shares(
         refused = await ben.refused("GET", f"/sessions/{session}")
         assert (refused["status"], refused["code"]) == (404, "session_not_found")
     assert (await alice.refused("DELETE", f"{path}/{share['id']}"))["status"] == 404
-    wrong = await alice.refused("POST", path, {"subject": "a", "group": "b"})
-    assert wrong["code"] == "invalid_argument"
+    for body in ({"subject": "a", "group": "b"}, {"subject": "a", "rights": "embed"}, {}):
+        wrong = await alice.refused("POST", path, body)
+        assert wrong["code"] == "invalid_argument", body
 
 
 @pytest.mark.thorough

@@ -64,7 +64,7 @@ async def test_a_dashboard_shows_the_picture_of_a_session_until_its_link_is_revo
     browser: Browser, url: str, root: ConsoleClient, ada: Agent, gateway: Gateway, allowed: str
 ) -> None:
     await page_of(gateway, ada.session).set_content("<title>Cart</title><body bgcolor=red>")
-    link = await root.post(f"/sessions/{ada.session}/links", rights="embed")
+    link = await root.post(f"/sessions/{ada.session}/shares", link=True, rights="embed")
     async with dashboard(browser, allowed, url + link["path"]) as page:
         frame = page.frame_locator("iframe")
         await frame.get_by_role("listitem").get_by_text("Cart").wait_for()
@@ -79,7 +79,7 @@ async def test_a_dashboard_shows_the_picture_of_a_session_until_its_link_is_revo
         await until(is_red)
         assert await frame.locator("a, button, input, [tabindex]").count() == 0
         assert await page.context.cookies(url) == []
-        await root.send("DELETE", f"/sessions/{ada.session}/links/{link['id']}")
+        await root.send("DELETE", f"/sessions/{ada.session}/shares/{link['id']}")
         await frame.get_by_text("This view has ended.").wait_for()
         assert await canvas.count() == 0
 
@@ -100,7 +100,7 @@ async def test_the_login_of_a_frame_opens_the_picture_and_no_other_route(
     url: str, root: ConsoleClient, ada: Agent, carrier: str
 ) -> None:
     path = f"/sessions/{ada.session}"
-    link = await root.post(f"{path}/links", rights="embed")
+    link = await root.post(f"{path}/shares", link=True, rights="embed")
     async with console_client(url) as guest:
         response = await guest.send("POST", "/login", {"code": link["code"]})
         assert "set-cookie" not in response.headers

@@ -347,7 +347,7 @@ async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_inpu
     await watched.set_content(COLORED.format("red"))
     async with console_client(url) as client:
         await client.log_in(code=await console.logins.mint_code())
-        link = await client.post(f"/sessions/{bob.session}/links", rights="view")
+        link = await client.post(f"/sessions/{bob.session}/shares", link=True, rights="view")
         taken = await client.act(bob.session, "take")
         context = await browser.new_context()
         page = await context.new_page()
@@ -374,7 +374,7 @@ async def test_a_guest_who_may_view_sees_no_controls_and_the_server_refuses_inpu
         assert status == [403, 403, 403, 403]
         assert await watched.evaluate("field.value") == ""
         # Its picture ends at once when the link is revoked.
-        revoked = await client.send("DELETE", f"/sessions/{bob.session}/links/{link['id']}")
+        revoked = await client.send("DELETE", f"/sessions/{bob.session}/shares/{link['id']}")
         assert revoked.status_code == 200
         with anyio.fail_after(3):
             await page.get_by_text("logs you in").wait_for()
@@ -391,7 +391,7 @@ async def test_a_person_who_drives_is_told_of_scripts_of_the_agent_and_of_others
     await warning.wait_for()
     async with console_client(url) as client:
         await client.log_in(code=await console.logins.mint_code())
-        link = await client.post(f"/sessions/{bob.session}/links", rights="view")
+        link = await client.post(f"/sessions/{bob.session}/shares", link=True, rights="view")
     await window.take()
     assert await window.page.get_by_text("watch").count() == 0
     picture = window.page.locator("sh-screen canvas")
