@@ -15,7 +15,7 @@ from ..server.config.data_folder import find_data_folder
 from ..server.exit_codes import FAILURE, OK, USAGE
 from ..server.printing import complain
 from ..server.shared.connection import ServerUnavailable, connect
-from ..server.shared.folder import SharedFolder
+from ..server.shared.folder import REPLY_SECONDS, SharedFolder
 from ..server.shared.pipe import Pipe
 from ..server.shared.request import STOP, VERB, ClientRequest, build_id
 from ..server.shared.requested_settings import SESSION_VARIABLE, requested_settings
@@ -219,8 +219,12 @@ def start_and_send(
     verb: str,
     members: Mapping[str, Any],
     following: bytes = b"",
+    *,
+    seconds: float = REPLY_SECONDS,
 ) -> Exchange:
     """Send a request of a command to the server of a data folder, which is started with its settings if there is none.
+
+    The server has to answer within `seconds`.
 
     Raises:
         Refused: the server refuses it.
@@ -229,7 +233,7 @@ def start_and_send(
     folder = SharedFolder(Path(data))
     command = _server_command(arguments, folder.data)
     try:
-        return connect(folder, verb, members, command, following=following)
+        return connect(folder, verb, members, command, following=following, seconds=seconds)
     except ServerUnavailable as error:
         raise RuntimeError(str(error)) from None
     except OSError as error:

@@ -13,6 +13,7 @@ import anyio
 
 from ...access.audit.recorder import Actor, Audit
 from ...sessions.calls.notices import Delivery
+from ...sessions.cluster.placement import place_here
 from ...sessions.errors import InvalidArgument, SessionError, SessionLimit, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.live.budget import Budget
@@ -106,7 +107,9 @@ class OperateVerb:
 
     async def __call__(self, members: JSON, connection: socket.socket) -> None:
         with closing(connection):
-            answer = await self.answer(members)
+            # The user asked this node: it does not pass a session without an owner on.
+            with place_here():
+                answer = await self.answer(members)
             if "error" in answer:
                 await send_error(connection, **answer["error"])
             else:

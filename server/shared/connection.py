@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..sockets.request import Exchange, Unanswered, Unreachable
-from .folder import START_LOCK, SharedFolder
+from .folder import REPLY_SECONDS, START_LOCK, SharedFolder
 from .start import start_server
 
 START_SECONDS: Final = 60.0
@@ -29,10 +29,11 @@ def connect(
     command: Sequence[str],
     *,
     following: bytes = b"",
+    seconds: float = REPLY_SECONDS,
 ) -> Exchange:
     """Return a connection on which the server serves this client. `command` starts a server if there is none.
 
-    `following` are the first bytes of the client, for the server that answers.
+    `following` are the first bytes of the client, for the server that answers within `seconds`.
 
     Raises:
         Refused: the server does not serve this client.
@@ -43,7 +44,7 @@ def connect(
     folder.create()
     while True:
         try:
-            return folder.send(verb, members, following)
+            return folder.send(verb, members, following, seconds=seconds)
         except Unreachable:
             pass
         except Unanswered as error:

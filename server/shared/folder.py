@@ -96,9 +96,16 @@ class SharedFolder:
         running = read_processes(self.data)
         return {each["kind"] for each in running if each.get("kind") and not each["ending"]}
 
-    def send(self, verb: str, members: Mapping[str, Any], following: bytes = b"") -> Exchange:
+    def send(
+        self,
+        verb: str,
+        members: Mapping[str, Any],
+        following: bytes = b"",
+        *,
+        seconds: float = REPLY_SECONDS,
+    ) -> Exchange:
         """Send a request to the server, as ask_server() does."""
-        return ask_server(self.data, verb, members, seconds=REPLY_SECONDS, following=following)
+        return ask_server(self.data, verb, members, seconds=seconds, following=following)
 
     @contextmanager
     def lock(self, name: str, *, within: float) -> Generator[bool]:

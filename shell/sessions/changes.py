@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 
 import anyio.to_thread
 
@@ -11,12 +13,12 @@ from ...server.exit_codes import FAILURE, OK
 from ...server.operate.nodes import LiveNodes
 from ...server.operate.sessions import read_pages
 from ...server.printing import complain
-from ...sessions.errors import SessionBusy, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.one_line import plural
-from ...sessions.records import Principal, SessionFilter, SessionRecord
+from ...sessions.records import SessionFilter, SessionRecord
 from ...sessions.store.sql import SQLStore
+from ...tools.processes.workdir import FOLDERS, safe_name
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json
@@ -42,16 +44,16 @@ async def change_sessions(config: Config, store: SQLStore | None, arguments: Com
     if store is None:
         errors = [CommandError.session_unknown(ref, config.data) for ref in refs]
     else:
-        async with ToolCaller(config, store) as caller:
-            if arguments.action == "purge" and not refs:
-                statuses = [Status.CLOSED] if arguments.closed else None
-                refs = await _find_unused(config, store, statuses, unused_seconds)
-            for ref in refs:
-                try:
-                    record = await find_session(store, ref, config.data)
-                    outcomes.append(await _change(caller, record, arguments))
-                except CommandError as error:
-                    errors.append(error)
+        caller = ToolCaller(config, arguments)
+        if arguments.action == "purge" and not refs:
+            statuses = [Status.CLOSED] if arguments.closed else None
+            refs = await _find_unused(config, store, statuses, unused_seconds)
+        for ref in refs:
+            try:
+                record = await find_session(store, ref, config.data)
+                outcomes.append(await _change(caller, record, arguments))
+            except CommandError as error:
+                errors.append(error)
     return _report(arguments, outcomes, errors)
 
 
@@ -62,9 +64,10 @@ async def _change(caller: ToolCaller, record: SessionRecord, arguments: CommandL
     """
     match arguments.action:
         case "purge":
-            if arguments.unused_for is not None and record.status not in _CLOSED_STATUSES:
-                return await _delete(caller, record, "purged", force=False)
-            return await _purge(caller, record)
+            if arguments.unused_for is None and record.status is not Status.CLOSED:
+                message = f"{record.id} is {record.status.value}; close it first"
+                raise CommandError("session_busy", message)
+            return await _delete(caller, record, "purged", force=False)
         case "delete":
             return await _delete(caller, record, "deleted", force=arguments.force)
         case "close":
@@ -72,7 +75,7 @@ async def _change(caller: ToolCaller, record: SessionRecord, arguments: CommandL
         case action:
             if record.status in _CLOSED_STATUSES:
                 raise CommandError.session_closed(record)
-            return await (_pause if action == "pause" else _resume)(caller, record)
+            return _compare_status(record, await caller.call(record, f"session_{action}"))
 
 
 async def _find_unused(
@@ -96,8 +99,14 @@ async def _find_unused(
 
 async def _delete(caller: ToolCaller, record: SessionRecord, status: str, *, force: bool) -> JSON:
     await caller.call(record, "session_delete", force=force)
-    await anyio.to_thread.run_sync(caller.delete_files, record.id)
+    # The server may know no service of the session.
+    await anyio.to_thread.run_sync(_delete_files, caller.config.data, record.id)
     return _outcome(record, status, changed=True)
+
+
+def _delete_files(data: Path, session_id: str) -> None:
+    for folder in FOLDERS:
+        shutil.rmtree(data / folder / safe_name(session_id), ignore_errors=True)
 
 
 async def _close(caller: ToolCaller, record: SessionRecord, *, force: bool) -> JSON:
@@ -105,40 +114,6 @@ async def _close(caller: ToolCaller, record: SessionRecord, *, force: bool) -> J
         return _outcome(record, record.status.value, changed=False)
     content = await caller.call(record, "session_close", force=force)
     return _outcome(record, content["status"], changed=not content["already_closed"])
-
-
-async def _pause(caller: ToolCaller, record: SessionRecord) -> JSON:
-    content, record = await caller.ask_holder(record, "session_pause")
-    if content is not None:
-        return _compare_status(record, content)
-    if record.status is Status.PAUSED:
-        return _outcome(record, record.status.value, changed=False)
-    return _compare_status(record, await caller.call_here(record, "session_pause"))
-
-
-async def _resume(caller: ToolCaller, record: SessionRecord) -> JSON:
-    """Resume a session in a running process: this process ends at once, and its live connections with it."""
-    content, record = await caller.ask_holder(record, "session_resume")
-    if content is None:
-        content = await caller.ask_any(record, "session_resume", unless=("session_not_found",))
-    if content is None:
-        raise CommandError(
-            "service_unavailable",
-            f"{record.id}: no Statehold that runs on this data folder opens it; it resumes by itself when called",
-        )
-    return _compare_status(record, content)
-
-
-async def _purge(caller: ToolCaller, record: SessionRecord) -> JSON:
-    registry = await caller.open_registry({})
-    try:
-        await registry.rename_delete.purge(Principal.of_key(record.owner), record.id)
-    except SessionNotFound:
-        raise CommandError.session_unknown(record.id, caller.config.data) from None
-    except SessionBusy:
-        message = f"{record.id} is {record.status.value}; close it first"
-        raise CommandError("session_busy", message) from None
-    return _outcome(record, "purged", changed=True)
 
 
 def _compare_status(record: SessionRecord, content: JSON) -> JSON:

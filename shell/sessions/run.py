@@ -57,7 +57,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                     from .importers import import_foreign
 
                     return await import_foreign(config, store, arguments)
-                from .transfer import import_session
+                from .importers import import_session
 
                 return await import_session(config, store, arguments)
             case "export" if arguments.folder is not None:
@@ -97,11 +97,11 @@ async def _run_on(
 
             if arguments.set is None and arguments.merge is None:
                 return await read_state(store, record, arguments)
-            return await update_state(config, store, record, arguments)
+            return await update_state(config, record, arguments)
         case "screenshot":
             from .screenshot import save_screenshot
 
-            return await save_screenshot(config, store, record, arguments)
+            return await save_screenshot(config, record, arguments)
         case "open":
             from .open import open_session
 

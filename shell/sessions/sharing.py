@@ -23,27 +23,27 @@ async def change_shares(
     """Share a session, or end a share of it."""
     grantee = _grantee(record, arguments)
     who = grantee.get("subject") or f"group {grantee['group']}"
-    async with ToolCaller(config, store) as caller:
-        if arguments.action == "unshare":
-            content = await caller.call(record, "session_unshare", **grantee)
-            was_shared = content["was_shared"]
-            text = (
-                f"is shared with {who} no more"
-                if was_shared
-                else (
-                    f"was not shared with {who}; see: statehold sessions show {record.name or record.id}"
-                )
+    caller = ToolCaller(config, arguments)
+    if arguments.action == "unshare":
+        content = await caller.call(record, "session_unshare", **grantee)
+        was_shared = content["was_shared"]
+        text = (
+            f"is shared with {who} no more"
+            if was_shared
+            else (
+                f"was not shared with {who}; see: statehold sessions show {record.name or record.id}"
             )
-        else:
-            seconds = parse_duration(arguments.seconds, "--for")
-            content = await caller.call(
-                record,
-                "session_share",
-                rights=arguments.rights,
-                expires_in_seconds=seconds,
-                **grantee,
-            )
-            text = f"is shared with {who} to {content['rights']} until {content['expires_at']}"
+        )
+    else:
+        seconds = parse_duration(arguments.seconds, "--for")
+        content = await caller.call(
+            record,
+            "session_share",
+            rights=arguments.rights,
+            expires_in_seconds=seconds,
+            **grantee,
+        )
+        text = f"is shared with {who} to {content['rights']} until {content['expires_at']}"
     if arguments.json:
         say_json(content)
     else:

@@ -48,9 +48,7 @@ async def read_state(store: SQLStore, record: SessionRecord, arguments: CommandL
     return OK if exists else FAILURE
 
 
-async def update_state(
-    config: Config, store: SQLStore, record: SessionRecord, arguments: CommandLine
-) -> int:
+async def update_state(config: Config, record: SessionRecord, arguments: CommandLine) -> int:
     """Change a state. A paused session stays paused.
 
     Raises:
@@ -59,8 +57,8 @@ async def update_state(
     change = _read_change(arguments)
     if record.status in (Status.CLOSED, Status.CLOSING):
         raise CommandError.session_closed(record)
-    async with ToolCaller(config, store) as caller:
-        version = (await caller.call(record, "state_update", **change))["version"]
+    caller = ToolCaller(config, arguments)
+    version = (await caller.call(record, "state_update", **change))["version"]
     if arguments.json:
         say_json({"session_id": record.id, "name": record.name, "version": version})
     else:

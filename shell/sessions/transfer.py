@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -16,24 +15,20 @@ from ...server.config.secrets import redactor_of
 from ...server.exit_codes import OK
 from ...server.operate.sessions import parse_owner, read_pages
 from ...server.printing import write_json_text
-from ...sessions.actions.document import Document, read_document, write_document
+from ...sessions.actions.document import Document, write_document
 from ...sessions.actions.export import export_document
 from ...sessions.clock import SystemClock
-from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN, Status
 from ...sessions.one_line import plural
-from ...sessions.records import LOCAL, Principal, SessionFilter, SessionRecord
+from ...sessions.records import LOCAL, SessionFilter, SessionRecord
 from ...sessions.store.sql import SQLStore
-from ...sessions.wording import SHELL, next_step
-from ...tools.foreign_file import read_foreign
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import plain, say, say_json
 from ..progress import ProgressBar
-from .importers.documents import LARGEST
 from .lookup import find_session, parse_metadata
-from .tool_calls import ToolCaller, lazy_services
+from .tool_calls import ToolCaller
 
 MAX_SESSIONS: Final = 1_000_000
 """The most sessions that are exported at once."""
@@ -51,8 +46,7 @@ async def rename(
         changes["metadata"] = parse_metadata(arguments.metadata)
     if not changes or (arguments.name is not None and arguments.unname):
         raise CommandError.usage("rename needs a NAME, or --unname, or --metadata; give one")
-    async with ToolCaller(config, store) as caller:
-        session = await caller.call(record, "session_rename", **changes)
+    session = await ToolCaller(config, arguments).call(record, "session_rename", **changes)
     if arguments.json:
         say_json({key: session[key] for key in ("session_id", "name", "metadata")})
     else:
@@ -68,14 +62,11 @@ async def fork(
     _refuse_closed(record)
     names: list[str] | None = arguments.name
     count: int = arguments.count or len(names or [1])
-    async with ToolCaller(config, store) as caller:
-        options: JSON = {"count": count, "names": names}
-        result, record = await caller.ask_holder(record, "session_fork", **options)
-        if result is None:
-            # A child uses the services of its parent, so they have to be configured here.
-            _refuse_unknown(config, record)
-            services = lazy_services(config)
-            result = await caller.call_here(record, "session_fork", services=services, **options)
+    if record.node is None:
+        # A child uses the services of its parent, so a server that is started has to know them.
+        _refuse_unknown(config, record)
+    caller = ToolCaller(config, arguments)
+    result = await caller.call(record, "session_fork", count=count, names=names)
     children: list[JSON] = result["children"]
     if arguments.json:
         say_json({"session_id": record.id, "children": children, "services": result["services"]})
@@ -95,10 +86,8 @@ async def merge(
     """Merge the states of children into that of a session."""
     _refuse_closed(record)
     sources = [(await find_session(store, name, config.data)).id for name in arguments.sources]
-    async with ToolCaller(config, store) as caller:
-        result = await caller.call(
-            record, "session_merge", sources=sources, policy=arguments.policy
-        )
+    caller = ToolCaller(config, arguments)
+    result = await caller.call(record, "session_merge", sources=sources, policy=arguments.policy)
     if arguments.json:
         say_json({"session_id": record.id, **result})
         return OK
@@ -179,8 +168,7 @@ async def _document(
 ) -> Document:
     if arguments.secrets and record.node is not None:
         # A snapshot taken now is newer than the stored one.
-        async with ToolCaller(config, store) as caller:
-            await caller.ask(record, record.node, "operator_save")
+        await ToolCaller(config, arguments).ask(record, record.node, "operator_save")
     return await export_document(
         store,
         await store.get(record.id) or record,
@@ -204,55 +192,6 @@ def _write(file: Path, text: bytes, force: bool) -> None:
         part.replace(file)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
-
-
-async def import_session(config: Config, store: SQLStore, arguments: CommandLine) -> int:
-    """Create a session from a file."""
-    file = str(arguments.file)
-    text = await anyio.to_thread.run_sync(_read, file)
-    owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
-    with ProgressBar(f"importing {file}", is_json=arguments.json) as bar:
-        async with ToolCaller(config, store) as caller:
-            registry = await caller.open_registry(lazy_services(config))
-            try:
-                document = await anyio.to_thread.run_sync(read_document, text)
-                imported_session = await registry.porting.import_session(
-                    owner,
-                    document,
-                    name=arguments.name,
-                    strict=not arguments.lenient,
-                    report=bar.update,
-                )
-            except SessionError as error:
-                advice = next_step(error.recovery, SHELL).replace("strict=false", "--lenient")
-                message = f"{file}: {error.message} {advice}".strip()
-                raise CommandError(error.code, message) from None
-    record, origin = imported_session.record, document.session.id
-    if arguments.json:
-        summary: JSON = {
-            "session_id": record.id,
-            "name": record.name,
-            "status": record.status.value,
-        }
-        say_json({**summary, "imported_from": origin, "left_out": imported_session.left_out})
-        return OK
-    name = f" ({plain(record.name)})" if record.name else ""
-    say(f"{record.id}{name} is {record.status.value}, imported from {plain(origin)}")
-    for part in imported_session.left_out:
-        say(f"  left out: {plain(part)}")
-    return OK
-
-
-def _read(file: str) -> bytes:
-    try:
-        if file != "-":
-            return read_foreign(Path(file), LARGEST, any_kind=True)
-        content = sys.stdin.buffer.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise OSError(0, f"it has more than {LARGEST} bytes")
-        return content
-    except OSError as error:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
 
 

@@ -1,9 +1,17 @@
-"""The work of `sessions import --from`, and of a folder of documents: each session is imported once."""
+"""The work of `sessions import`: a document, or each session of a folder of documents or of another system, once.
+
+It opens the sessions in its own process, beside a server too: reading a large document would keep a server from its calls
+for seconds.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,28 +20,34 @@ import anyio.to_thread
 
 from ....server.config.model import Config
 from ....server.exit_codes import FAILURE, OK
+from ....server.gateway.gateway import Gateway
 from ....server.operate.sessions import parse_owner, read_pages
+from ....sessions.actions.document import Document, read_document
 from ....sessions.actions.import_ import IMPORTED_FROM, cause_of_import
 from ....sessions.clock import SystemClock
-from ....sessions.errors import SessionError
+from ....sessions.errors import InvalidArgument, SessionError
 from ....sessions.json_codec import JSON
 from ....sessions.lifecycle import OPEN, Status
+from ....sessions.node import Node
 from ....sessions.one_line import plural
 from ....sessions.records import LOCAL, HistoryFilter, Principal, SessionFilter, SessionRecord
 from ....sessions.registry import Registry
 from ....sessions.store.sql import SQLStore
 from ....sessions.transitions.create import CreationOptions, timeouts_of
+from ....sessions.wording import SHELL, next_step
+from ....tools.foreign_file import read_foreign
+from ....tools.processes.ledger import Ledger
 from ...command_line import CommandLine
 from ...errors import CommandError
 from ...output import plain, say, say_json
 from ...progress import ProgressBar
-from ..tool_calls import ToolCaller, lazy_services
 from .agentscope import read_agentscope
 from .agno import read_agno
-from .documents import read_documents
 from .foreign import DIGEST, FIRST_VERSION, Importable, Sessions, Unreadable
 
 MAX_SESSIONS: Final = 1_000_000
+LARGEST: Final = 1 << 30
+"""The most bytes of a document that is imported."""
 REPORT: Final = {
     "imported": "imported",
     "updated": "imported again",
@@ -48,6 +62,54 @@ ADVICE: Final = {
     "agno": "name a database of agno's SqliteDb",
     "agentscope": "name a folder of JSONSession, or a database of SqliteSession",
 }
+
+
+async def import_session(config: Config, store: SQLStore, arguments: CommandLine) -> int:
+    """Create a session from a file."""
+    file = str(arguments.file)
+    text = await anyio.to_thread.run_sync(_read_file, file)
+    owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
+    with ProgressBar(f"importing {file}", is_json=arguments.json) as bar:
+        async with _importing_registry(config, store) as registry:
+            try:
+                document = await anyio.to_thread.run_sync(read_document, text)
+                imported_session = await registry.porting.import_session(
+                    owner,
+                    document,
+                    name=arguments.name,
+                    strict=not arguments.lenient,
+                    report=bar.update,
+                )
+            except SessionError as error:
+                advice = next_step(error.recovery, SHELL).replace("strict=false", "--lenient")
+                message = f"{file}: {error.message} {advice}".strip()
+                raise CommandError(error.code, message) from None
+    record, origin = imported_session.record, document.session.id
+    if arguments.json:
+        summary: JSON = {
+            "session_id": record.id,
+            "name": record.name,
+            "status": record.status.value,
+        }
+        say_json({**summary, "imported_from": origin, "left_out": imported_session.left_out})
+        return OK
+    name = f" ({plain(record.name)})" if record.name else ""
+    say(f"{record.id}{name} is {record.status.value}, imported from {plain(origin)}")
+    for part in imported_session.left_out:
+        say(f"  left out: {plain(part)}")
+    return OK
+
+
+def _read_file(file: str) -> bytes:
+    try:
+        if file != "-":
+            return read_foreign(Path(file), LARGEST, any_kind=True)
+        content = sys.stdin.buffer.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise OSError(0, f"it has more than {LARGEST} bytes")
+        return content
+    except OSError as error:
+        raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
 
 
 async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine) -> int:
@@ -66,9 +128,7 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
         advice = ADVICE[arguments.source]
         raise CommandError.usage(f"{source}: {problem}; {advice}") from None
     owner = Principal.of_key(parse_owner(arguments.owner) or LOCAL.key)
-    async with ToolCaller(config, store) as caller:
-        services = lazy_services(config) if arguments.source is None else {}
-        registry = await caller.open_registry(services)
+    async with _importing_registry(config, store) as registry:
         importer = _Importer(config, store, registry, owner, arguments)
         await importer.find_earlier_ones()
         importer.check_room(count, str(await anyio.Path(source).resolve()))
@@ -81,12 +141,57 @@ async def import_foreign(config: Config, store: SQLStore, arguments: CommandLine
     return _print(importer.report, count, arguments)
 
 
+@asynccontextmanager
+async def _importing_registry(config: Config, store: SQLStore) -> AsyncGenerator[Registry]:
+    """Open the sessions of a store in this process, whose only work is the import: a document may take seconds to read.
+
+    The registry sees no error of the block: its task group would wrap it.
+    """
+    address, stack = f"command line, pid {os.getpid()}", AsyncExitStack()
+    try:
+        membership = Node(store, config.data, address=address, clock=SystemClock().now)
+        node = await stack.enter_async_context(membership)
+        gateway = Gateway(config, store, node, Ledger(config.data, node=node.id))
+        yield await stack.enter_async_context(gateway.registry)
+    finally:
+        await stack.aclose()
+
+
 def _read(source: Path, arguments: CommandLine) -> tuple[int, Sessions]:
     if arguments.source is None:
-        return read_documents(source)
+        return _read_documents(source)
     if arguments.source == "agno":
         return read_agno(source)
     return read_agentscope(source, users=bool(arguments.users), named=arguments.user or ())
+
+
+def _read_documents(folder: Path) -> tuple[int, Sessions]:
+    """Return how many documents a folder has, and the sessions in the order of their creation, as export names the files.
+
+    Raises:
+        OSError: the folder cannot be read, or has none.
+    """
+    files = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    if not files:
+        raise OSError(0, "has no documents of sessions; for those of another system add --from")
+    return len(files), _documents(files)
+
+
+def _documents(files: list[Path]) -> Iterator[Importable | Unreadable]:
+    for file in files:
+        try:
+            content = read_document(read_foreign(file, LARGEST))
+            about = content.session
+            digest = about.metadata.get(DIGEST)
+            yield Importable(file.name, about.id, about.name, digest, partial(_itself, content))
+        except OSError as error:
+            yield Unreadable(file.name, error.strerror or str(error))
+        except (InvalidArgument, RecursionError) as error:
+            yield Unreadable(file.name, str(error))
+
+
+def _itself(content: Document, *_: object) -> Document:
+    return content
 
 
 async def _in_thread(sessions: Sessions) -> AsyncGenerator[Importable | Unreadable]:

@@ -45,9 +45,7 @@ def test_session_of_a_process_that_does_not_answer_stays_with_it(
     with holding(data, "work", "--silent") as held:
         output = statehold("sessions", "close", "work")
         assert output.code == BUSY
-        message = one_line(output)
-        assert f"holder, pid {held.process.pid}" in message
-        assert "does not answer" in message
+        assert f"holder, pid {held.process.pid}" in one_line(output)
         assert "does not answer" in statehold("sessions", "list").out
         assert statehold("sessions", "purge", "work").code == BUSY
 
@@ -58,9 +56,7 @@ def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
 ) -> None:
     sessions = left_behind(data, "one", "two")
     assert "does not answer" in statehold("sessions", "list").out
-    assert (
-        statehold("sessions", "pause", "one").out == f"{sessions['one']} (one) is paused already\n"
-    )
+    assert statehold("sessions", "pause", "one").out == f"{sessions['one']} (one) is paused\n"
     output = statehold("sessions", "close", "one", "two")
     assert (output.code, output.out.count("is closed")) == (OK, 2)
     shown = statehold("sessions", "show", "one", "--json").json
@@ -84,9 +80,13 @@ def test_session_of_a_killed_process_can_be_paused_closed_and_purged(
     assert statehold("sessions", "list", "--all", "--json").json["sessions"] == []
 
 
-def test_command_line_leaves_no_node_behind(statehold: Run, data: Path) -> None:
+def test_an_import_starts_no_server_and_leaves_no_node_behind(
+    statehold: Run, data: Path, tmp_path: Path
+) -> None:
     create_paused(data, "one")
-    assert statehold("sessions", "close", "one").code == OK
+    file = str(tmp_path / "one.json")
+    assert statehold("sessions", "export", "one", file).code == OK
+    assert statehold("sessions", "import", file, "--name", "two").code == OK
     assert [path.name for path in (data / "nodes").iterdir() if path.suffix == ".lock"] == []
 
 
@@ -124,17 +124,18 @@ def test_a_session_that_a_process_uses_is_not_purged(statehold: Run, data: Path)
         assert statehold("sessions", "purge", "--unused-for", "30d").out == "0 sessions purged\n"
 
 
-def test_paused_session_is_resumed_by_a_running_process_or_not_at_all(
+def test_paused_session_is_resumed_by_a_running_process_else_by_a_server_that_is_started(
     statehold: Run, data: Path
 ) -> None:
     create_paused(data, "one")
-    output = statehold("sessions", "resume", "one")
-    assert output.code == FAILURE
-    assert "it resumes by itself when called" in one_line(output)
     with holding(data) as held:
         assert statehold("sessions", "resume", "one").out.endswith("(one) is idle\n")
         shown = statehold("sessions", "show", "one", "--json").json
         assert shown["open_in"] == f"holder, pid {held.process.pid}"
+    assert statehold("status", "--json").json["running"] is False
+    assert statehold("sessions", "resume", "one").out.endswith("(one) is idle\n")
+    shown = statehold("sessions", "show", "one", "--json").json
+    assert shown["open_in"] == statehold("status", "--json").json["address"]
 
 
 def test_a_missing_session_does_not_keep_others_from_being_closed(

@@ -125,6 +125,8 @@ async def test_a_session_that_cannot_be_opened_is_refused_in_one_line_and_starts
         return folder_cli.run("open", name, "--url-only")
 
     assert (await anyio.to_thread.run_sync(folder_cli.run, "close", "done"))[0] == OK
+    shared = SharedClients(folder_cli.config, folder_cli.data)
+    await anyio.to_thread.run_sync(shared.stop)
     for name, code, words in (
         ("none", NOT_FOUND, "there is no session none"),
         ("done", NOT_FOUND, "is closed"),
@@ -133,7 +135,7 @@ async def test_a_session_that_cannot_be_opened_is_refused_in_one_line_and_starts
         ran = await anyio.to_thread.run_sync(run, name)
         assert (ran[0], ran[1], ran[2].count("\n")) == (code, "", 1), name
         assert words in ran[2]
-    assert SharedClients(folder_cli.config, folder_cli.data).status() is None
+    assert shared.status() is None
 
 
 @pytest.mark.thorough
