@@ -17,12 +17,11 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from ..sessions.records import Principal
-from ..sessions.views import seconds_of
+from ..sessions.times import format_time, parse_time
 from .config.auth import DEFAULT_ROLE, ROLES, Role
 from .config.private_file import Stamp, read_private, stamp_of
 from .config.types import ConfigError
@@ -37,10 +36,6 @@ _LINE: Final = (
     "sha256:HEX SUBJECT [issuer=ISSUER] [client_id=ID] [role=ROLE] [expires=TIME] [name=NAME]"
 )
 _OPTIONS: Final = frozenset({"issuer", "client_id", "role", "expires", "name"})
-_TIME: Final = re.compile(
-    r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d))?", re.ASCII
-)
-_SPAN: Final = re.compile(r"([1-9]\d{0,5})([dh])", re.ASCII)
 _HEADER: Final = "# Digests of bearer tokens, written by `statehold tokens`.\n"
 
 logger = logging.getLogger("statehold.server")
@@ -156,41 +151,6 @@ def _parse_digest(location: str, word: str) -> bytes:
     if not re.fullmatch("[0-9a-fA-F]{64}", digits):
         raise ConfigError(f"{location}: sha256: should be followed by 64 hexadecimal digits")
     return bytes.fromhex(digits)
-
-
-def parse_time(text: str) -> float:
-    """Return the seconds since the epoch of a date or a time in RFC 3339. A date is its first moment in UTC.
-
-    Raises:
-        ValueError: the text is neither.
-    """
-    seconds = seconds_of(text.upper()) if _TIME.fullmatch(text) else None
-    if seconds is None:
-        raise ValueError(
-            "should be a date or a time such as 2027-01-31 or 2027-01-31T12:00:00Z; correct it"
-        )
-    return seconds
-
-
-def parse_expiry(text: str, now: float) -> float:
-    """Return the moment of `90d`, `12h`, a date or a time.
-
-    Raises:
-        ValueError: the text is none of them, or in the past.
-    """
-    span = _SPAN.fullmatch(text)
-    if span is not None:
-        unit = timedelta(days=1) if span[2] == "d" else timedelta(hours=1)
-        return float(int(now + int(span[1]) * unit.total_seconds()))
-    moment = parse_time(text)
-    if moment <= now:
-        raise ValueError("is over; give a later time")
-    return moment
-
-
-def format_time(moment: float) -> str:
-    """Return a moment in RFC 3339, the inverse of parse_time() up to a second."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def add_token(

@@ -31,7 +31,7 @@ from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
-from ..sessions.views import timestamp
+from ..sessions.times import timestamp
 from .logins import GUEST, LOGIN, Login, Logins, set_cookie, stranger, user_of_token
 from .requests import LoginBody, LogoutBody
 from .routes import ApiCall, ApiError, json_response, not_allowed, route

@@ -17,7 +17,7 @@ from ..server.gateway.gateway import Gateway
 from ..server.operate.nodes import describe_seen, read_nodes
 from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
-from ..sessions.views import timestamp
+from ..sessions.times import timestamp
 from ..tools.processes import procfs
 from .logins import Rights
 from .requests import ApiModel, NoQuery

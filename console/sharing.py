@@ -14,7 +14,8 @@ from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.journal.entries import LinkEvent
 from ..sessions.json_codec import JSON
 from ..sessions.records import CredentialRecord, SessionRecord
-from ..sessions.views import describe_share, timestamp
+from ..sessions.times import timestamp
+from ..sessions.views import describe_share
 from .logins import Login, Logins, Rights, guest_key
 from .owner_calls import OwnerCalls
 from .requests import ShareBody, tool_arguments

@@ -11,7 +11,7 @@ from ..sessions.actions.branches import BASE
 from ..sessions.errors import SessionNotFound
 from ..sessions.records import HistoryFilter, JournalKind, SessionRecord, StateRecord
 from ..sessions.state.versions import StateVersions, read_changes
-from ..sessions.views import timestamp
+from ..sessions.times import timestamp
 from .requests import StateQuery
 from .routes import SESSION, VIEW, ApiCall, ApiError, json_response, route
 from .session_documents import ConsoleSessions

@@ -11,13 +11,13 @@ import os
 import re
 import sys
 
+from ..sessions.one_line import without_controls
 from .exit_codes import FAILURE, OK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
 
-_BLANKS = "\n\t\u00a0\u202f\u3000"
 _STYLE = re.compile(r"(\x1b\[(?:[0-2]|3[1236])m)")
 """Matches the styles that the commands use; a text of another in the same style hides nothing."""
 _UNSAFE_IN_JSON = re.compile(
@@ -110,18 +110,6 @@ def complain(text: str, code: int = FAILURE) -> int:
     """Write a line to stderr and return the exit code."""
     write_error(f"statehold: {text}\n")
     return code
-
-
-def one_line(text: str) -> str:
-    """Return a text as one line that does not control the terminal."""
-    return without_controls(" ".join(text.split()))
-
-
-def without_controls(text: str, kept: str = _BLANKS) -> str:
-    """Return a text whose control characters are question marks, but for those in `kept`."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in kept else "?" for char in text)
 
 
 def _write(stream: TextIO | None, text: str, errors: str) -> None:

@@ -1,4 +1,4 @@
-"""The ids of sessions."""
+"""The ids of sessions, and the form of a name that people and agents give."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ ID_PREFIX: Final = "sh_"
 """The beginning of every session id."""
 MAX_NAME_LENGTH: Final = 128
 """Most characters of the name of a session."""
+NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f/\\]")
+"""Matches a character that a name cannot have."""
+_NAME: Final = re.compile(rf"(?!{ID_PREFIX}|\.{{1,2}}\Z)[^\x00-\x1f\x7f/\\]{{1,{MAX_NAME_LENGTH}}}")
 _NO_NAME: Final = re.compile(
-    rf"[\x00-\x1f\x7f/\\]|\A{ID_PREFIX[0]}(?={ID_PREFIX[1:]})|\A\.{{1,2}}\Z"
+    rf"{NOT_IN_NAMES.pattern}|\A{ID_PREFIX[0]}(?={ID_PREFIX[1:]})|\A\.{{1,2}}\Z"
 )
 """Matches the parts of a text that keep it from being a name."""
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
@@ -21,6 +24,11 @@ _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 def new_id() -> str:
     """Return an unguessable session id: `sh_` and 26 characters of base32, 130 random bits. It encodes nothing."""
     return ID_PREFIX + "".join(_ALPHABET[b & 31] for b in secrets.token_bytes(26))
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may be a name: 1 to 128 characters without NOT_IN_NAMES, and neither like an id nor a folder."""
+    return _NAME.fullmatch(text) is not None
 
 
 def name_of_id(foreign: str) -> str:

@@ -1,10 +1,13 @@
-"""Foreign texts inside lines and beside sentences of ours, and counts in texts."""
+"""Foreign texts inside lines and beside sentences of ours, and counts in texts. Imports little, for quick commands."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
@@ -16,6 +19,8 @@ _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
 """Control characters, line separators, marks that reorder text, invisible letters, and half surrogate pairs."""
+
+_BLANKS: Final = "\n\t\u00a0\u202f\u3000"
 
 _FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\s:;,'\"]+/)*(?=[^/\s:;,'\"])")
 """Matches the folders of an absolute path. The path of a URL has its host before it."""
@@ -40,6 +45,19 @@ def escape_controls(text: str) -> str:
 def one_line(text: str) -> str:
     """Return a text as one line: a blank for each line break, other control characters written out."""
     return escape_controls(" ".join(text.split())) if not text.isprintable() else text
+
+
+def cut_line(text: str, most: int) -> str:
+    """Return a text as one line, cut after `most` characters. Its control characters stay."""
+    line = " ".join(text[: most + 1].split())
+    return f"{line[:most]}..." if len(text) > most else line
+
+
+def without_controls(text: str, kept: str = _BLANKS) -> str:
+    """Return a text whose control characters are question marks, but for those in `kept`."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in kept else "?" for char in text)
 
 
 def plain_name(text: str, most: int = NAME_CHARACTERS) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import math
 from typing import Any
 
 from .lifecycle import Status
@@ -19,34 +17,7 @@ from .records import (
     ShareRecord,
     ShareRights,
 )
-
-
-def timestamp(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 in UTC with milliseconds, None for None."""
-    if seconds is None:
-        return None
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as text: `15 minutes`, `7 days`, `never` for 0."""
-    if not seconds:
-        return "never"
-    for unit, size in (("day", 86_400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size and math.isclose(seconds % size, 0):
-            count = round(seconds / size)
-            return f"{count} {unit}{'s' if count != 1 else ''}"
-    return f"{seconds:g} second{'s' if seconds != 1 else ''}"
-
-
-def seconds_of(text: object) -> float | None:
-    """Return a time in ISO 8601 as seconds since 1970, None for anything else. Without a time zone it is in UTC."""
-    try:
-        moment = datetime.datetime.fromisoformat(str(text))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
+from .times import timestamp
 
 
 def expiry(

@@ -11,6 +11,7 @@ import anyio
 from ..server.exit_codes import OK
 from ..server.printing import complain
 from ..sessions.one_line import plural
+from ..sessions.times import span
 from ..tools.processes import procfs
 from ..tools.processes.keeper_command import (
     KeeperCommand,
@@ -19,7 +20,7 @@ from ..tools.processes.keeper_command import (
     KeptChild,
     NoKeeper,
 )
-from .output import say, span, table
+from .output import say, table
 
 END_SECONDS: Final = 10.0
 """Seconds that `statehold stop --all` waits for the end of the keeper."""

@@ -16,8 +16,9 @@ from ..sessions.cluster.lease import SeenNode
 from ..sessions.records import NodeRecord
 from ..sessions.store.leases import PostgresLeases
 from ..sessions.store.sql import SQLStore
+from ..sessions.times import span
 from .command_line import CommandLine
-from .output import say, say_json, span, table
+from .output import say, say_json, table
 
 
 def run(config: Config, arguments: CommandLine) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import shutil
@@ -10,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..server.printing import is_terminal, without_controls, write, write_json_text
+from ..server.printing import is_terminal, write, write_json_text
+from ..sessions.one_line import without_controls
 
 _COLOURS = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim": "2"}
 
@@ -147,29 +147,3 @@ def plain(value: Any) -> str:
 def plain_lines(text: str) -> str:
     """Return a text of several lines with plain() applied to each."""
     return "\n".join(map(plain, text.splitlines()))
-
-
-def span(seconds: float) -> str:
-    """Return a duration with one unit: `3 min`."""
-    seconds = max(0.0, seconds)
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size * (2 if unit == "d" else 1):
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def seconds_of(text: str | None) -> float | None:
-    """Return a time in ISO 8601 as seconds of the epoch; None for none."""
-    return None if text is None else datetime.datetime.fromisoformat(text).timestamp()
-
-
-def ago(then: float | None, now: float) -> str:
-    """Return the time since a moment as text, empty for never."""
-    return "" if then is None else f"{span(now - then)} ago"
-
-
-def until(then: float | None, now: float) -> str:
-    """Return the time until a moment as text, empty for never."""
-    if then is None:
-        return ""
-    return "now" if then <= now else f"in {span(then - now)}"

@@ -9,7 +9,8 @@ import click
 from click.core import ParameterSource
 
 from ..server.exit_codes import EXIT_CODES, USAGE
-from ..server.printing import complain, one_line
+from ..server.printing import complain
+from ..sessions.one_line import one_line
 from ..sessions.wording import near_names
 from .command_line import CommandLine
 

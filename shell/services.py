@@ -11,9 +11,10 @@ import anyio
 from ..access.config.types import ConfigError
 from ..server.config.model import Config, ServiceConfig
 from ..server.exit_codes import FAILURE, OK
-from ..server.printing import complain, one_line
+from ..server.printing import complain
 from ..sessions.errors import SessionError
 from ..sessions.json_codec import JSON
+from ..sessions.one_line import one_line
 from ..tools.browser.config import BrowserConfig
 from ..tools.upstream.config import UnusableConfig
 from ..tools.upstream.redaction import Secrets

@@ -22,9 +22,10 @@ from ..server.shared.requested_settings import SESSION_VARIABLE, requested_setti
 from ..server.sockets.processes import NODES, read_processes
 from ..server.sockets.request import Exchange, Refused, Unreachable, send_request
 from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
+from ..sessions.times import ago
 from .command_line import CommandLine
 from .commands import SETTINGS
-from .output import ago, pairs, say, say_json
+from .output import pairs, say, say_json
 
 if TYPE_CHECKING:
     from ..server.config.model import Config

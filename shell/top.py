@@ -20,11 +20,13 @@ from ..server.printing import complain, is_terminal
 from ..server.sockets.processes import ask_each
 from ..server.sockets.request import Refused, as_list, as_object
 from ..sessions.lifecycle import OPEN, Status
+from ..sessions.one_line import one_line
+from ..sessions.times import seconds_of, span, until
 from .call.connection import Failure, OutOfTime, RequestFailed, ServerLost
 from .call.remote import RemoteConnection
 from .call.words import Words, WrongUsage
 from .command_line import CommandLine
-from .output import Column, fitted_table, plain, say, seconds_of, span, split_owner, until
+from .output import Column, fitted_table, plain, say, split_owner
 from .sessions.listing import STATUS_COLOURS
 
 ANSWER_SECONDS: Final = 10.0
@@ -128,7 +130,7 @@ def _look_remotely(connection: RemoteConnection) -> Look:
         return Look(problem=str(error) or "the server does not answer")
     if result.get("isError") is True:
         texts = [str(as_object(each).get("text", "")) for each in as_list(result.get("content"))]
-        return Look(problem=" ".join(" ".join(texts).split()))
+        return Look(problem=one_line(" ".join(texts)))
     sessions = as_list(as_object(result.get("structuredContent")).get("sessions"))
     return Look(list(map(as_object, sessions)), ["over MCP: no calls per second, no memory"])
 

@@ -32,8 +32,8 @@ from statehold.server.config.model import Config
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions import errors
 from statehold.sessions.lifecycle import TABLE, Status
+from statehold.sessions.times import format_duration
 from statehold.shell.commands import parse_command_line
-from statehold.tools.own.definition import format_duration
 from statehold.tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from ...sessions.ids import is_name
 from ...tools.browser.egress.addresses import is_loopback_host
 
 
@@ -26,12 +26,11 @@ def split(value: object) -> object:
 
 
 def _name(value: object) -> object:
-    if isinstance(value, str) and (not re.fullmatch(r"[^\x00-\x1f\x7f/\\]{1,128}", value)):
+    if isinstance(value, str) and not is_name(value):
         raise PydanticCustomError(
-            "name", "Input should have 1 to 128 characters without slashes or control characters"
+            "name",
+            "Input should have 1 to 128 characters without slashes or control characters, and not be an id or a folder",
         )
-    if isinstance(value, str) and (value in (".", "..") or value.startswith("sh_")):
-        raise PydanticCustomError("name", "Input should be a name, not an id or a folder")
     return value
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
+from ...sessions.one_line import one_line
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import Dialect, TimeUnit, read_entry
 from .client_restrictions import APPROVALS, read_outside
@@ -207,7 +208,7 @@ def _parse_yaml(path: Path, text: str) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-        problem = " ".join((error.problem or "is not YAML").split())
+        problem = one_line(error.problem or "is not YAML")
         raise ConfigError(f"{path}: {place}{problem}; correct the YAML") from None
     except yaml.YAMLError:
         raise ConfigError(f"{path}: is not YAML; correct it") from None

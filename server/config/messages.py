@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from ...sessions.journal.redaction import Redactor
+from ...sessions.one_line import one_line
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UpstreamConfig
 from .model import BROWSER_TAG, UPSTREAM_TAG, Config
@@ -80,7 +81,7 @@ def describe(mistakes: list[ErrorDetails], layers: list[Layer]) -> str:
     text = f"{layer.spell(key)}: {_problem(first, key, layer, BROWSER_TAG in first['loc'])}"
     if len(details) > 1:
         text += f" (and {len(details) - 1} more)"
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def _problem(

@@ -21,7 +21,7 @@ from ...sessions.lifecycle import OPEN
 from ...sessions.live.session import LiveSession
 from ...sessions.records import SessionFilter
 from ...sessions.registry import Registry
-from ...sessions.views import timestamp
+from ...sessions.times import timestamp
 from ...tools.processes import procfs
 from ..sockets.local_socket import send_content, send_error
 from .sessions import describe_for_user, read_pages

@@ -15,7 +15,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.node import NODES, Node
 from ...sessions.records import NodeRecord, SessionRecord
-from ...sessions.views import seconds_of, timestamp
+from ...sessions.times import seconds_of, timestamp
 from ..sockets.local_socket import send_content
 from ..sockets.request import Refused
 from .requests import OperatorRequest, ProcessUnavailable

@@ -14,7 +14,7 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.live.session import Binding
 from ...sessions.registry import Registry
-from ...sessions.views import timestamp
+from ...sessions.times import timestamp
 from ...tools.definition import Arguments
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
 from ...tools.own.sessions import SessionArguments

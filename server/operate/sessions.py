@@ -18,7 +18,8 @@ from ...sessions.errors import InvalidArgument, SessionError, SessionNotFound, S
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import OPEN, Status
 from ...sessions.records import LABELS, LOCAL, JournalRecord, SessionFilter, SessionRecord
-from ...sessions.views import describe, describe_binding, describe_share, expiry, timestamp
+from ...sessions.times import timestamp
+from ...sessions.views import describe, describe_binding, describe_share, expiry
 from ...sessions.wording import did_you_mean
 from ...tools.own.definition import parse_time
 from ..sockets.local_socket import send_content, send_error

@@ -19,6 +19,7 @@ import anyio
 from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import escape_controls
 from ...sessions.owned_map import BoundedMap
+from ...sessions.times import timestamp
 from ..config.sections import LogSettings
 
 QUIET_SECONDS: Final = 1.0
@@ -46,9 +47,8 @@ class JsonLines(logging.Formatter):
         self._redactor = Redactor(keys=(), secrets=secrets)
 
     def format(self, record: logging.LogRecord) -> str:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         fields = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "time": timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._redactor.without_known(record.getMessage()),

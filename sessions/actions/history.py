@@ -33,9 +33,10 @@ from ..records import (
     SessionRecord,
     SummaryRecord,
 )
+from ..times import timestamp
 from ..transitions.access import Access
 from ..validation import label
-from ..views import describe_binding, timestamp
+from ..views import describe_binding
 
 if TYPE_CHECKING:
     from ..store.sql import SQLStore

@@ -13,7 +13,7 @@ import orjson
 from ..attribution import attribute_text
 from ..json_codec import JSON
 from ..records import JournalCounts
-from ..views import timestamp
+from ..times import timestamp
 from .redaction import Redactor
 
 MAX_LAST_CALLS: Final = 5

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from ..ids import ID_PREFIX
+from ..ids import NOT_IN_NAMES, is_name
 
 TEXT: Final = 20_000
 """Characters kept of a summary."""
 MAX_TOPICS: Final = 50
 TOPIC: Final = 100
 """Characters kept of a topic, or a name."""
-_NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f/\\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,8 @@ class ModelAnswer:
 
 
 def _name_of(text: str) -> str | None:
-    name = " ".join(_NOT_IN_NAMES.sub(" ", _encodable(text)).split())[:TOPIC].strip()
-    return None if name in ("", ".", "..") or name.startswith(ID_PREFIX) else name
+    name = " ".join(NOT_IN_NAMES.sub(" ", _encodable(text)).split())[:TOPIC].strip()
+    return name if is_name(name) else None
 
 
 def _encodable(text: str) -> str:

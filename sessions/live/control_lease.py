@@ -8,7 +8,7 @@ from typing import Final
 from ..attribution import NOTE
 from ..one_line import one_line
 from ..records import ControlEnd, ControlLease, SessionDriver
-from ..views import format_duration
+from ..times import format_duration
 
 LEASE_SECONDS: Final = 60.0
 """Seconds for which a person keeps control without a renewal."""

@@ -34,7 +34,8 @@ from ..records import (
     StateRecord,
 )
 from ..store.base import RESTARTED
-from ..views import describe, describe_binding, format_duration, timestamp
+from ..times import format_duration, timestamp
+from ..views import describe, describe_binding
 from .binding import Binding
 from .control_lease import ended_lease, is_abandoned, is_driven
 from .quota import Quota

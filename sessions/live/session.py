@@ -36,7 +36,8 @@ from ..records import (
 )
 from ..services import SessionView
 from ..store.base import Write
-from ..views import describe, describe_binding, expiry, timestamp
+from ..times import timestamp
+from ..views import describe, describe_binding, expiry
 from .binding import Binding
 from .connection import CallActivity
 from .quota import written_bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from ..errors import (
     SessionError,
     StoreUnavailable,
 )
-from ..ids import ID_PREFIX
+from ..ids import ID_PREFIX, is_name
 from ..lifecycle import Event, Status
 from ..live.binding import Binding
 from ..live.connector import Connector
@@ -55,7 +54,6 @@ ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state."""
 METADATA_LIMIT = 16_384
 """Bytes of a session's metadata as JSON text."""
-_NAME = re.compile(r"[^\x00-\x1f\x7f/\\]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,7 +373,7 @@ def validate_name(name: str, field_name: str) -> str:
             looks like an id.
     """
     name = unicodedata.normalize("NFC", name)
-    if not _NAME.fullmatch(name) or name in (".", "..") or name.startswith(ID_PREFIX):
+    if not is_name(name):
         raise InvalidArgument(
             f"{field_name} must have 1 to 128 characters without slashes or control characters, "
             f"and not start with {ID_PREFIX!r}."

@@ -13,7 +13,6 @@ from ...server.printing import (
     end,
     flush,
     is_terminal,
-    one_line,
     write_error,
     write_line,
 )
@@ -26,6 +25,7 @@ from ...server.sockets.command import (
     TEXT_ARGUMENTS,
 )
 from ...server.sockets.request import as_list, as_object
+from ...sessions.one_line import one_line
 from . import questions
 from .connect import connect
 from .connection import Failure, LocalConnection, OutOfTime, RequestFailed, ServerLost, data_folder

@@ -6,8 +6,9 @@ import os
 import time
 
 from ...server.exit_codes import ASKS, CODES, FAILURE, OK, TOOL_FAILED
-from ...server.printing import complain, one_line, write_json, write_line
+from ...server.printing import complain, write_json, write_line
 from ...server.sockets.request import as_list, as_object
+from ...sessions.one_line import one_line
 from .words import Words
 
 TYPE_CHECKING = False

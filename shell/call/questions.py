@@ -10,8 +10,9 @@ import os
 import sys
 import time
 
-from ...server.printing import is_terminal, one_line, write_error
+from ...server.printing import is_terminal, write_error
 from ...server.sockets.request import as_list, as_object
+from ...sessions.one_line import one_line
 from .connection import Failure
 from .words import WrongUsage
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 from ...server.exit_codes import OK, USAGE
-from ...server.printing import complain, one_line, write, write_json
+from ...server.printing import complain, write, write_json
 from ...server.sockets.command import ANY, EXISTING
 from ...server.sockets.request import as_list, as_object
+from ...sessions.one_line import one_line
 from .connect import connect
 from .connection import LocalConnection
 from .words import FIND, Words

@@ -13,8 +13,7 @@ from ...access.config.types import ConfigError
 from ...server.config.load import load_for
 from ...server.config.model import Config
 from ...server.exit_codes import FAILURE, OK
-from ...server.printing import one_line
-from ...sessions.one_line import plural
+from ...sessions.one_line import one_line, plural
 from ..command_line import CommandLine
 from ..output import say, say_json, table
 from .finding import Finding

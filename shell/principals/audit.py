@@ -16,7 +16,7 @@ from ...server.printing import complain, write_json_text
 from ...sessions.audit.entry import AuditEvent, AuditHead, AuditRow, ChainCheck
 from ...sessions.json_codec import JSON
 from ...sessions.store.sql import SQLStore
-from ...sessions.views import timestamp
+from ...sessions.times import timestamp
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say, say_json, table

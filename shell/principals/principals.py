@@ -31,12 +31,12 @@ from ...sessions.principals.rules import (
 )
 from ...sessions.records import Principal
 from ...sessions.store.sql import SQLStore
-from ...sessions.views import timestamp
+from ...sessions.times import ago, timestamp
 from ...sessions.wording import did_you_mean, near_names
 from ...tools.processes.workdir import bytes_of_files
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import ago, pairs, say, say_json, table
+from ..output import pairs, say, say_json, table
 
 
 def run(config: Config, arguments: CommandLine) -> int:

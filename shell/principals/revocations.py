@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import anyio
 
 from ...access.audit.recorder import user_name
-from ...access.tokens import parse_expiry
 from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
@@ -16,7 +15,7 @@ from ...server.printing import complain
 from ...sessions.one_line import one_line, plural
 from ...sessions.principals.revocations import RevocationRecord
 from ...sessions.records import LOCAL, Principal
-from ...sessions.views import timestamp
+from ...sessions.times import parse_expiry, timestamp
 from ...sessions.wording import did_you_mean
 from ..command_line import CommandLine
 from ..errors import CommandError

@@ -10,8 +10,6 @@ from ...access.config.types import ConfigError
 from ...access.tokens import (
     StaticToken,
     add_token,
-    format_time,
-    parse_expiry,
     read_tokens,
     remove_token,
 )
@@ -19,6 +17,7 @@ from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK, USAGE
 from ...server.printing import complain, write_error
 from ...sessions.records import Principal
+from ...sessions.times import format_time, parse_expiry
 from ...sessions.wording import did_you_mean
 from ..command_line import CommandLine
 from ..output import say, say_json, table

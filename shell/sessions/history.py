@@ -14,9 +14,10 @@ from ...sessions.actions.history import cursor_before, position, show_in_session
 from ...sessions.errors import InvalidArgument
 from ...sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
 from ...sessions.store.sql import SQLStore
+from ...sessions.times import ago
 from ..command_line import CommandLine
 from ..errors import CommandError
-from ..output import ago, plain_lines, say, say_json, table
+from ..output import plain_lines, say, say_json, table
 
 WIDTH = 100
 """Characters of a message that a line of the table shows."""

@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...server.exit_codes import OK
+from ...sessions.times import ago, seconds_of, span, until
 from ..command_line import CommandLine
 from ..output import (
     Column,
-    ago,
     fitted_table,
     pairs,
     plain,
     say,
     say_json,
-    seconds_of,
-    span,
     split_owner,
-    until,
 )
 
 _LABELS = ("user_id", "agent_id", "team_id", "workflow_id")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from ...server.operate.sessions import find_record
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import SessionRecord
+from ...sessions.times import duration_of
 from ..errors import CommandError
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
 
 
 def parse_duration(text: str, flag: str) -> float:
-    """Return a duration such as `30d`, `12h` or `45min` in seconds.
+    """Return the duration that a flag has, in seconds; see duration_of().
 
     Raises:
         CommandError: the text is no such duration.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)", text.strip())
-    if match is None:
+    seconds = duration_of(text)
+    if seconds is None:
         raise CommandError.usage(f"{flag}: should be a time such as 30d, 12h, 45min or 90s")
-    return float(match[1]) * {"s": 1, "min": 60, "h": 3600, "d": 86_400}[match[2]]
+    return seconds
 
 
 def parse_metadata(text: str) -> JSON:

@@ -19,7 +19,7 @@ from support.console_client import console_client
 from support.gateway_process import Running, Way, opened_session, serving, statehold, toml
 from support.waiting import until
 
-from statehold.access.tokens import format_time
+from statehold.sessions.times import format_time
 
 WAYS: list[tuple[str, str]] = []
 PROMPT = 1.5

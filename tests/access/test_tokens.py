@@ -13,8 +13,9 @@ import pytest
 from support.token_file import token_lines, write_tokens
 
 from statehold.access.config.types import ConfigError
-from statehold.access.tokens import StaticTokens, parse_expiry, parse_time
+from statehold.access.tokens import StaticTokens
 from statehold.sessions.records import Principal
+from statehold.sessions.times import parse_expiry, parse_time
 
 ALICE = "alice-0123456789abcdef"
 BOB = "bob-0123456789abcdef=="

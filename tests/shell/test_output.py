@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from statehold.shell.output import ago, pairs, plain, span, table, until
+from statehold.sessions.times import ago, span, until
+from statehold.shell.output import pairs, plain, table
 
 
 def test_table_is_aligned_without_its_empty_columns() -> None:

@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field, JsonValue
 from statehold.sessions.errors import InvalidArgument, SessionNotFound
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
+from statehold.sessions.times import format_duration
 from statehold.tools.definition import Arguments, schema_of
-from statehold.tools.own.definition import Outcome, OwnTool, ToolContext, format_duration
+from statehold.tools.own.definition import Outcome, OwnTool, ToolContext
 
 
 class ExampleArguments(Arguments):

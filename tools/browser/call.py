@@ -13,8 +13,9 @@ import anyio
 import anyio.to_thread
 
 from ...sessions.json_codec import JSON, well_formed
+from ...sessions.one_line import cut_line
 from ...sessions.services import CallContext, ToolResult
-from .answers.answer import ADDRESS, TITLE, PageAnswer, to_line
+from .answers.answer import ADDRESS, TITLE, PageAnswer
 from .answers.difference import difference
 from .answers.events import News, summarize, summarize_news
 from .answers.facts import StepFacts
@@ -405,13 +406,13 @@ class BrowserCall:
 
     async def _add_page(self, tab: Tab) -> None:
         mask = self.session.secrets.named.mask
-        lines = [f"- Page URL: {to_line(mask(tab.page.url), ADDRESS)}"]
+        lines = [f"- Page URL: {cut_line(mask(tab.page.url), ADDRESS)}"]
         titled_tab, title = self._title
         if titled_tab is not tab:
             title = await self.session.title(tab)
             self._title = (tab, title)
         if title:
-            lines.append(f"- Page Title: {to_line(mask(title), TITLE)}")
+            lines.append(f"- Page Title: {cut_line(mask(title), TITLE)}")
         if problem := tab.failed_navigation(self.session.host_errors.explain):
             lines.append(f"- {problem}")
         errors, warnings = tab.count_problems()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import anyio
 
 from ...sessions.errors import ServiceUnavailable
-from .answers.answer import ADDRESS, to_line
+from ...sessions.one_line import cut_line
+from .answers.answer import ADDRESS
 from .errors import BrowserToolFailed, describe_error
 from .secrets.session import IS_SECRET
 
@@ -168,7 +169,7 @@ class HumanControl:
         return sentences or ["The tabs are at the same addresses."]
 
     def _show_address(self, url: str) -> str:
-        return to_line(self._session.secrets.named.mask(url), ADDRESS) or "none"
+        return cut_line(self._session.secrets.named.mask(url), ADDRESS) or "none"
 
     def _describe_files(self, new_names: Sequence[str]) -> list[str]:
         if not new_names:

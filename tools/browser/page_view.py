@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from ...sessions.errors import ServiceUnavailable
+from ...sessions.one_line import cut_line
 from ...sessions.services import PageView
-from .answers.answer import ADDRESS, TITLE, to_line
+from .answers.answer import ADDRESS, TITLE
 from .errors import describe_error
 from .tools.snapshot import clip_of, fonts_loaded
 
@@ -124,9 +125,9 @@ async def view_pages(session: BrowserSession, *, most_bytes: int) -> PageView:
         problem = mask(error.message)
     current = tabs.current
     return PageView(
-        "" if current is None else to_line(mask(current.url), ADDRESS),
-        "" if current is None else to_line(mask(await session.title(current)), TITLE),
-        [to_line(mask(entry.url), ADDRESS) for entry in tabs.entries],
+        "" if current is None else cut_line(mask(current.url), ADDRESS),
+        "" if current is None else cut_line(mask(await session.title(current)), TITLE),
+        [cut_line(mask(entry.url), ADDRESS) for entry in tabs.entries],
         tabs.current_index,
         jpeg,
         problem,

@@ -16,7 +16,7 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.registry import Registry
-from ...sessions.views import timestamp
+from ...sessions.times import timestamp
 from ..definition import Arguments
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ServiceStatus, SessionInfo, Stats

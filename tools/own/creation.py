@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...sessions.policy import Policy
-from ...sessions.views import format_duration
+from ...sessions.times import format_duration
 
 
 def describe_creation(policy: Policy, services: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.records import Grantee, GranteeKind, Principal
 from ...sessions.services import CallContext
-from ...sessions.views import format_duration, seconds_of
+from ...sessions.times import seconds_of
 from ..definition import BuiltinTool, Naming, schema_of
 from .results import without_nulls
 
@@ -167,15 +167,3 @@ def parse_time(text: str | None, argument: str) -> float | None:
             f"{argument}: should be a time in ISO 8601, such as 2026-07-28T12:00:00Z."
         )
     return seconds
-
-
-__all__ = [
-    "ToolContext",
-    "Handler",
-    "Outcome",
-    "OwnTool",
-    "grantees_of",
-    "missing_session",
-    "parse_time",
-    "format_duration",
-]

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
+from ...sessions.one_line import one_line
+
 
 def _wrong(problem: str, field: str = "") -> PydanticCustomError:
     """Return the error of a field of a model, or of all of it. No value is shown that may be secret."""
@@ -249,7 +251,7 @@ class UnusableConfig(UpstreamConfig):
         given = cast("dict[str, object]", settings) if isinstance(settings, dict) else {}
         prefix, command = given.get("prefix"), given.get("command")
         return cls(
-            problem="".join(char if char.isprintable() else "?" for char in problem),
+            problem=one_line(problem),
             prefix=prefix if isinstance(prefix, str) and _PREFIX.fullmatch(prefix) else "",
             command=command if isinstance(command, str) else None,
             type="sse" if given.get("type") == "sse" else None,

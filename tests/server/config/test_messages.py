@@ -46,7 +46,7 @@ from support.settings import SECRET, client_file, refused, toml
         ("[server]\nport = 'http'", "server.port: should be a valid integer"),
         ("[server]\nhost = ''", "server.host: string should have at least 1 character"),
         ("[server]\nsession = 'a/b'", "server.session: should have 1 to 128 characters"),
-        ("[server]\nsession = 'sh_x'", "server.session: should be a name, not an id"),
+        ("[server]\nsession = 'sh_x'", "server.session: should have 1 to 128 characters"),
         (
             "[server]\nsession = 'a'\nauto_session = true",
             "server.auto_session: a pinned session and",

@@ -16,7 +16,7 @@ from statehold.sessions.records import (
     HistoryFilter,
     Timeouts,
 )
-from statehold.sessions.views import timestamp
+from statehold.sessions.times import timestamp
 
 MONTH = 30 * 86_400.0
 LONGEST = Policy(longest=Timeouts(idle=60, paused=600, lifetime=3600))

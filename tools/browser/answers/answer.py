@@ -6,13 +6,14 @@ import base64
 import json
 import math
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, cast
 from urllib.parse import ParseResult, SplitResult
 
 from ....sessions.attribution import attribute_text, similar
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import ToolResult
+from ....sessions.times import timestamp
 from ..secrets.addresses import mask_logins
 from ..secrets.named import NamedSecrets
 from .typescript import to_typescript
@@ -188,12 +189,6 @@ def _symbol_of(control: str) -> str:
     return chr(0x2400 + ord(control)) if control < " " else "\ufffd"
 
 
-def to_line(text: str, most: int) -> str:
-    """Return a text as one line, cut after `most` characters."""
-    line = " ".join(text[: most + 1].split())
-    return f"{line[:most]}..." if len(text) > most else line
-
-
 def as_json(value: object) -> str:
     """Return a page's value as JSON. Values that JSON cannot represent are written as in JavaScript."""
     try:
@@ -210,7 +205,7 @@ def _to_json(value: object, around: tuple[int, ...]) -> object:
         case float():
             return (value or 0) if math.isfinite(value) else None
         case datetime():
-            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            return timestamp(value.timestamp())
         case ParseResult() | SplitResult():
             return value.geturl()
         case re.Pattern():

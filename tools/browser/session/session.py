@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import anyio
 
 from ....sessions.concurrency import RaceLost, race
-from ..answers.answer import ADDRESS, TITLE, to_line
+from ....sessions.one_line import cut_line
+from ..answers.answer import ADDRESS, TITLE
 from ..config import BrowserConfig
 from ..egress.policy import scheme_allowed
 from ..errors import BrowserToolFailed
@@ -350,7 +351,7 @@ class BrowserSession:
         current, mask = self.tabs.current_index, self.secrets.named.mask
         return [
             f"- {index}:{' (current)' if index == current else ''}"
-            f" [{to_line(mask(titles[index]), TITLE)}]({to_line(mask(entry.url), ADDRESS)})"
+            f" [{cut_line(mask(titles[index]), TITLE)}]({cut_line(mask(entry.url), ADDRESS)})"
             f"{' [crashed]' if _is_crashed(entry) else ''}"
             for index, entry in enumerate(entries)
         ]
