@@ -131,7 +131,7 @@ class WatchedPages:
                     await anyio.sleep(RETRY_SECONDS)
                 except (SessionError, Refused) as error:
                     if error.code not in _NOT_OPEN or not is_driven(
-                        record.control, self._registry.core.clock.now()
+                        record, self._registry.core.clock.now()
                     ):
                         raise
                     await self._calls.call(record, "session_resume")

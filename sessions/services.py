@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 import anyio
 
 from .json_codec import JSON
+from .repeats import has_hint
 
 PausePolicy = Literal["snapshot", "keep", "release"]
 """Effect of a pause on a connection: save and close it, leave it open while the budget allows, or close it."""
@@ -35,19 +36,10 @@ class ToolSpec:
     secret: frozenset[str] = frozenset()
     """Names of arguments, also nested ones. The journal gets their texts only if a result says which parts are secret."""
 
-    def hint(self, name: str) -> bool:
-        annotations = self.definition.get("annotations")
-        return isinstance(annotations, dict) and annotations.get(name) is True  # pyright: ignore[reportUnknownMemberType]
-
     @property
     def reads(self) -> bool:
         """Whether the tool declares that it changes nothing (readOnlyHint)."""
-        return self.hint("readOnlyHint")
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether the tool declares that running it twice does no harm (readOnlyHint or idempotentHint)."""
-        return self.reads or self.hint("idempotentHint")
+        return has_hint(self.definition, "readOnlyHint")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ NEAR: Final = 5
 NEAR_SIMILARITY: Final = 0.5
 """The similarity of these names at least: `type` is near to `browser_type`, which other tools are not."""
 
-_IDEMPOTENT: Final = frozenset(
+IDEMPOTENT: Final = frozenset(
     (
         *("session_list", "session_info", "session_close", "session_pause", "session_resume"),
         *("session_rename", "session_bind", "session_unbind", "session_history"),
@@ -58,7 +58,7 @@ _ONCE: Final = frozenset(
     )
 )
 """Own tools that may be called again only if the server remembers them by their operation id."""
-OWN: Final = _IDEMPOTENT | _ONCE
+OWN: Final = IDEMPOTENT | _ONCE
 TOOLSETS: Final = "Add its toolset to `toolsets` of the server: core, lifecycle, state, history, branch, admin, view."
 WITHOUT_SESSION: Final = frozenset(
     ("session_create", "session_list", "session_import", "service_list", "server_stats")
@@ -238,7 +238,7 @@ class ToolCalls:
 
 
 def _repeat_of(tool: str, has_operation_id: bool) -> Repeat:
-    if tool in _IDEMPOTENT:
+    if tool in IDEMPOTENT:
         return "always"
     return "operation" if has_operation_id else "never"
 

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.repeats import may_repeat
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.connection import ConnectionEnded, NodeConnection
 from ..cluster.dialer import NodeRefused, NodeUnreachable
@@ -256,15 +257,15 @@ class Forwarder:
     def _is_repeatable(self, ctx: RequestContext) -> bool:
         """Whether a call may be sent again after it was lost on the way."""
         params = ctx.params or {}
-        if ctx.method != "tools/call" or Caller(ctx, params).operation_id is not None:
+        if ctx.method != "tools/call":
             return False
-        naming = self._requester.naming(ctx)
-        own_tool = self._gateway.tools.own_tool(params["name"], naming)
-        if own_tool is not None:
-            return own_tool.read_only
-        entry = self._gateway.tools.entry(params["name"], naming)
+        naming, name = self._requester.naming(ctx), params["name"]
+        tool = self._gateway.tools.own_tool(name, naming)
+        entry = self._gateway.tools.entry(name, naming) if tool is None else None
         spec = None if entry is None else self._gateway.services[entry.service].tool(entry.tool)
-        return spec is not None and spec.repeatable
+        definition = tool.definition() if tool else spec.definition if spec else {}
+        has_operation_id = Caller(ctx, params).operation_id is not None
+        return may_repeat(definition, has_operation_id=has_operation_id)
 
 
 async def next_message(connection: NodeConnection) -> JSON | None:

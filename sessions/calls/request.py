@@ -98,12 +98,6 @@ class Call:
         is_recorded = policy.journal_calls or self.stored_operation_id is not None
         return is_recorded and policy.journal_facts
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether the call may be sent once more after it was lost on the way."""
-        spec = self.spec
-        return self.operation is None and spec is not None and spec.repeatable
-
     def record_sent(self, was_sent: bool) -> None:
         """Record whether the call may have reached the server, and so may have had an effect."""
         self.was_sent = was_sent

@@ -31,6 +31,7 @@ from ..live.binding import Binding
 from ..live.connection import LiveConnection
 from ..live.session import LiveSession
 from ..registry import Registry
+from ..repeats import may_repeat
 from ..services import Answering, CallContext, RequestSender, ToolResult
 from .deadline import (
     EndedWithSession,
@@ -342,7 +343,9 @@ def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
     """Whether to send a call once more: it was lost before it was sent, or on the way and may be repeated."""
     if isinstance(error, CallDeferred | CallWithdrawn):
         return False
-    return isinstance(error, ConnectionLost) or call.repeatable
+    tool = {} if call.spec is None else call.spec.definition
+    has_operation_id = call.operation is not None
+    return isinstance(error, ConnectionLost) or may_repeat(tool, has_operation_id=has_operation_id)
 
 
 def _timed_out(session: LiveSession, binding: Binding, method: str) -> CallTimedOut:

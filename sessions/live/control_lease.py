@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ..attribution import NOTE
 from ..one_line import one_line
-from ..records import ControlEnd, ControlLease, SessionDriver
+from ..records import ControlEnd, ControlLease, SessionDriver, SessionRecord
 from ..times import format_duration
 
 LEASE_SECONDS: Final = 60.0
@@ -82,11 +82,21 @@ def ended_lease(
     )
 
 
-def is_driven(lease: ControlLease, now: float) -> bool:
+def due_end(record: SessionRecord, now: float, revoked: Collection[str] = ()) -> ControlEnd | None:
+    """Return the end that the lease of a session has come to; None while it goes on: the one place that decides it.
+
+    Besides, a person ends a lease by handing the session back. `revoked`: the users, as user_of() names them, whose access
+    has ended. The end of the access of the owner ends the control of everybody.
+    """
+    lease = record.control
+    if lease.driver is SessionDriver.AGENT:
+        return None
+    is_human = lease.driver is SessionDriver.HUMAN
+    if is_human and not {lease.user, user_of(record.owner)}.isdisjoint(revoked):
+        return ControlEnd.REVOKED
+    return ControlEnd.EXPIRED if (lease.expires_at or 0.0) <= now else None
+
+
+def is_driven(record: SessionRecord, now: float) -> bool:
     """Whether a person has control."""
-    return lease.driver is SessionDriver.HUMAN and (lease.expires_at or 0.0) > now
-
-
-def is_abandoned(lease: ControlLease, now: float) -> bool:
-    """Whether a lease of a person ended before a process claims the session."""
-    return lease.driver is SessionDriver.HUMAN and not is_driven(lease, now)
+    return record.control.driver is SessionDriver.HUMAN and due_end(record, now) is None

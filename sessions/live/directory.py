@@ -27,8 +27,8 @@ from ..lifecycle import LIVE, OPEN, Event, Status
 from ..owned_map import OwnedMap
 from ..records import (
     BindingStatus,
-    ControlEnd,
     Principal,
+    SessionDriver,
     SessionFilter,
     SessionRecord,
     StateRecord,
@@ -37,7 +37,7 @@ from ..store.base import RESTARTED
 from ..times import format_duration, timestamp
 from ..views import describe, describe_binding
 from .binding import Binding
-from .control_lease import ended_lease, is_abandoned, is_driven
+from .control_lease import due_end, ended_lease, is_driven
 from .quota import Quota
 from .session import LiveSession
 
@@ -258,9 +258,10 @@ class Directory:
             await self._raise_claim_refusal(record)
             return
         control, now = claimed.session.control, self._core.clock.now()
-        if is_abandoned(control, now):
+        end = due_end(claimed.session, now)
+        if control.driver is SessionDriver.HUMAN and end is not None:
             # Stored with the next change of the lease, or with its notice.
-            claimed.session.control = ended_lease(control, now, ControlEnd.EXPIRED, None, ())
+            claimed.session.control = ended_lease(control, now, end, None, ())
         session = self.new_session(claimed.session, claimed.state, last_seq=claimed.last_seq)
         for binding in claimed.bindings:
             service = self._core.services.get(binding.service)
@@ -293,7 +294,7 @@ class Directory:
         self, record: SessionRecord, node: str, epoch: int, address: str | None = None
     ) -> OwnedByAnotherNode | HumanInControl:
         """Return the error for a session of another node, and remember that node."""
-        if is_driven(record.control, self._core.clock.now()):
+        if is_driven(record, self._core.clock.now()):
             return HumanInControl(record.id, record.control.reason or "")
         self._owners.put(record.owner, record.id, (record.owner, node, epoch))
         return OwnedByAnotherNode(record.id, node, address, epoch=epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 import anyio
@@ -14,6 +15,7 @@ from ..lifecycle import LIVE, Status
 from ..live.control_lease import (
     LEASE_SECONDS,
     WORDS,
+    due_end,
     ended_lease,
     human_lease,
     moved_lease,
@@ -175,17 +177,11 @@ class Controls:
         await self._end(session, epoch, end, None if reply is None else self._redact(reply))
         return session
 
-    async def expire(self, session: LiveSession) -> None:
-        """End what is due: a request that nobody answered, or the control of a person who is not there any more."""
-        lease = session.record.control
-        if lease.expires_at is not None and lease.expires_at <= self._core.clock.now():
-            await self._end(session, lease.epoch, ControlEnd.EXPIRED, None)
-
-    async def revoke(self, session: LiveSession) -> None:
-        """End the control of the person who drives a session, if any, because the access of that person has ended."""
-        lease = session.record.control
-        if lease.driver is SessionDriver.HUMAN:
-            await self._end(session, lease.epoch, ControlEnd.REVOKED, None)
+    async def end_due(self, session: LiveSession, revoked: Collection[str] = ()) -> None:
+        """End a lease that due_end() ends now: a request that nobody answered, or the control of a person."""
+        end = due_end(session.record, self._core.clock.now(), revoked)
+        if end is not None:
+            await self._end(session, session.record.control.epoch, end, None)
 
     async def record_link(
         self,
@@ -223,9 +219,8 @@ class Controls:
             except BaseException:
                 session.free_seq(seq)
                 raise
-        lease = session.record.control
-        if event == "revoked" and lease.user == guest:
-            await self._end(session, lease.epoch, ControlEnd.REVOKED, None)
+        if event == "revoked":
+            await self.end_due(session, (guest,))
         return session
 
     async def grant(

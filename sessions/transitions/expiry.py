@@ -65,7 +65,7 @@ class Expiry:
                 self._core.deadlines.schedule(session.id, max(due_at, retry_at) if due_at else None)
 
     async def _run_due(self, session: LiveSession, now: float) -> None:
-        await self._controls.expire(session)
+        await self._controls.end_due(session)
         due_at = session.deadline()
         if due_at is None or due_at > now:
             return

@@ -11,11 +11,11 @@ import anyio
 from ..core import Core
 from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import OPEN, Event
-from ..live.control_lease import user_of
+from ..live.control_lease import due_end, user_of
 from ..live.directory import Directory
 from ..live.session import LiveSession
 from ..principals.revocations import RevocationRecord
-from ..records import Principal, SessionDriver, SessionFilter
+from ..records import ControlEnd, Principal, SessionFilter
 from .close import Closing, cancel_calls
 from .control import Controls
 from .pause import PauseCause, Pausing
@@ -88,10 +88,10 @@ class Revocations:
     def _begin_all(self) -> None:
         for notify in self.on_look:
             notify()
-        users = {user_of(owner) for owner in self._core.revoked}
+        users, now = self._revoked_users(), self._core.clock.now()
         for session in self._directory:
             record = self._core.revoked.get(session.record.owner)
-            if record is not None or _driver_of(session) in users:
+            if record is not None or due_end(session.record, now, users) is ControlEnd.REVOKED:
                 self._begin(session, record)
         for record in self._core.revoked.values():
             is_pending = self._ended_at.get(record.owner) != record.revoked_at
@@ -108,7 +108,7 @@ class Revocations:
     async def _end(self, session: LiveSession, record: RevocationRecord | None) -> None:
         try:
             if record is None:
-                await self._controls.revoke(session)
+                await self._controls.end_due(session, self._revoked_users())
             elif record.keeps_sessions:
                 await self._pause(session)
             else:
@@ -123,7 +123,7 @@ class Revocations:
         cancel_calls(session)
         with anyio.move_on_after(CANCEL_SECONDS):
             await session.quiet.wait()
-        await self._controls.revoke(session)
+        await self._controls.end_due(session, self._revoked_users())
         await self._pausing.pause(session, REVOCATION)
 
     async def _close_stored(self, record: RevocationRecord) -> None:
@@ -154,7 +154,5 @@ class Revocations:
                 await self._end(session, record)
         return len(found)
 
-
-def _driver_of(session: LiveSession) -> str | None:
-    lease = session.record.control
-    return lease.user if lease.driver is SessionDriver.HUMAN else None
+    def _revoked_users(self) -> set[str]:
+        return {user_of(owner) for owner in self._core.revoked}

@@ -26,6 +26,7 @@ from ...server.sockets.command import (
 )
 from ...server.sockets.request import as_list, as_object
 from ...sessions.one_line import one_line
+from ...sessions.repeats import may_repeat
 from . import questions
 from .connect import connect
 from .connection import Failure, LocalConnection, OutOfTime, RequestFailed, ServerLost, data_folder
@@ -138,7 +139,7 @@ def _presence(words: Words) -> str:
 
 
 def _may_repeat(words: Words, session: str, tool: str) -> bool:
-    """Whether a call may run again after the server was lost: its tool only reads."""
+    """Whether a call may run again after the server was lost: see may_repeat()."""
     from .tools import list_tools
 
     connection = connect(words, session)
@@ -148,10 +149,7 @@ def _may_repeat(words: Words, session: str, tool: str) -> bool:
         return False
     finally:
         connection.close()
-    return any(
-        each.get("name") == tool and as_object(each.get("annotations")).get("readOnlyHint") is True
-        for each in tools
-    )
+    return any(each.get("name") == tool and may_repeat(each) for each in tools)
 
 
 def _answer(words: Words) -> int:

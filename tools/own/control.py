@@ -109,6 +109,7 @@ class ControlTools:
                 HumanRequest,
                 self._request,
                 toolset="lifecycle",
+                idempotent=True,
                 pinned="always",
                 asks_caller=True,
             )

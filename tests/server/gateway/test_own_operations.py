@@ -28,8 +28,10 @@ from support.gateway_process import (
 from support.selection import matrix, matrix_of
 from support.waiting import until
 
+from statehold.client.protocol.calls import IDEMPOTENT
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.sessions.repeats import may_repeat
 
 WAYS = matrix_of(IN_PROCESS)
 ALL = ["core", "lifecycle", "state", "history", "branch", "admin", "view"]
@@ -402,3 +404,11 @@ async def test_a_change_survives_a_kill_with_its_result_or_is_unknown(
             await client.call_tool("state_update", arguments, meta=meta)
             again = await client.call_tool("state_get", {"session_id": cut})
             assert again.structured_content == log
+
+
+async def test_the_client_repeats_the_own_tools_that_declare_it(
+    mcp_server: StateholdServer,
+) -> None:
+    definitions = mcp_server.catalog.own_definitions.values()
+    repeatable = {tool["name"] for tool in definitions if may_repeat(tool)}
+    assert repeatable == IDEMPOTENT & {tool["name"] for tool in definitions}

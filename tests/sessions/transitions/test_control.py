@@ -20,7 +20,7 @@ from statehold.sessions.errors import (
     StoreUnavailable,
 )
 from statehold.sessions.journal.entries import LinkEvent
-from statehold.sessions.live.control_lease import LEASE_SECONDS
+from statehold.sessions.live.control_lease import LEASE_SECONDS, due_end, user_of
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import (
@@ -279,6 +279,36 @@ async def test_control_that_nobody_renews_ends_by_itself(build: Build):
             await engine.registry.controls.renew(LOCAL, session.id, epoch)
         with pytest.raises(ControlRefused):
             await engine.registry.controls.give_back(LOCAL, session.id, epoch)
+
+
+@pytest.mark.parametrize(
+    ("driver", "user", "ends"),
+    [
+        # The driver, its user, and the ends of the lease: now, after its time, and when the access of one of USERS ends.
+        ("agent", None, [None, None, None, None, None]),
+        ("requested", None, [None, "expired", None, None, None]),
+        ("human", "link a", [None, "expired", None, "revoked", "revoked"]),
+        ("human", user_of("ada"), [None, "expired", "revoked", None, "revoked"]),
+    ],
+)
+async def test_one_decision_for_each_lease_and_each_end(
+    build: Build, driver: str, user: str | None, ends: list[str | None]
+):
+    async with build(Driven()) as engine:
+        session = await engine.create()
+        await engine.count(session.id)
+        if driver == "requested":
+            await engine.registry.controls.request(LOCAL, session.id, "a login")
+        elif driver == "human":
+            await engine.registry.controls.take(LOCAL, session.id, PERSON, user=user)
+        record, now = session.record, engine.clock.now()
+        users = [user_of("ada"), "link a", user_of(record.owner)]
+        assert record.control.driver == driver
+        assert ends == [
+            due_end(record, now),
+            due_end(record, (record.control.expires_at or now) + 1),
+            *(due_end(record, now, {each}) for each in users),
+        ]
 
 
 async def test_a_controlled_session_is_neither_paused_nor_changed_by_its_agent(build: Build):

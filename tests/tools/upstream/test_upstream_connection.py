@@ -18,6 +18,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown
+from statehold.sessions.repeats import may_repeat
 from statehold.sessions.services import SERVERS_LEVEL
 from statehold.tools.upstream import connection as subject
 from statehold.tools.upstream.config import UpstreamConfig
@@ -84,8 +85,8 @@ async def test_everything_passes_over_every_transport_in_both_eras(
     counter: UpstreamService, era: Era, transport: str
 ) -> None:
     tools = {spec.name: spec for spec in await counter.tools()}
-    assert tools["get"].repeatable
-    assert not tools["inc"].repeatable
+    assert may_repeat(tools["get"].definition)
+    assert not may_repeat(tools["inc"].definition)
     assert counter.tool("get") == tools["get"]
     assert counter.tool("none") is None
     connection = await counter.open(view(), None)
