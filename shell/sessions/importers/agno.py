@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from ....sessions.journal.model_answer import ModelAnswer
 from ....sessions.json_codec import JSON
-from .agno_runs import MEDIA, JournalOfRuns
+from .agno_runs import EMPTY, MEDIA, JournalOfRuns
 from .foreign import (
     LARGEST,
     Importable,
@@ -75,7 +75,8 @@ def _sessions(
         for table in sessions:
             place, columns = f"{file.resolve()}#{table}", tables[table].intersection(READ_COLUMNS)
             try:
-                yield from _sessions_of(connection, place, table, columns, runs)
+                elsewhere = _rows_elsewhere(connection, tables, {*sessions, *runs})
+                yield from _sessions_of(connection, place, table, columns, runs, elsewhere)
             except sqlite3.Error as error:
                 yield Unreadable(table, f"the rest of the table cannot be read ({error})")
 
@@ -86,6 +87,7 @@ def _sessions_of(
     table: str,
     columns: set[str],
     run_tables: list[str],
+    elsewhere: dict[object, list[str]],
 ) -> Iterator[Importable | Unreadable]:
     # A generated column may compute a value of any size for each row, so each column is named and each row is read alone.
     query = f"SELECT {', '.join(map(_quote, columns))} FROM {_quote(table)} WHERE rowid = ?"
@@ -94,25 +96,49 @@ def _sessions_of(
         try:
             row: JSON = dict(connection.execute(query, [number]).fetchone())
             source = str(row["session_id"])
-            yield _session(source, place, row, _runs(connection, row, run_tables))
+            session = _session(source, place, row, _runs(connection, row, run_tables))
+            session.left_out += elsewhere.get(row["session_id"], ())
+            yield session
         except (*_NOT_AS_WRITTEN, sqlite3.DataError) as error:
             yield Unreadable(source, f"it is not as agno writes it ({error})")
+
+
+def _rows_elsewhere(
+    connection: sqlite3.Connection, tables: dict[str, set[str]], read: set[str]
+) -> dict[object, list[str]]:
+    """Return the names and counts of rows that no import reads, by the id of their session."""
+    found: dict[object, list[str]] = {}
+    for table, columns in tables.items():
+        if "session_id" in columns and table not in read:
+            query = f"SELECT session_id, count(*) FROM {_quote(table)} GROUP BY session_id"
+            for id_, count in connection.execute(query):
+                found.setdefault(id_, []).append(f"rows of {table} ({count})")
+    return found
 
 
 def _runs(connection: sqlite3.Connection, row: JSON, tables: list[str]) -> list[object]:
     """Return the runs of a session, as far as they are JSON, else as the texts that they are."""
     runs = _or_text(row.get("runs"), json.loads)
     # agno 2 has them in a list.
-    runs = cast("list[object]", runs) if isinstance(runs, list) else [runs] if runs else []
+    old = cast("list[object]", runs) if isinstance(runs, list) else [runs] if runs else []
+    found: dict[str, object] = {}
     size = 0
     for table in tables:
-        query = f"SELECT run_data FROM {_quote(table)} WHERE session_id = ? ORDER BY run_index"
-        for (data,) in connection.execute(query, [row["session_id"]]):
+        query = (
+            f"SELECT run_id, run_data FROM {_quote(table)} WHERE session_id = ? ORDER BY run_index"
+        )
+        for id_, data in connection.execute(query, [row["session_id"]]):
             size += len(data or "")
             if size > LARGEST:
                 raise ValueError(f"its runs have more than {LARGEST} bytes")
-            runs.append(_or_text(data, json.loads))
-    return runs
+            found[str(id_)] = _or_text(data, json.loads)
+    # The migration to agno 3 copies the runs of a row and leaves them there.
+    kept = [run for run in old if _id_of(run) not in found]
+    return [*kept, *found.values()]
+
+
+def _id_of(run: object) -> str:
+    return str(cast("JSON", run).get("run_id")) if isinstance(run, dict) else ""
 
 
 def _session(source: str, place: str, row: JSON, runs: list[object]) -> Importable:
@@ -135,7 +161,7 @@ def _session(source: str, place: str, row: JSON, runs: list[object]) -> Importab
         **{key: _or_text(row.get(key)) for key in DATA},
         "summary": {key: value for key, value in summary.items() if key not in SUMMARY_FIELDS},
     }
-    others = {key: value for key, value in data.items() if value and key not in MEDIA}
+    others = {key: value for key, value in data.items() if value not in EMPTY and key not in MEDIA}
     if others and SESSION_DATA not in state:
         state = {**state, SESSION_DATA: others}
     elif others:

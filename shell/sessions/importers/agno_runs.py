@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ....sessions.errors import OutcomeUnknown
 from ....sessions.json_codec import JSON
@@ -27,14 +27,25 @@ ERROR_LENGTH: Final = 1000
 SERVICE: Final = "agno"
 """The service of imported calls, so that they differ from those of services here."""
 MEDIA: Final = (
-    *("images", "videos", "audio", "files", "response_audio"),
+    *("images", "videos", "audio", "audios", "files", "response_audio"),
     *("audio_output", "image_output", "video_output", "file_output"),
 )
 READ: Final = {
-    *("run_id", "session_id", "status", "created_at", "messages", "content", "content_type"),
-    *("input", "tools", "member_responses", "from_history", *MEDIA),
+    *("run_id", "session_id", "created_at", "messages", "content", "input", "tools"),
+    *("member_responses", "from_history", *MEDIA),
 }
-"""Fields of a run that entries have, or that repeat what its messages or other runs have."""
+"""Fields of a run that entries have, or that are left out by name."""
+COMMON: Final = (
+    *(("status", each) for each in ("COMPLETED", "RUNNING", "ERROR", "CANCELLED")),
+    ("content_type", "str"),
+)
+"""Fields of a run with the values that entries imply."""
+EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
+READ_OF_CALL: Final = {"id", "call_id", "type", "function", "name", "arguments"}
+READ_OF_TOOL: Final = {
+    *("tool_call_id", "tool_name", "tool_args", "tool_call_error", "result", "metrics"),
+    *("created_at", "stop_after_tool_call"),
+}
 READ_OF_MESSAGE: Final = {
     *("role", "content", "tool_call_id", "tool_calls", "tool_name", "tool_args", "created_at"),
     *("tool_call_error", "from_history", "add_to_agent_memory", "stop_after_tool_call"),
@@ -77,19 +88,19 @@ class JournalOfRuns:
             return
         run_id = str(run.get("run_id") or "") or None
         self.leave_out_media(run)
+        if run.get("member_responses"):
+            self.leave_out("member_responses of runs", len(run["member_responses"]))
+        for tool in run.get("tools") or ():
+            self._leave_out_fields(tool, READ_OF_TOOL, "tools")
         self._last_at = max(self._last_at, float(run.get("created_at") or 0))
-        messages: list[JSON] = run.get("messages") or []
+        messages = _messages_of(run)
         if run_id is not None:
             self._begin(run_id, run, messages)
-        if not messages:
-            self._message(run_id, "user", _input_of(run), self._last_at)
-            self._message(run_id, "assistant", run.get("content"), self._last_at)
-        fresh = [each for each in messages if not each.get("from_history")]
-        results = {each["tool_call_id"]: each for each in fresh if each.get("tool_call_id")}
-        calls = [call for each in fresh for call in each.get("tool_calls") or ()]
-        called = {call.get("id") for call in calls}
+        fresh = [part for each in messages if not each.get("from_history") for part in _parts(each)]
+        results = _results_of(fresh)
+        answers = {id(each) for each in results.values()}
         for message in fresh:
-            self._add_message(run_id, message, results, called)
+            self._add_message(run_id, message, results, is_answer=id(message) in answers)
 
     def _begin(self, run_id: str, run: JSON, messages: list[JSON]) -> None:
         status = STATUSES.get(str(run.get("status")).upper(), "completed")
@@ -103,13 +114,17 @@ class JournalOfRuns:
             entry["ended_at"] = max([self._last_at, *map(self._time, messages)])
         if status == "error":
             entry["error"] = _text_of(run.get("content"))[:ERROR_LENGTH] or None
-        others = {key: value for key, value in run.items() if value and key not in READ}
+        others = {
+            key: value
+            for key, value in run.items()
+            if value not in EMPTY and key not in READ and (key, value) not in COMMON
+        }
         said = [_text_of(message.get("content")) for message in messages]
         said_once = {"input": _input_of(run), "content": run.get("content")}
         others |= {
             key: value
             for key, value in said_once.items()
-            if said and not any(_text_of(value) in text for text in said)
+            if not any(_text_of(value) in text for text in said)
         }
         for key, size in drop_largest([others], METADATA_LIMIT):
             self.leave_out(f"{key} of a run, {size} bytes")
@@ -118,14 +133,12 @@ class JournalOfRuns:
         self.entries.append(entry)
 
     def _add_message(
-        self, run: str | None, message: JSON, results: dict[str, JSON], called: set[Any]
+        self, run: str | None, message: JSON, results: dict[int, JSON], *, is_answer: bool
     ) -> None:
         role, at = str(message.get("role") or "assistant"), self._time(message)
         self.leave_out_media(message)
-        for key, value in message.items():
-            if value and key not in READ_OF_MESSAGE:
-                self.leave_out(f"{key} of messages")
-        if role == "tool" and message.get("tool_call_id") in called:
+        self._leave_out_fields(message, READ_OF_MESSAGE, "messages")
+        if is_answer:
             return
         if role in SYSTEM_ROLES:
             # Each run repeats it.
@@ -135,7 +148,8 @@ class JournalOfRuns:
             self._instructions = text
         self._message(run, role, message.get("content"), at)
         for call in message.get("tool_calls") or ():
-            self._call(run, call, results.get(call.get("id")), at)
+            self._leave_out_fields(call, READ_OF_CALL, "calls")
+            self._call(run, call, results.get(id(call)), at)
 
     def _message(self, run: str | None, role: str, content: object, at: float) -> None:
         text = self._cut(_text_of(content))
@@ -151,7 +165,7 @@ class JournalOfRuns:
             )
 
     def _call(self, run: str | None, call: JSON, result: JSON | None, at: float) -> None:
-        function: JSON = call.get("function") or call
+        function = _function_of(call)
         failed = bool(result and result.get("tool_call_error"))
         entry: JSON = {
             "kind": "call",
@@ -196,9 +210,81 @@ class JournalOfRuns:
             if value:
                 self.leave_out("media", len(value) if isinstance(value, list) else 1)  # pyright: ignore[reportUnknownArgumentType]
 
+    def _leave_out_fields(self, holder: JSON, read: set[str], holders: str) -> None:
+        for key, value in holder.items():
+            if value and key not in read:
+                self.leave_out(f"{key} of {holders}")
+
     def leave_out(self, part: str, count: int = 1) -> None:
         """Count a part that is not imported."""
         self.left_out[part] = self.left_out.get(part, 0) + count
+
+
+def _messages_of(run: JSON) -> list[JSON]:
+    """Return the messages of a run, with those that it does not store but that its input, content and tools tell."""
+    messages: list[JSON] = list(run.get("messages") or ())
+    if not messages:
+        given = run.get("input")
+        media: JSON = {}
+        if isinstance(given, dict):
+            media = {key: value for key, value in cast("JSON", given).items() if key in MEDIA}
+        messages = [
+            {"role": "user", "content": _input_of(run), **media},
+            {"role": "assistant", "content": run.get("content")},
+        ]
+    called = {call.get("id") for each in messages for call in each.get("tool_calls") or ()}
+    tools: list[JSON] = [
+        each for each in run.get("tools") or () if each.get("tool_call_id") not in called
+    ]
+    calls = [
+        {
+            "id": each.get("tool_call_id"),
+            "function": {"name": each.get("tool_name"), "arguments": each.get("tool_args")},
+        }
+        for each in tools
+    ]
+    results = [
+        {
+            "role": "tool",
+            **{key: value for key, value in each.items() if key in READ_OF_MESSAGE},
+            "content": each["result"],
+        }
+        for each in tools
+        if each.get("result") is not None
+    ]
+    if tools:
+        asked: JSON = {"role": "assistant", "tool_calls": calls}
+        messages[-1:-1] = [{**asked, "created_at": tools[0].get("created_at")}, *results]
+    return messages
+
+
+def _function_of(call: JSON) -> JSON:
+    return call.get("function") or call
+
+
+def _parts(message: JSON) -> list[JSON]:
+    """Return a message as it is, or each result of one in which Gemini of agno 2 has those of several calls."""
+    if message.get("role") != "tool" or not message.get("tool_calls"):
+        return [message]
+    return [{**message, "tool_calls": None, **each} for each in message["tool_calls"]]
+
+
+def _results_of(messages: list[JSON]) -> dict[int, JSON]:
+    """Return the messages that answer calls, by the identity of the call. A result without the id of a call, as models of
+    agno 2 write it, answers the first call of its tool that has no answer."""
+    waiting: list[JSON] = []
+    results: dict[int, JSON] = {}
+    for message in messages:
+        id_, tool = message.get("tool_call_id"), message.get("tool_name")
+        for index, call in enumerate(waiting):
+            name = _function_of(call).get("name")
+            if message.get("role") == "tool" and (
+                call.get("id") == id_ if id_ else tool in (None, name)
+            ):
+                results[id(waiting.pop(index))] = message
+                break
+        waiting += message.get("tool_calls") or ()
+    return results
 
 
 def _input_of(run: JSON) -> object:

@@ -309,7 +309,7 @@ def test_all_keys_of_the_session_data_of_agno_arrive_or_are_named(
     cli: commands.DataFolder, tmp_path: Path
 ) -> None:
     file = database(tmp_path, "agno_3")
-    own = {"user_preferences": {"tone": "dry"}, "conversation_stage": "greeting", "order_id": 17}
+    own = {"user_preferences": {"tone": "dry"}, "is_new": False, "order_id": 0}
     data = {**own, "session_metrics": {"tokens": 5}, "session_state": {"a": 1}}
     taken = {**own, "session_state": {"session_data": 1}}
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -361,6 +361,80 @@ def test_fields_of_runs_and_messages_of_agno_arrive_or_are_named(
     assert fields["same"] is None
     assert fields["other"] == {"content": {"text": "rewritten"}, "model": "m"}
     assert fields["large"] == {"model": "m"}
+
+
+def test_calls_of_agno_without_ids_or_messages_come_with_their_results(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    def call(number: int, **fields: object) -> dict[str, object]:
+        return {**fields, "function": {"name": "f", "arguments": json.dumps({"n": number})}}
+
+    def asked(*calls: dict[str, object]) -> dict[str, object]:
+        return {"role": "assistant", "tool_calls": list(calls)}
+
+    ollama = [asked(call(1), call(2)), *({"role": "tool", "content": each} for each in "ab")]
+    combined = [{"tool_name": "f", "content": "c"}, {"tool_call_id": "x", "content": "d"}]
+    gemini = [
+        asked(call(3, id="w"), call(4, id="x", thought_signature="s")),
+        {"role": "tool", "content": ["c", "d"], "tool_calls": combined},
+    ]
+    tool = {"tool_call_id": "y", "tool_name": "f", "tool_args": {"n": 5}, "result": "e"}
+    bare = {"input": {"input_content": "hi", "audios": [{"id": "z"}]}, "content": {"is": "done"}}
+    runs = [
+        {"run_id": "ollama", "messages": ollama, "forked_from_message_index": 0},
+        {"run_id": "gemini", "messages": gemini, "status": "REGENERATED"},
+        {**bare, "run_id": "bare", "tools": [{**tool, "approval_id": "q"}], "content_type": "Dish"},
+        {"run_id": "team", "member_responses": [{"run_id": "member"}], "status": "COMPLETED"},
+    ]
+    file = database(tmp_path, "agno_2")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        update = "UPDATE agno_sessions SET runs = ? WHERE session_id = 'shopping'"
+        connection.execute(update, [json.dumps(runs)])
+    report = cli.json("import", "--from", "agno", str(file))
+    assert {each["name"]: each["left_out"] for each in report["imported"]}["shopping"] == [
+        "thought_signature of calls (1)",
+        "approval_id of tools (1)",
+        "media (1)",
+        "member_responses of runs (1)",
+    ]
+    calls = [("f", {"n": n}, "ok", [text]) for n, text in enumerate("abcde", 1)]
+    said = ("user", "hi"), ("assistant", '{"is": "done"}')
+    assert list(entries(cli, "shopping")) == [*calls[:4], said[0], calls[4], said[1]]
+    listed = cli.json("history", "shopping", "--kind", "run")["entries"]
+    assert {each["run_id"]: each.get("metadata") for each in listed} == {
+        "ollama": {"forked_from_message_index": 0},
+        "gemini": {"status": "REGENERATED"},
+        "bare": {"content_type": "Dish"},
+        "team": None,
+    }
+
+
+def test_a_database_that_agno_3_migrated_has_each_run_once_and_names_rows_of_other_tables(
+    cli: commands.DataFolder, tmp_path: Path
+) -> None:
+    file = database(tmp_path, "agno_3")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("ALTER TABLE agno_sessions ADD COLUMN runs JSON")
+        connection.execute(
+            "UPDATE agno_sessions SET runs = (SELECT json_group_array(json(run_data)) FROM agno_runs "
+            "WHERE agno_runs.session_id = agno_sessions.session_id)"
+        )
+        old = json.dumps([{"run_id": "old", "messages": [{"role": "user", "content": "first"}]}])
+        connection.execute(
+            "UPDATE agno_sessions SET runs = json_insert(runs, '$[#]', json_extract(?, '$[0]')) "
+            "WHERE session_id = 'shopping'",
+            [old],
+        )
+        connection.execute("CREATE TABLE agno_compactions (compaction_id, session_id)")
+        connection.execute("INSERT INTO agno_compactions VALUES (1, 'shopping')")
+        query = "SELECT run_id FROM agno_runs WHERE session_id = 'shopping' ORDER BY run_index"
+        ids = [row[0] for row in connection.execute(query)]
+    report = cli.json("import", "--from", "agno", str(file))
+    left_out = {each["name"]: each["left_out"] for each in report["imported"]}
+    assert left_out["shopping"][-1] == "rows of agno_compactions (1)"
+    assert not any("agno_compactions" in part for part in left_out["poems"])
+    listed = cli.json("history", "shopping", "--kind", "run")["entries"]
+    assert [each["run_id"] for each in listed] == ["old", *ids]
 
 
 def test_two_folders_may_have_a_file_of_one_name(
