@@ -39,7 +39,7 @@ ADVICE = """
 Three nodes answer at http://127.0.0.1:{port}/mcp. Each owns some of the sessions, and passes requests for others on.
 
     uv run statehold nodes list --config {config}
-    kill -9 {pid}           # ends node 1: its sessions go on at the others, and it is started again
+    kill -9 {pid}           # ends node 1: it is started again, and its sessions go on
     kill -STOP {pid}        # or stops it: after 10 seconds the others take its sessions over
     tail -f {folder}/*.log
 
