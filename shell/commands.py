@@ -7,55 +7,33 @@ from typing import Final
 
 import click
 
-from .call.tool_commands import remote_options, tool_commands
+from .call import words
+from .call.tool_commands import tool_commands
 from .command_line import CommandLine
-from .parser import Command, Group, ParserSetting, parse, walk
+from .parser import Command, Group, ParserSetting, options, parse, walk
 from .principals.principal_commands import principals_group
 from .session_commands import JSON_OPTION, session_commands
 
-SETTINGS: Final = (
-    ParserSetting(
-        ["--config"], metavar="FILE", help="settings in TOML (docs/reference/configuration.md)"
-    ),
-    ParserSetting(
-        ["--services"],
-        metavar="FILE",
-        help="services: the file of a client with its MCP servers, unchanged (docs/use/services.md)",
-    ),
-    ParserSetting(["--data"], metavar="DIR", help="folder of everything that is kept"),
-    ParserSetting(["--ephemeral"], is_flag=True, help="keep everything in memory only"),
-    ParserSetting(
-        ["--strict"],
-        is_flag=True,
-        help="refuse to start when a setting of a service is wrong, instead of running the others",
-    ),
-    ParserSetting(
-        ["--session"],
-        metavar="NAME",
-        help="serve one session: no tool has a session_id argument",
-    ),
-    ParserSetting(
-        ["--shared"],
-        is_flag=True,
-        help="share one background server and its sessions with the other stdio clients of the data folder",
-    ),
-    ParserSetting(
-        ["--auto-session"], is_flag=True, help="give older clients a session per connection"
-    ),
-    ParserSetting(
-        ["--toolsets"], metavar="A,B", help="core, lifecycle, state, history, branch, admin, view"
-    ),
-    ParserSetting(["--host"], metavar="ADDRESS", help="address to listen on (serve)"),
-    ParserSetting(["--port"], metavar="PORT", help="port to listen on, 0 for any (serve)"),
-    ParserSetting(["--workers"], metavar="N", help="processes that serve the port (serve)"),
-    ParserSetting(["--token-file"], metavar="FILE", help="static bearer tokens (serve)"),
-    ParserSetting(
-        ["--session-header"],
-        is_flag=True,
-        help="have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
-    ),
-    ParserSetting(["--log-level"], metavar="LEVEL", help="debug, info, warning or error"),
-    ParserSetting(["--log-format"], metavar="FORMAT", help="text or json"),
+SETTINGS: Final = options(
+    {
+        **words.SETTINGS,
+        "--ephemeral": ("", "keep everything in memory only"),
+        "--session": ("NAME", "serve one session: no tool has a session_id argument"),
+        "--shared": (
+            "",
+            "share one background server and its sessions with the other stdio clients of the data folder",
+        ),
+        "--auto-session": ("", "give older clients a session per connection"),
+        "--host": ("ADDRESS", "address to listen on (serve)"),
+        "--port": ("PORT", "port to listen on, 0 for any (serve)"),
+        "--workers": ("N", "processes that serve the port (serve)"),
+        "--token-file": ("FILE", "static bearer tokens (serve)"),
+        "--session-header": (
+            "",
+            "have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
+        ),
+    },
+    ParserSetting,
 )
 
 
@@ -83,7 +61,7 @@ def build_commands() -> Group:
                 "top",
                 "Watch the sessions live: calls, memory, questions. Ctrl-C ends it.",
                 "statehold top",
-                *remote_options(),
+                *options(words.REMOTE),
             ),
             Command(
                 "console",
@@ -251,9 +229,9 @@ def _tokens() -> Group:
     )
 
 
-def parse_command_line(words: Sequence[str]) -> CommandLine:
+def parse_command_line(line: Sequence[str]) -> CommandLine:
     """Read a command line. Ends with SystemExit after --help and after a mistake, which it explains in one line."""
-    return parse(build_commands(), words)
+    return parse(build_commands(), line)
 
 
 def _audit() -> Group:

@@ -31,5 +31,5 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     count = 0
     while count < len(words) and words[count].partition("=")[0] in SETTINGS:
         name, is_joined, _ = words[count].partition("=")
-        count += 1 if is_joined or not SETTINGS[name] else 2
+        count += 1 if is_joined or not SETTINGS[name][0] else 2
     return words[:count], words[count:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import click
@@ -12,6 +12,7 @@ from ..server.exit_codes import EXIT_CODES, USAGE
 from ..server.printing import complain
 from ..sessions.one_line import one_line
 from ..sessions.wording import near_names
+from .call.words import SHORT
 from .command_line import CommandLine
 
 PROGRAM = "statehold"
@@ -19,6 +20,21 @@ PROGRAM = "statehold"
 
 class ParserSetting(click.Option):
     """An option that every command accepts, before and after its name. The configuration checks its value."""
+
+
+def options(
+    table: Mapping[str, tuple[str, str]], kind: type[click.Option] = click.Option
+) -> list[click.Option]:
+    """Return the options of a table in call/words.py, with their short names."""
+    return [
+        kind(
+            [name, *(short for short, long in SHORT.items() if long == name)],
+            metavar=metavar or None,
+            is_flag=not metavar,
+            help=text,
+        )
+        for name, (metavar, text) in table.items()
+    ]
 
 
 class Command(click.Command):

@@ -1,6 +1,6 @@
 """The words that a shell completes behind `statehold`: commands, sessions, tools, arguments and their values.
 
-The scripts of cli/completion.py call `statehold complete -- WORD...` with the words of the line up to the cursor. Words go
+The scripts of ../completion.py call `statehold complete -- WORD...` with the words of the line up to the cursor. Words go
 to the shell as they are, one a line, and no shell evaluates them. A server is asked only if it runs.
 """
 
@@ -20,27 +20,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-COMMANDS = (
-    *("answer", "audit", "backup", "call", "completion", "console", "demo", "doctor"),
-    *("nodes", "principals", "serve", "services", "sessions", "skill", "status", "stop", "tokens"),
-    *("tools", "top"),
-)
-ACTIONS = {
-    "audit": ("export", "tail", "verify"),
-    "nodes": ("drain", "list", "remove"),
-    "principals": ("list", "restore", "revoke", "show"),
-    "services": ("check", "list"),
-    "sessions": (
-        *("close", "delete", "export", "fork", "history", "import", "list", "merge", "open"),
-        *("pause", "purge", "rename", "resume", "screenshot", "share", "show", "state"),
-        *("summary", "test", "unshare"),
-    ),
-    "tokens": ("add", "list", "remove"),
-}
-"""The second word of each command that has one."""
-_WITHOUT_SESSION = ("import", "list")
-_WITH_SESSIONS = ("close", "delete", "merge", "pause", "purge", "resume")
-"""The actions on sessions that take none, and several."""
 SECONDS = 2.0
 
 
@@ -56,22 +35,17 @@ def complete(words: Words) -> int:
 
 def _candidates(words: Words, before: list[str], last: str) -> list[str]:
     """Return the words that may follow; none where the shell completes files."""
-    if not before:
-        return list(COMMANDS)
-    command, *rest = before
-    if last.startswith("-"):
-        return list(OPTIONS.get(command, {}))
+    command = before[0] if before else ""
     try:
-        if command in ACTIONS:
-            named = [word for word in rest if not word.startswith("-")]
-            return _of_group(words, command, named, last)
         if command not in OPTIONS:
-            return []
+            return _of_help(words, before, last)
+        if last.startswith("-"):
+            return list(OPTIONS[command])
         try:
             # The options of the line say which server is asked.
-            line = Words(command, [*words.settings, *rest])
+            line = Words(command, [*words.settings, *before[1:]])
         except WrongUsage:
-            return _sessions(words, last) if rest[-1] == "--session" else []
+            return _sessions(words, last) if before[-1] == "--session" else []
         match command, len(line.rest):
             case ("call", 0):
                 return _sessions(line, last)
@@ -87,13 +61,28 @@ def _candidates(words: Words, before: list[str], last: str) -> list[str]:
         return []
 
 
-def _of_group(words: Words, command: str, rest: list[str], last: str) -> list[str]:
-    if not rest:
-        return list(ACTIONS[command])
-    is_session = len(rest) == 1 or rest[0] in _WITH_SESSIONS
-    if command == "sessions" and rest[0] not in _WITHOUT_SESSION and is_session:
-        return _sessions(words, last)
-    return []
+def _of_help(words: Words, before: list[str], last: str) -> list[str]:
+    """Return the commands, the options of a command, or the sessions where it takes one."""
+    # Imported here: a call is completed without click.
+    import click
+
+    from ..commands import build_commands
+
+    command: click.Command = build_commands()
+    rest = [word for word in before if not word.startswith("-")]
+    while isinstance(command, click.Group) and rest:
+        if rest[0] not in command.commands:
+            return []
+        command = command.commands[rest.pop(0)]
+    if last.startswith("-"):
+        return [name for param in command.params for name in param.opts if name.startswith("-")]
+    if isinstance(command, click.Group):
+        return list(command.commands)
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    current = arguments[min(len(rest), len(arguments) - 1)] if arguments else None
+    if current is None or (len(rest) >= len(arguments) and current.nargs != -1):
+        return []
+    return _sessions(words, last) if current.metavar in ("SESSION", "CHILD") else []
 
 
 def _answers(words: Words, token: str | None) -> list[str]:

@@ -11,40 +11,60 @@ if TYPE_CHECKING:
     from typing import Any
 
 SETTINGS = {
-    "--config": True,
-    "--services": True,
-    "--data": True,
-    "--strict": False,
-    "--toolsets": True,
-    "--log-level": True,
-    "--log-format": True,
+    "--config": ("FILE", "settings in TOML (docs/reference/configuration.md)"),
+    "--services": (
+        "FILE",
+        "services: the file of a client with its MCP servers, unchanged (docs/use/services.md)",
+    ),
+    "--data": ("DIR", "folder of everything that is kept"),
+    "--strict": (
+        "",
+        "refuse to start when a setting of a service is wrong, instead of running the others",
+    ),
+    "--toolsets": ("A,B", "core, lifecycle, state, history, branch, admin, view"),
+    "--log-level": ("LEVEL", "debug, info, warning or error"),
+    "--log-format": ("FORMAT", "text or json"),
 }
-"""The settings of the server, and whether a value follows. They are those of a server that the command starts."""
+"""The settings of a server that the command starts: the kind of the value, "" for none, and the help. click has them from
+here."""
 
+REMOTE = {
+    "--url": ("URL", "a server elsewhere (slower: it loads the client)"),
+    "--token-file": ("FILE", "the bearer token for --url"),
+}
+"""The options of a command that also works with a server elsewhere."""
+_JSON = {"--json": ("", "print one JSON document")}
 _CALLS = {
-    "--json": False,
-    "--quiet": False,
-    "-o": True,
-    "--timeout": True,
-    "--no-input": False,
-    "--progress": False,
-    "--url": True,
-    "--token-file": True,
+    **_JSON,
+    "--quiet": ("", 'leave out the page ("Snapshot")'),
+    "-o": ("PATH", "the file or the folder for pictures and files"),
+    "--timeout": ("S", "cancel the call after so many seconds"),
+    "--no-input": ("", "never ask here; exit with 6"),
+    "--progress": ("", "progress on stderr also without a terminal"),
+    **REMOTE,
 }
 OPTIONS = {
-    "call": {**_CALLS, "--new": False, "--exists": False, "--operation": True},
-    "answer": {**_CALLS, "--decline": False, "--cancel": False},
+    "call": {
+        **_CALLS,
+        "--new": ("", "the session must not exist"),
+        "--exists": ("", "the session must exist"),
+        "--operation": ("ID", "run the call at most once, also when the command is repeated"),
+    },
+    "answer": {
+        **_CALLS,
+        "--decline": ("", "decline to answer"),
+        "--cancel": ("", "dismiss the question"),
+    },
     "tools": {
-        "--json": False,
-        "--session": True,
-        "--grep": True,
-        "--url": True,
-        "--token-file": True,
+        "--session": ("NAME", "those that a session offers"),
+        "--grep": ("TEXT", "those with this text"),
+        **_JSON,
+        **REMOTE,
     },
     "complete": {},
 }
-
-_SHORT = {"-q": "--quiet"}
+"""The options of each command, as SETTINGS has them."""
+SHORT = {"-q": "--quiet"}
 FIND = "See: statehold tools --grep TEXT"
 
 
@@ -77,11 +97,11 @@ class Words:
             name, is_joined, value = (
                 word.partition("=") if word.startswith("--") else (word, "", "")
             )
-            name = _SHORT.get(name, name)
+            name = SHORT.get(name, name)
             if not word.startswith("-") or word == "-":
                 self.rest.append(word)
             elif name in known or name in SETTINGS:
-                takes_value = known.get(name, SETTINGS.get(name, False))
+                takes_value = bool((known.get(name) or SETTINGS[name])[0])
                 if takes_value and not is_joined:
                     if not words:
                         raise WrongUsage(f"{name} needs a value")

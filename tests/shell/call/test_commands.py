@@ -10,17 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 from support.terminal import program_in_terminal
 from support.tool_commands import Commands
 
 from statehold.server.exit_codes import ASKS, OK, USAGE
-from statehold.shell.call.completion import ACTIONS, COMMANDS
-from statehold.shell.call.words import OPTIONS, SETTINGS
-from statehold.shell.commands import SETTINGS as ALL_SETTINGS
-from statehold.shell.commands import build_commands
-from statehold.shell.parser import Group, ParserSetting
 
 HEAVY = {"click", "asyncio", "typing", "pathlib", "pydantic", "dataclasses", "inspect", "tempfile"}
 SKILL_TOKENS = 750
@@ -39,18 +33,6 @@ def test_a_call_imports_little(commands: Commands) -> None:
     )
     assert ran.stdout == "0\n"
     assert HEAVY & set(ran.stderr.split()) == set()
-
-
-@pytest.mark.parametrize("name", ["call", "answer", "tools"])
-def test_the_options_are_those_of_the_help(name: str) -> None:
-    options = {
-        param.opts[0]: not param.is_flag
-        for param in build_commands().commands[name].params
-        if isinstance(param, click.Option) and not isinstance(param, ParserSetting)
-    }
-    assert OPTIONS[name] == options
-    settings = {setting.opts[0]: not setting.is_flag for setting in ALL_SETTINGS}
-    assert SETTINGS.items() <= settings.items()
 
 
 def test_tools_are_one_line_each_and_one_has_its_arguments(commands: Commands) -> None:
@@ -80,13 +62,15 @@ def test_words_are_completed(commands: Commands) -> None:
     assert completed(commands, "call", "s", "inc", "") == ["n="]
     assert "--json" in completed(commands, "call", "--j")
     assert completed(commands, "sessions", "pau") == ["pause"]
+    assert {"--status", "--since"} <= set(completed(commands, "sessions", "list", "--s"))
     for before in (("sessions", "pause"), ("sessions", "pause", "x"), ("call", "--timeout", "5")):
         assert completed(commands, *before, "$(") == ["$(touch x)"]
     assert all(word.startswith("sh_") for word in completed(commands, "sessions", "show", "sh_"))
     assert completed(commands, "sessions", "show", "sh_")
     # The shell completes files there.
     assert completed(commands, "call", "s", "inc", "-o", "") == []
-    assert completed(commands, "sessions", "export", "s", "") == []
+    for none in (("export", "s"), ("import",), ("list",), ("nosuch",)):
+        assert completed(commands, "sessions", *none, "") == []
 
 
 def test_the_token_of_a_question_and_its_fields_are_completed(commands: Commands) -> None:
@@ -177,13 +161,6 @@ def test_fish_completes_sessions_and_arguments(commands: Commands, tmp_path: Pat
             check=True,
         )
         assert ran.stdout.split() == [word]
-
-
-def test_the_commands_that_are_completed_are_those_of_the_help() -> None:
-    commands = build_commands().commands
-    assert set(COMMANDS) == set(commands)
-    groups = {name: set(one.commands) for name, one in commands.items() if isinstance(one, Group)}
-    assert groups == {name: set(actions) for name, actions in ACTIONS.items()}
 
 
 def test_nothing_is_started_to_complete_a_word(own_commands: Commands) -> None:
