@@ -55,6 +55,9 @@ class ServerLost(Exception):
 
     is_unread = False
 
+    def __init__(self, reason: str = "the server ended") -> None:
+        super().__init__(reason)
+
 
 class RequestFailed(Exception):
     """Raised when the server answered with a JSON-RPC error."""

@@ -81,8 +81,8 @@ def _run(command: str, words: list[str]) -> int:
     except Failure as error:
         session = line.rest[0] if line and command == "call" else None
         return complain_of(error.code, str(error), error.recovery, session)
-    except ServerLost:
-        return complain("the server ended", FAILURE if command == "tools" else UNKNOWN)
+    except ServerLost as lost:
+        return complain(str(lost), FAILURE if command == "tools" else UNKNOWN)
     except RequestFailed as error:
         text = one_line(str(error))
         if text.startswith("Unknown tool"):
@@ -117,7 +117,7 @@ def _call(words: Words) -> int:
                 meta["statehold/operation_repeated"] = True
             elif not lost.is_unread and not _may_repeat(words, session, tool):
                 return complain(
-                    "the server ended during the call; look at its effect before you repeat it",
+                    f"{lost} during the call; look at its effect before you repeat it",
                     UNKNOWN,
                 )
             # The server that ended may have created the session.
@@ -311,7 +311,7 @@ def _link_reader(
         try:
             result = connection.request("resources/read", {"uri": uri})
         except (RequestFailed, ServerLost) as error:
-            complain(f"{uri} cannot be read: {error or 'the server ended'}")
+            complain(f"{uri} cannot be read: {error}")
             return None
         data = b""
         for part in map(as_object, as_list(result.get("contents"))):
