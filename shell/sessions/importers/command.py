@@ -160,6 +160,7 @@ async def _importing_registry(config: Config, store: SQLStore) -> AsyncGenerator
 def _read(source: Path, arguments: CommandLine) -> tuple[int, Sessions]:
     if arguments.source is None:
         return _read_documents(source)
+    source.stat()  # SQLite says of a missing file only that it cannot open it.
     if arguments.source == "agno":
         return read_agno(source)
     return read_agentscope(source, users=bool(arguments.users), named=arguments.user or ())

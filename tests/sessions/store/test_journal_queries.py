@@ -214,6 +214,7 @@ async def test_a_journal_does_not_grow_past_its_limits_and_counts_what_went(
         entries = await store.history("sh_a", HistoryFilter(limit=1000))
         assert [each.seq for each in entries] == list(range(entries[0].seq, 2001))
         assert entries[0].kind is JournalKind.COMPACTED
+        assert entries[0].epoch == entries[1].epoch == 1
         gone: Any = entries[0].request
         assert (gone["from"], gone["to"], gone["entries"]) == (1, entries[0].seq, entries[0].seq)
         tally = await store.journal_counts("sh_a")

@@ -266,6 +266,7 @@ def test_a_source_that_cannot_be_read_is_one_line(cli: commands.DataFolder, tmp_
         code, out, err = cli.run("import", *words)
         assert (code, out, err.count("\n") <= 2) == (USAGE, "", True), (words, err)
         assert "hidden" not in err
+        assert ("nothing" in words[2]) == ("No such file" in err)
 
 
 def test_a_run_that_agno_did_not_write_so_is_left_out_alone(

@@ -133,7 +133,9 @@ async def resume_stdio(
             kept, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
         )
     except (KeeperRefusal, NoKeeper) as error:
-        raise ConnectionLost(f"{service} ended while no server ran ({error}).") from error
+        raise ConnectionLost(
+            f"{service} ended, and no keeper holds its process ({error})."
+        ) from error
     except KeeperUnreachable as error:
         raise ServiceUnavailable(
             f"{service} could not be resumed: the keeper of its process cannot be reached ({error})."
