@@ -13,12 +13,11 @@ from typing import Final, Protocol
 from urllib.parse import quote_plus, urlencode
 
 import anyio
-from mcp.server.auth.provider import AccessToken
 from pydantic import SecretStr
 from starlette.datastructures import QueryParams
 
 from ..sessions.json_codec import JSON
-from .claims import ClaimChecks
+from .claims import ClaimChecks, VerifiedCaller
 from .config.auth import IssuerSettings
 from .config.types import is_protected_url
 from .issuer_requests import StrangersForms, find_metadata
@@ -172,7 +171,7 @@ class AccountIssuer:
 
     async def person(
         self, code: str, attempt: LoginAttempt, now: float, address: str
-    ) -> AccessToken:
+    ) -> VerifiedCaller:
         """Exchange a code that came from an address, and return the person who logged in. `now` is in seconds since 1970.
 
         Raises:

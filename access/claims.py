@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from ..sessions.json_codec import JSON, well_formed
@@ -28,6 +29,57 @@ _MCP: Final = re.compile(r"/(?:sse|s/[^/?#]+/mcp)\Z")
 _ID_TOKEN_CLAIMS: Final = ("nonce", "at_hash", "c_hash")
 
 
+class VerifiedCaller(AuthenticatedUser):
+    """The caller that a verified token names. It holds no part of the token, and does not change.
+
+    The verifier makes it, the request carries it as the user of its scope, and to the SDK it is a user.
+    """
+
+    def __init__(
+        self,
+        principal: Principal,
+        scopes: Sequence[str] = SCOPES,
+        *,
+        groups: Sequence[str] = (),
+        role: Role = DEFAULT_ROLE,
+        expires_at: int | None = None,
+        resource: str | None = None,
+        act: object = None,
+    ) -> None:
+        """`act` is the claim of those who act for the caller (RFC 8693 4.1), for the audit log."""
+        # The SDK gives a transport session to those with the same client, issuer and subject alone.
+        access_token = AccessToken(
+            token="",
+            client_id=principal.client_id,
+            scopes=list(scopes),
+            expires_at=expires_at,
+            subject=principal.subject,
+            claims={"iss": principal.issuer},
+        )
+        super().__init__(access_token)
+        self.principal = principal
+        self.groups = tuple(groups)
+        self.role: Role = role
+        self.expires_at = expires_at
+        """When its token expires; None for a static token."""
+        self.resource = resource
+        self.act = act
+
+    @property
+    def membership(self) -> Membership:
+        """The groups and the role, with the end of the token."""
+        ends: dict[str, float] = {}
+        if self.expires_at:
+            ends = dict.fromkeys(self.groups, self.expires_at)
+        return Membership(self.groups, self.role, ends)
+
+
+def current_caller() -> VerifiedCaller | None:
+    """Return the caller of the request that runs, None for one without a token."""
+    user = auth_context_var.get()
+    return user if isinstance(user, VerifiedCaller) else None
+
+
 class ClaimChecks:
     """The checks of claims that one server makes."""
 
@@ -35,8 +87,8 @@ class ClaimChecks:
         self._settings = settings
         self._audience = {normal_resource(audience) for audience in settings.audience}
 
-    def caller(self, claims: JSON, issuer: str, now: float) -> AccessToken:
-        """Return the caller whom the claims of a token of `issuer` name. It holds no part of the token.
+    def caller(self, claims: JSON, issuer: str, now: float) -> VerifiedCaller:
+        """Return the caller whom the claims of a token of `issuer` name.
 
         Raises:
             TokenInvalid: the token is not for this server, not for now, or no access token.
@@ -50,9 +102,9 @@ class ClaimChecks:
             principal = Principal(issuer=issuer, subject=subject[:SUBJECT_CHARACTERS])
             raise TokenInvalid(str(error), who=principal.words) from None
 
-    def _caller(self, claims: JSON, issuer: str, now: float) -> AccessToken:
+    def _caller(self, claims: JSON, issuer: str, now: float) -> VerifiedCaller:
         expires_at = _check_times(claims, now)
-        resource = self._check_audience(claims.get("aud"))
+        self._check_audience(claims.get("aud"))
         if "cnf" in claims:
             raise TokenInvalid("it is bound to a key of its client, which cannot be checked")
         kind: object = claims.get("typ", "Bearer")
@@ -60,27 +112,40 @@ class ClaimChecks:
             raise TokenInvalid("its claim typ is not Bearer")
         if any(name in claims for name in _ID_TOKEN_CLAIMS):
             raise TokenInvalid("it is an ID token")
+        return self._named(
+            claims,
+            issuer,
+            _client_id(claims),
+            scopes_in(claims["scope"] if "scope" in claims else claims.get("scp")),
+            expires_at=expires_at,
+        )
+
+    def _named(
+        self,
+        claims: JSON,
+        issuer: str,
+        client_id: str,
+        scopes: Sequence[str],
+        *,
+        expires_at: int | None = None,
+        resource: str | None = None,
+    ) -> VerifiedCaller:
+        """Return the caller with the subject, the groups and the actors of the claims."""
         _text_claim(claims, "sub")
-        groups = self._groups(claims)
-        return AccessToken(
-            token="",
-            client_id=_client_id(claims),
-            scopes=scopes_in(claims["scope"] if "scope" in claims else claims.get("scp")),
+        subject, groups = _text_claim(claims, self._settings.subject_claim), self._groups(claims)
+        return VerifiedCaller(
+            Principal(issuer=issuer, subject=subject, client_id=client_id),
+            scopes,
+            groups=groups,
+            role=self.role(groups),
             expires_at=expires_at,
             resource=resource,
-            subject=_text_claim(claims, self._settings.subject_claim),
-            claims={
-                "iss": issuer,
-                "groups": groups,
-                "role": self.role(groups),
-                # Those who act for the caller (RFC 8693 4.1), for the audit log.
-                "act": claims.get("act"),
-            },
+            act=claims.get("act"),
         )
 
     def person(
         self, claims: JSON, issuer: str, *, client_id: str, nonce: str, now: float
-    ) -> AccessToken:
+    ) -> VerifiedCaller:
         """Return the person whom the claims of an ID token of `issuer` name, with the scope to manage sessions.
 
         Raises:
@@ -95,15 +160,7 @@ class ClaimChecks:
             raise TokenInvalid("it is for another client")
         if claims.get("nonce") != nonce:
             raise TokenInvalid("its nonce is wrong")
-        _text_claim(claims, "sub")
-        groups = self._groups(claims)
-        return AccessToken(
-            token="",
-            client_id=client_id,
-            scopes=scopes_in(CONTROL),
-            subject=_text_claim(claims, self._settings.subject_claim),
-            claims={"iss": issuer, "groups": groups, "role": self.role(groups)},
-        )
+        return self._named(claims, issuer, client_id, scopes_in(CONTROL))
 
     def _check_audience(self, value: object) -> str:
         """Return the audience of a token that is ours."""
@@ -125,7 +182,7 @@ class ClaimChecks:
 
     def asserted(
         self, claims: JSON, issuer: str, *, audience: str, client_id: str, now: float
-    ) -> AccessToken:
+    ) -> VerifiedCaller:
         """Return the person whom an identity assertion of `issuer` names to a client of the authorization server `audience`.
 
         Raises:
@@ -139,16 +196,13 @@ class ClaimChecks:
         if claims.get("client_id") != client_id:
             raise TokenInvalid("it is for another client")
         _text_claim(claims, "jti")
-        _text_claim(claims, "sub")
-        groups = self._groups(claims)
-        return AccessToken(
-            token="",
-            client_id=client_id,
-            scopes=scopes_in(claims.get("scope")),
+        return self._named(
+            claims,
+            issuer,
+            client_id,
+            scopes_in(claims.get("scope")),
             expires_at=expires_at,
             resource=self._check_audience(claims.get("resource")),
-            subject=_text_claim(claims, self._settings.subject_claim),
-            claims={"iss": issuer, "groups": groups, "role": self.role(groups)},
         )
 
 
@@ -208,46 +262,3 @@ def _text_claim(claims: JSON, name: str) -> str:
 def _client_id(claims: JSON) -> str:
     names = ("client_id", "azp", "appid", "cid")
     return next((value for name in names if isinstance(value := claims.get(name), str)), "")[:255]
-
-
-def principal_of(token: AccessToken) -> Principal:
-    """Return the principal of a token."""
-    claims = token.claims or {}
-    return _principal(str(claims.get("iss") or ""), token.subject or "", token.client_id or "")
-
-
-@lru_cache(maxsize=1024)
-def _principal(issuer: str, subject: str, client_id: str) -> Principal:
-    # A request asks for it several times, and it keeps its key.
-    return Principal(issuer=issuer, subject=subject, client_id=client_id)
-
-
-def role_of(token: AccessToken) -> Role:
-    """Return the role of the caller of a token."""
-    role: Role = (token.claims or {}).get("role", DEFAULT_ROLE)
-    return role
-
-
-def groups_of(token: AccessToken) -> tuple[str, ...]:
-    """Return the groups of the caller of a token."""
-    return tuple((token.claims or {}).get("groups") or ())
-
-
-def token_of(principal: Principal, role: Role = DEFAULT_ROLE) -> AccessToken:
-    """Return an access token of a principal with all scopes; principal_of() is the inverse."""
-    return AccessToken(
-        token="",
-        client_id=principal.client_id,
-        scopes=list(SCOPES),
-        subject=principal.subject,
-        claims={"iss": principal.issuer, "role": role},
-    )
-
-
-def membership_of(token: AccessToken) -> Membership:
-    """Return the groups and the role that an issuer names in a token."""
-    claims = token.claims or {}
-    groups = groups_of(token)
-    expires_at = token.expires_at or 0
-    ends: dict[str, float] = dict.fromkeys(groups, expires_at) if expires_at else {}
-    return Membership(groups, str(claims.get("role") or DEFAULT_ROLE), ends)

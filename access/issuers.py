@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import anyio
-from mcp.server.auth.provider import AccessToken
 
 from ..sessions.json_codec import JSON
 from ..sessions.owned_map import OwnedMap
-from .claims import ClaimChecks
+from .claims import ClaimChecks, VerifiedCaller
 from .config.auth import AuthSettings, IssuerSettings
 from .issuer_requests import StrangersForms
 from .keys import SignedTokens, SigningKeys, UnverifiedToken, parse_jwt
@@ -86,7 +85,7 @@ class Issuers:
             for keys in self._keys:
                 tasks.start_soon(keys.preload)
 
-    async def caller(self, token: str, now: float, asker: str) -> AccessToken:
+    async def caller(self, token: str, now: float, asker: str) -> VerifiedCaller:
         """Return the caller of a token. `now` is in seconds since 1970; `asker` is whose share a question counts to.
 
         Raises:
@@ -100,14 +99,16 @@ class Issuers:
 
     async def _signed_by(
         self, token: UnverifiedToken, issuer: object, now: float, asker: str
-    ) -> AccessToken:
+    ) -> VerifiedCaller:
         if isinstance(issuer, str) and issuer in self._asked:
             return await self._opaque(token.text, [issuer], now, asker)
         if not isinstance(issuer, str) or issuer not in self._signed:
             raise TokenInvalid("its issuer is not in auth.issuers")
         return self._checks.caller(await self._signed[issuer].claims(token), issuer, now)
 
-    async def _opaque(self, token: str, issuers: list[str], now: float, asker: str) -> AccessToken:
+    async def _opaque(
+        self, token: str, issuers: list[str], now: float, asker: str
+    ) -> VerifiedCaller:
         refusal: Exception = TokenInvalid("it is unknown")
         for issuer in issuers:
             try:

@@ -9,11 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 
 from ..sessions.owned_map import OwnedMap
-from .claims import principal_of, token_of
+from .claims import VerifiedCaller
 from .config.auth import AuthSettings
 from .refusals import Backoff, PrincipalRevoked, TokenInvalid, is_guessable, network_of
 from .tokens import StaticTokens
@@ -37,7 +35,7 @@ class OwnTokens(Protocol):
         """Whether a token has their form."""
         ...
 
-    async def caller(self, token: str, now: float) -> AccessToken:
+    async def caller(self, token: str, now: float) -> VerifiedCaller:
         """Return the caller of such a token.
 
         Raises:
@@ -63,7 +61,7 @@ class Verifier:
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = anyio.current_time,
-        on_verified: Callable[[AccessToken], None] | None = None,
+        on_verified: Callable[[VerifiedCaller], None] | None = None,
         revoked: Container[str] = frozenset(),
     ) -> None:
         self.static = tokens
@@ -74,18 +72,18 @@ class Verifier:
         self._now = now
         self._on_verified = on_verified
         self._revoked = revoked
-        self._callers = OwnedMap[bytes, tuple[AuthenticatedUser, float]](MAX_CACHED_TOKENS)
+        self._callers = OwnedMap[bytes, tuple[VerifiedCaller, float]](MAX_CACHED_TOKENS)
         """The callers of the last tokens of each principal, and the times until which they are used."""
-        self._flights = SingleFlight[AuthenticatedUser]()
+        self._flights = SingleFlight[VerifiedCaller]()
 
-    def known(self, token: str) -> AuthenticatedUser | None:
+    def known(self, token: str) -> VerifiedCaller | None:
         """Return the caller of a token that was verified a short time ago and is not revoked, else None."""
         user = self._cached(token) if self._callers else None
         if self._revoked and user is not None:
-            return None if principal_of(user.access_token).key in self._revoked else user
+            return None if user.principal.key in self._revoked else user
         return user
 
-    async def verify(self, token: str, address: str = "") -> AuthenticatedUser:
+    async def verify(self, token: str, address: str = "") -> VerifiedCaller:
         """Return the caller of a token.
 
         A token that might have been guessed is looked at after the delay of its network. Who calls it tells `backoff` of
@@ -99,7 +97,7 @@ class Verifier:
         user = self._cached(token) or self._static_user(token)
         if user is None:
             known = self._callers.get(_digest(token))
-            asker = network_of(address) if known is None else _key_of(known[0])
+            asker = network_of(address) if known is None else known[0].principal.key
             is_own = self._own is not None and self._own.accepts(token)
             # A token of our own is sealed, and checked here.
             if known is None and not is_own and is_guessable(token):
@@ -107,8 +105,8 @@ class Verifier:
             self._require_issuers(token)
             # An issuer is asked once about a token that comes in many requests.
             user = await self._flights.run(token, partial(self._ask_issuer, token, asker))
-        if self._revoked:
-            self._require_access(user)
+        if self._revoked and user.principal.key in self._revoked:
+            raise PrincipalRevoked(user.principal)
         return user
 
     async def preload_keys(self) -> None:
@@ -116,12 +114,12 @@ class Verifier:
         if self._issuers is not None:
             await self._issuers.preload_keys()
 
-    def record_caller(self, token: AccessToken) -> None:
+    def record_caller(self, caller: VerifiedCaller) -> None:
         """Record the groups and the role of a caller, from which its limits follow."""
         if self._on_verified is not None:
-            self._on_verified(token)
+            self._on_verified(caller)
 
-    def _cached(self, token: str) -> AuthenticatedUser | None:
+    def _cached(self, token: str) -> VerifiedCaller | None:
         found = self._callers.get(_digest(token))
         return found[0] if found is not None and self._now() < found[1] else None
 
@@ -135,38 +133,29 @@ class Verifier:
         if len(token) > TOKEN_CHARACTERS or not token.isascii():
             raise TokenInvalid("it is too long, or no token")
 
-    async def _ask_issuer(self, token: str, asker: str) -> AuthenticatedUser:
+    async def _ask_issuer(self, token: str, asker: str) -> VerifiedCaller:
         assert self._issuers is not None
         now = self._now()
         if self._own is not None and self._own.accepts(token):
-            user = AuthenticatedUser(await self._own.caller(token, now))
+            user = await self._own.caller(token, now)
         else:
-            user = AuthenticatedUser(await self._issuers.caller(token, now, asker))
-        self.record_caller(user.access_token)
-        until = min(now + CACHE_SECONDS, user.access_token.expires_at or 0)
-        self._callers.put(_key_of(user), _digest(token), (user, until))
+            user = await self._issuers.caller(token, now, asker)
+        self.record_caller(user)
+        until = min(now + CACHE_SECONDS, user.expires_at or 0)
+        self._callers.put(user.principal.key, _digest(token), (user, until))
         return user
 
-    def _require_access(self, user: AuthenticatedUser) -> None:
-        principal = principal_of(user.access_token)
-        if principal.key in self._revoked:
-            raise PrincipalRevoked(principal)
-
-    def _static_user(self, token: str) -> AuthenticatedUser | None:
+    def _static_user(self, token: str) -> VerifiedCaller | None:
         found = None if self.static is None else self.static.valid(token)
         if found is None:
             return None
-        user = AuthenticatedUser(token_of(found.principal, found.role))
-        self.record_caller(user.access_token)
+        user = VerifiedCaller(found.principal, role=found.role)
+        self.record_caller(user)
         return user
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
-
-
-def _key_of(user: AuthenticatedUser) -> str:
-    return principal_of(user.access_token).key
 
 
 def _issuers_of(settings: AuthSettings, clock: Callable[[], float]) -> Issuers:
@@ -180,7 +169,7 @@ def verifier_of(
     tokens: StaticTokens | None,
     settings: AuthSettings,
     own: OwnTokens | None = None,
-    on_verified: Callable[[AccessToken], None] | None = None,
+    on_verified: Callable[[VerifiedCaller], None] | None = None,
     revoked: Container[str] = frozenset(),
 ) -> Verifier | None:
     """Return the verifier of a process, None if its callers need no token."""

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from mcp.server.auth.provider import AccessToken
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from ..access.account_issuer import AccountIssuer, LoginAttempt, cookie_of, surplus_cookies
 from ..access.audit.recorder import Actor, Audit
-from ..access.claims import ClaimChecks, groups_of
+from ..access.claims import ClaimChecks, VerifiedCaller
 from ..access.config.auth import AuthSettings
 from ..access.refusals import (
     Backoff,
@@ -27,7 +26,7 @@ from ..access.refusals import (
 from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import StoreUnavailable
 from ..sessions.json_codec import JSON
-from .logins import ATTEMPT, LOGIN, Logins, set_cookie, stranger, user_of_token
+from .logins import ATTEMPT, LOGIN, Logins, set_cookie, stranger, user_of_caller
 
 BEGIN: Final = "/login"
 CALLBACK: Final = "/callback"
@@ -50,7 +49,7 @@ class AccountLogin:
         logins: Logins,
         backoff: Backoff,
         audit: Audit,
-        record_caller: Callable[[AccessToken], None],
+        record_caller: Callable[[VerifiedCaller], None],
     ) -> None:
         self._page = page
         issuer = settings.console_issuer
@@ -123,12 +122,12 @@ class AccountLogin:
         attempt = LoginAttempt(secret)
         code = await self._issuer.code(request.query_params, attempt)
         person = await self._issuer.person(code, attempt, self._logins.clock(), address)
-        user = user_of_token(person)
+        user = user_of_caller(person)
         digest = hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
         # Only now: anybody can invent an answer, and must not fill the store with used ones.
         if not await self._logins.use_attempt(digest, user, ATTEMPT_SECONDS):
             raise TokenInvalid("the answer was used")
-        if groups_of(person):
+        if person.groups:
             # Many issuers name groups in access tokens only: those are not forgotten then.
             self._record_caller(person)
         cookie, login = await self._logins.open(user)

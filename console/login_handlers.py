@@ -32,7 +32,7 @@ from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
 from ..sessions.times import timestamp
-from .logins import GUEST, LOGIN, Login, Logins, set_cookie, stranger, user_of_token
+from .logins import GUEST, LOGIN, Login, Logins, set_cookie, stranger, user_of_caller
 from .requests import LoginBody, LogoutBody
 from .routes import ApiCall, ApiError, json_response, not_allowed, route
 from .sharing import LinkJournal
@@ -148,18 +148,18 @@ class LoginHandlers:
         if self._verifier is None:
             raise TokenInvalid("")
         try:
-            token = (await self._verifier.verify(text, address)).access_token
+            caller = await self._verifier.verify(text, address)
         except VerifierUnavailable as error:
             self._record_refusal(error, None, address)
             raise ApiError(
                 "service_unavailable", "The token cannot be checked now.", "Try again later."
             ) from None
-        user = user_of_token(token)
-        if READ not in token.scopes:
+        user = user_of_caller(caller)
+        if READ not in caller.scopes:
             self._record_refusal(ScopeMissing(READ), user.principal, address)
             raise not_allowed(f"The token does not have the scope {READ}.")
-        if token.expires_at is not None:
-            return await self._logins.open(user, ends_by=token.expires_at)
+        if caller.expires_at is not None:
+            return await self._logins.open(user, ends_by=caller.expires_at)
         return await self._logins.open(user, digest_of(text).hex())
 
     def _record_refusal(self, error: AuthError, principal: Principal | None, address: str) -> None:

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import anyio
-from mcp.server.auth.provider import AccessToken
 from starlette.responses import Response
 
 from ..access.audit.recorder import NOBODY, Actor
-from ..access.claims import groups_of, principal_of, role_of
+from ..access.claims import VerifiedCaller
 from ..access.config.auth import DEFAULT_ROLE, ROLES, Role
 from ..access.refusals import PrincipalRevoked
 from ..access.scopes import CONTROL
@@ -470,13 +469,12 @@ def _csrf_token(cookie: str) -> str:
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
-def user_of_token(token: AccessToken) -> ConsoleUser:
+def user_of_caller(caller: VerifiedCaller) -> ConsoleUser:
     """Return the user of a verified token."""
-    principal = principal_of(token)
     return ConsoleUser(
-        f"{plain_name(principal.subject, NAME_CHARACTERS)} at the console",
-        principal,
-        "control" if CONTROL in token.scopes else "view",
-        role=role_of(token),
-        groups=groups_of(token),
+        f"{plain_name(caller.principal.subject, NAME_CHARACTERS)} at the console",
+        caller.principal,
+        "control" if CONTROL in caller.scopes else "view",
+        role=caller.role,
+        groups=caller.groups,
     )

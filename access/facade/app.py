@@ -12,7 +12,6 @@ from mcp.server.auth.handlers.authorize import AuthorizationHandler
 from mcp.server.auth.handlers.register import RegistrationHandler
 from mcp.server.auth.handlers.token import TokenHandler
 from mcp.server.auth.middleware.client_auth import AuthenticationError, ClientAuthenticator
-from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.routes import ID_JAG_GRANT_PROFILE
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.server.transport_security import RequestBodyLimitMiddleware
@@ -25,11 +24,12 @@ from starlette.types import Message
 from ...sessions.audit.entry import AuditEvent
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
 from ...tools.browser.egress.addresses import is_loopback_host
 from ..account_issuer import AccountIssuer
 from ..audit.recorder import NOBODY, Actor, Audit
 from ..challenges import SERVER_METADATA
-from ..claims import ClaimChecks, principal_of
+from ..claims import ClaimChecks, VerifiedCaller
 from ..config.auth import AuthSettings, FacadeSettings
 from ..scopes import SCOPES
 from .clients import ClientDocuments, sort_redirect_uris
@@ -105,11 +105,10 @@ def _document(settings: FacadeSettings, public_url: str) -> JSON:
     return document
 
 
-def _record_login(audit: Audit, outcome: str, person: AccessToken | None, address: str) -> None:
+def _record_login(audit: Audit, outcome: str, person: Principal | None, address: str) -> None:
     # A refused stranger is no login.
     event = AuditEvent.REFUSAL if person is None else AuditEvent.LOGIN
-    principal = NOBODY if person is None else principal_of(person)
-    actor = Actor(principal=principal, transport="http", address=address)
+    actor = Actor(principal=person or NOBODY, transport="http", address=address)
     audit.record(event, actor, "authorize", outcome)
 
 
@@ -182,7 +181,7 @@ class Facade:
         """Whether a token has the form of those of this server."""
         return token.startswith(ACCESS_PREFIX)
 
-    async def caller(self, token: str, now: float) -> AccessToken:
+    async def caller(self, token: str, now: float) -> VerifiedCaller:
         """Return the caller of a token that accepts() takes.
 
         Raises:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlencode
 
-from mcp.server.auth.provider import AccessToken
 from mcp.shared.auth import InvalidRedirectUriError
 from pydantic import AnyUrl
 from starlette.requests import Request
@@ -23,8 +22,8 @@ from starlette.responses import RedirectResponse, Response
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.one_line import plain_name
+from ...sessions.records import Principal
 from ..account_issuer import AccountIssuer, LoginAttempt, cookie_of, surplus_cookies
-from ..claims import principal_of
 from ..refusals import Backoff, IssuerRefused, TokenInvalid, VerifierUnavailable
 from .clients import FacadeClient, LoginRequest, registered_client
 from .logins import FacadeLogins, Seal
@@ -48,7 +47,7 @@ class ConsentHandlers:
         logins: FacadeLogins,
         public_url: str,
         secret: str,
-        note: Callable[[str, AccessToken | None, str], None],
+        note: Callable[[str, Principal | None, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`note` records the outcome of a login, the person and the address."""
@@ -128,15 +127,15 @@ class ConsentHandlers:
         query = request.query_params
         code = await self._issuer.code(query, attempt)
         person = await self._issuer.person(code, attempt, self._clock(), address)
+        principal = person.principal.model_copy(update={"client_id": login.client_id[:255]})
         answer = self._answer(login, code=await self._logins.open(person, login, self._clock()))
         logger.info(
             "%s logged in with the client %s from %s",
-            principal_of(person).words,
+            principal.words,
             _client_words(login.client_id),
             address or "?",
         )
-        client_id = login.client_id[:255]
-        self._note("ok", person.model_copy(update={"client_id": client_id}), address)
+        self._note("ok", principal, address)
         headers = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
         return RedirectResponse(answer, 302, headers)
 

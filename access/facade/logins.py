@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from cryptography.fernet import Fernet, InvalidToken
-from mcp.server.auth.provider import AccessToken
 from mcp.shared.auth import OAuthToken
 from pydantic import BaseModel, ConfigDict
 
@@ -29,7 +28,7 @@ from ...sessions.live.budget import Budget
 from ...sessions.live.session import client_address
 from ...sessions.principals.oauth import OAuthRecord
 from ...sessions.records import Principal
-from ..claims import ClaimChecks
+from ..claims import ClaimChecks, VerifiedCaller
 from ..config.auth import FacadeSettings, Role
 from ..refusals import Backoff, TokenInvalid, VerifierUnavailable, network_of
 from ..scopes import ADMIN, USE, scopes_in
@@ -130,13 +129,12 @@ class FacadeLogins:
             secret.encode(errors="surrogatepass"), b"statehold secrets", "sha256"
         )
 
-    async def open(self, person: AccessToken, request: LoginRequest, now: float) -> str:
+    async def open(self, person: VerifiedCaller, request: LoginRequest, now: float) -> str:
         """Open a login of a person, and return its code."""
-        claims = person.claims or {}
         login = FacadeLogin(
-            issuer=claims["iss"],
-            subject=person.subject or "",
-            groups=claims["groups"],
+            issuer=person.principal.issuer,
+            subject=person.principal.subject,
+            groups=list(person.groups),
             client_id=request.client_id,
             scopes=request.scopes,
             resource=request.resource,
@@ -146,15 +144,14 @@ class FacadeLogins:
         return await self._add(login, now + CODE_SECONDS)
 
     async def open_asserted(
-        self, person: AccessToken, scopes: Sequence[str], now: float
+        self, person: VerifiedCaller, scopes: Sequence[str], now: float
     ) -> OAuthToken:
         """Open a login by an identity assertion, and return its only token."""
-        claims = person.claims or {}
         login = FacadeLogin(
-            issuer=claims["iss"],
-            subject=person.subject or "",
-            groups=claims["groups"],
-            client_id=person.client_id,
+            issuer=person.principal.issuer,
+            subject=person.principal.subject,
+            groups=list(person.groups),
+            client_id=person.principal.client_id,
             scopes=list(scopes),
             resource=person.resource or "",
             ends_at=now + self._settings.access_token_seconds,
@@ -215,7 +212,7 @@ class FacadeLogins:
             await self._end_reused(stored)
         return former
 
-    async def caller(self, token: str, now: float) -> AccessToken:
+    async def caller(self, token: str, now: float) -> VerifiedCaller:
         """Return the caller of an access token, which has ACCESS_PREFIX.
 
         Raises:
@@ -236,18 +233,12 @@ class FacadeLogins:
         if stored is None or stored.login.issuer != self._settings.issuer:
             raise TokenInvalid("its login has ended")
         login = stored.login
-        return AccessToken(
-            token="",
-            client_id=login.client_id[:255],
-            scopes=scopes_in(document["scopes"]),
+        return VerifiedCaller(
+            Principal(issuer=login.issuer, subject=login.subject, client_id=login.client_id[:255]),
+            scopes_in(document["scopes"]),
+            groups=login.groups,
+            role=self._checks.role(login.groups),
             expires_at=expires_at,
-            resource=login.resource,
-            subject=login.subject,
-            claims={
-                "iss": login.issuer,
-                "groups": login.groups,
-                "role": self._checks.role(login.groups),
-            },
         )
 
     async def end(self, token: str, client_id: str, now: float) -> None:

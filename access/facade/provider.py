@@ -21,7 +21,8 @@ from mcp.server.auth.provider import (
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthClientInformationFull, OAuthToken
 from pydantic import AnyUrl, ConfigDict
 
-from ..claims import LEEWAY_SECONDS, ClaimChecks, normal_resource
+from ...sessions.records import Principal
+from ..claims import LEEWAY_SECONDS, ClaimChecks, VerifiedCaller, normal_resource
 from ..config.auth import AuthSettings, IssuerSettings
 from ..keys import SignedTokens, SigningKeys, parse_jwt
 from ..refusals import RefusalLog, TokenInvalid, VerifierUnavailable
@@ -67,7 +68,7 @@ class IdentityAssertions:
         self._logins = logins
         self._audience = audience
 
-    async def person(self, assertion: str, client_id: str, now: float) -> AccessToken:
+    async def person(self, assertion: str, client_id: str, now: float) -> VerifiedCaller:
         """Return the person whom an assertion names to a client, and use it.
 
         Raises:
@@ -120,7 +121,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         documents: ClientDocuments,
         logins: FacadeLogins,
         assertions: IdentityAssertions,
-        note: Callable[[str, AccessToken | None, str], None],
+        note: Callable[[str, Principal | None, str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._public_url = public_url
@@ -252,7 +253,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         try:
-            return await self._logins.caller(token, self._clock())
+            return (await self._logins.caller(token, self._clock())).access_token
         except (TokenInvalid, VerifierUnavailable):
             return None
 
@@ -280,7 +281,7 @@ class FacadeProvider(OAuthAuthorizationServerProvider[FoundCode, FoundRefreshTok
         if not scopes:
             raise TokenError("invalid_scope", "The assertion has none of the scopes")
         tokens = await self._logins.open_asserted(person, scopes, now)
-        self._note("ok", person, "")
+        self._note("ok", person.principal, "")
         return tokens
 
     async def _exchange(

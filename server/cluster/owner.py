@@ -10,11 +10,10 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.authentication import AuthCredentials
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...access.claims import token_of
+from ...access.claims import VerifiedCaller
 from ...sessions.cluster.placement import place_here
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
@@ -249,7 +248,7 @@ class Owner:
             await _send_status(send, 204)
         elif self._clients is not None:
             app = self._clients.behind_tokens
-            user = _user_of(assertion.principal) if self._clients.needs_user else None
+            user = VerifiedCaller(assertion.principal) if self._clients.needs_user else None
             # The end of this node ends streams by itself.
             with nullcontext() if scope["method"] == "GET" else self._count():
                 whole: Message = {"type": "http.request", "body": body, "more_body": False}
@@ -433,11 +432,7 @@ async def _read(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-def _user_of(principal: Principal) -> AuthenticatedUser:
-    return AuthenticatedUser(token_of(principal))
-
-
-def _client_scope(scope: Scope, user: AuthenticatedUser | None) -> Scope:
+def _client_scope(scope: Scope, user: VerifiedCaller | None) -> Scope:
     """Return the scope of a client's request, as its own process would see it."""
     headers = [item for item in scope["headers"] if item[0] not in (HEADER, b"host", b"expect")]
     client_scope: dict[str, Any] = {**scope, "headers": headers, "client": None, "server": None}

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...access.audit.recorder import NOBODY, Actor, Audit
 from ...access.challenges import Challenges, raw_path
-from ...access.claims import principal_of
+from ...access.claims import VerifiedCaller
 from ...access.refusals import (
     AuthError,
     PrincipalRevoked,
@@ -83,8 +82,8 @@ class Authentication:
         scope["user"] = user
         await self._app(scope, receive, send)
 
-    def _note(self, error: AuthError, user: AuthenticatedUser | None, scope: Scope) -> None:
-        principal = NOBODY if user is None else principal_of(user.access_token)
+    def _note(self, error: AuthError, user: VerifiedCaller | None, scope: Scope) -> None:
+        principal = NOBODY if user is None else user.principal
         if isinstance(error, PrincipalRevoked):
             principal = error.principal
         address = _address(scope)
@@ -102,7 +101,7 @@ class Authentication:
             return False
         return any(route.matches(scope)[0] != Match.NONE for route in self._public)
 
-    async def _verify(self, token: str, scope: Scope) -> AuthenticatedUser:
+    async def _verify(self, token: str, scope: Scope) -> VerifiedCaller:
         address = _address(scope)
         try:
             return await self._verifier.verify(token, address)
@@ -111,9 +110,7 @@ class Authentication:
             self._verifier.backoff.fail(address, error.kind, error.detail, is_guessable=guessable)
             raise
 
-    async def _check_scope(
-        self, user: AuthenticatedUser, scope: Scope, receive: Receive
-    ) -> Receive:
+    async def _check_scope(self, user: VerifiedCaller, scope: Scope, receive: Receive) -> Receive:
         """Return a `receive` that begins with the body that the check has read.
 
         Raises:

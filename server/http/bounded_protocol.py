@@ -12,12 +12,11 @@ from collections.abc import Awaitable, Hashable
 from functools import partial
 from typing import Any, Final, cast
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from ...access.claims import principal_of
+from ...access.claims import VerifiedCaller
 from ...access.refusals import network_of
 from ...sessions.live.session import client_address
 from .clients import Clients
@@ -125,9 +124,9 @@ class BoundedHttp(HttpToolsProtocol):
     def key(self) -> Hashable:
         cycle = cast("RequestResponseCycle | None", self.cycle)
         user: object = None if cycle is None else cycle.scope.get("user")
-        if not isinstance(user, AuthenticatedUser):
+        if not isinstance(user, VerifiedCaller):
             return self.address
-        return principal_of(user.access_token).key
+        return user.principal.key
 
     def abort(self) -> None:
         self.transport.abort()

@@ -16,7 +16,6 @@ from typing import Final, Protocol, cast
 import anyio
 import orjson
 from anyio.abc import TaskGroup
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import (
@@ -28,7 +27,7 @@ from mcp_types import ErrorData
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...access.claims import principal_of
+from ...access.claims import VerifiedCaller
 from ...sessions.json_codec import JSON
 from ..asgi import replay_messages
 from ..protocol.server import StateholdServer
@@ -142,7 +141,7 @@ class FastPath:
             scope[PIN_SCOPE] = match[1]
         if scope["method"] != "POST" or not self.running:
             return None
-        if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
+        if self._needs_user and not isinstance(scope.get("user"), VerifiedCaller):
             return None
         head = read_head(scope)
         if head is None:
@@ -185,9 +184,9 @@ class FastPath:
         """End the calls of the principals with these keys. They are answered with an error."""
         for response in list(self._open_calls):
             user: object = response.request.scope.get("user")
-            if not isinstance(user, AuthenticatedUser):
+            if not isinstance(user, VerifiedCaller):
                 continue
-            if principal_of(user.access_token).key in revoked:
+            if user.principal.key in revoked:
                 response.revoke()
 
     async def _watch(self, tasks: TaskGroup) -> None:

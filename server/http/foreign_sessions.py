@@ -14,12 +14,11 @@ from functools import partial
 from typing import Final, cast
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ...access.claims import principal_of
+from ...access.claims import VerifiedCaller
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
@@ -74,7 +73,7 @@ class ForeignSessions:
         node = None if peers is None or scope["type"] != "http" else _node_of(scope)
         if peers is None or node is None or node == self._own:
             return self._app(scope, receive, send)
-        if self._needs_user and not isinstance(scope.get("user"), AuthenticatedUser):
+        if self._needs_user and not isinstance(scope.get("user"), VerifiedCaller):
             return self._app(scope, receive, send)
         answer = partial(self._answer, peers, f"{_NODE}{node}")
         return self._streams.run(answer, scope, receive, send)
@@ -143,8 +142,8 @@ class ForeignSessions:
 
     def _assertion(self, scope: Scope) -> Assertion:
         user: object = scope.get("user")
-        is_known = isinstance(user, AuthenticatedUser)
-        principal = principal_of(user.access_token) if is_known else LOCAL
+        is_known = isinstance(user, VerifiedCaller)
+        principal = user.principal if is_known else LOCAL
         return Assertion(principal, self._gateway.config.namespace)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Container
 from typing import Final
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...access.challenges import Challenges, PublicUrls, raw_path
-from ...access.claims import principal_of
+from ...access.claims import VerifiedCaller
 from ...access.refusals import TokenInvalid, VerifierUnavailable
 from ...access.verifier import Verifier
 
@@ -69,23 +68,23 @@ class OpenStreams:
         """End the requests of the principals with these keys, streams and others."""
         for request, scope in list(self._scopes.items()):
             user = _user_of(scope)
-            if user is not None and principal_of(user.access_token).key in revoked:
+            if user is not None and user.principal.key in revoked:
                 request.cancel()
 
     def end_without_token(self, is_valid: Callable[[str], bool]) -> None:
         """End the streams whose static token is valid no more. Those for another node have none: that node ends them."""
         for stream, user, token in self._streams():
-            if user.access_token.expires_at is None and not is_valid(token):
+            if user.expires_at is None and not is_valid(token):
                 stream.cancel()
 
     async def end_refused(self, verifier: Verifier) -> None:
         """End the streams whose access token would be refused now. While an issuer does not answer, its tokens go on."""
         async with anyio.create_task_group() as tasks:
             for stream, user, token in self._streams():
-                if user.access_token.expires_at is not None and verifier.known(token) is None:
+                if user.expires_at is not None and verifier.known(token) is None:
                     tasks.start_soon(_end_if_refused, verifier, stream, token)
 
-    def _streams(self) -> list[tuple[anyio.CancelScope, AuthenticatedUser, str]]:
+    def _streams(self) -> list[tuple[anyio.CancelScope, VerifiedCaller, str]]:
         """Return the streams that came with a token, with their callers."""
         return [
             (request, user, token)
@@ -117,9 +116,9 @@ class _Requests:
             await self._app(scope, receive, send)
 
 
-def _user_of(scope: Scope) -> AuthenticatedUser | None:
+def _user_of(scope: Scope) -> VerifiedCaller | None:
     user: object = scope.get("user")
-    return user if isinstance(user, AuthenticatedUser) else None
+    return user if isinstance(user, VerifiedCaller) else None
 
 
 def _token_of(scope: Scope) -> str | None:

@@ -12,9 +12,8 @@ from importlib.metadata import version
 
 import anyio
 import uvicorn
-from mcp.server.auth.provider import AccessToken
 
-from ...access.claims import membership_of, principal_of
+from ...access.claims import VerifiedCaller
 from ...access.verifier import verifier_of
 from ..cluster.owner import Owner
 from ..config.model import Config
@@ -231,8 +230,8 @@ async def _serve_on(
             tasks.cancel_scope.cancel()
 
 
-def _record_caller(gateway: Gateway, token: AccessToken) -> None:
-    gateway.registry.policies.record_caller(principal_of(token), membership_of(token))
+def _record_caller(gateway: Gateway, caller: VerifiedCaller) -> None:
+    gateway.registry.policies.record_caller(caller.principal, caller.membership)
 
 
 async def _end_http(

@@ -14,10 +14,9 @@ from typing import Any, Final, cast
 
 import mcp_types as types
 import orjson
-from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.shared.exceptions import MCPError
 
-from ...access.claims import groups_of, principal_of
+from ...access.claims import current_caller
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import (
@@ -180,13 +179,13 @@ class Requester:
             other = scope.get(PRINCIPAL_SCOPE) or scope.get(OWNER_SCOPE)
             if other is not None:
                 return other
-        token = get_access_token()
-        return LOCAL if token is None else principal_of(token)
+        caller = current_caller()
+        return LOCAL if caller is None else caller.principal
 
     def groups(self) -> tuple[str, ...]:
         """Return the groups of the caller of this request, which its issuer names. A forwarded request has none."""
-        token = get_access_token()
-        return () if token is None else groups_of(token)
+        caller = current_caller()
+        return () if caller is None else caller.groups
 
     def is_shared(self, ctx: RequestContext) -> bool:
         """Whether a request runs as one of the owner of a session that is shared with its caller."""
@@ -199,8 +198,8 @@ class Requester:
         sharee: str | None = ctx.request.scope.get(SHAREE_SCOPE)
         if sharee is not None:
             return sharee
-        token = get_access_token()
-        return LOCAL.key if token is None else principal_of(token).key
+        caller = current_caller()
+        return LOCAL.key if caller is None else caller.principal.key
 
     def pin(self, ctx: RequestContext) -> str | None:
         """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""

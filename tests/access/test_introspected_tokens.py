@@ -11,18 +11,19 @@ from urllib.parse import parse_qs
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from mcp.server.auth.provider import AccessToken
 from starlette.types import Message, Receive, Scope, Send
 from support.hostile_issuer import AUDIENCE, INTROSPECTOR, HostileIssuer
 from support.selection import matrix
 from support.waiting import until
 
+from statehold.access.claims import VerifiedCaller
 from statehold.access.config.auth import AuthSettings
 from statehold.access.issuer_requests import MAX_FORMS
 from statehold.access.refusals import Backoff, TokenInvalid, VerifierUnavailable
 from statehold.access.scopes import USE
 from statehold.access.verifier import CACHE_SECONDS, OwnTokens, SingleFlight, Verifier
 from statehold.server.http.open_streams import OpenStreams
+from statehold.sessions.records import Principal
 
 WAYS: list[tuple[str, str]] = []
 CALLERS = 20
@@ -50,7 +51,7 @@ async def verify_together(verifier: Verifier, token: str) -> list[object]:
 
     async def verify() -> None:
         try:
-            outcomes.append((await verifier.verify(token)).access_token.subject)
+            outcomes.append((await verifier.verify(token)).principal.subject)
         except (TokenInvalid, VerifierUnavailable) as error:
             outcomes.append(type(error))
 
@@ -143,7 +144,7 @@ async def test_guesses_of_strangers_leave_questions_for_others(addresses: int, v
             await until(lambda: issuer.open >= MAX_FORMS * 3 // 4)
             for number in range(6):
                 user = await verifier.verify(f"right-{number}", victim)
-                assert user.access_token.subject == f"right-{number}"
+                assert user.principal.subject == f"right-{number}"
             assert refused == 0
             assert issuer.highest <= MAX_FORMS
             tasks.cancel_scope.cancel()
@@ -181,18 +182,11 @@ async def test_a_new_token_of_this_server_is_not_delayed_by_wrong_ones_of_its_ne
         def accepts(self, token: str) -> bool:
             return token.startswith("own-")
 
-        async def caller(self, token: str, now: float) -> AccessToken:
+        async def caller(self, token: str, now: float) -> VerifiedCaller:
             if token == "own-forged":
                 raise TokenInvalid("it is no token of this server")
-            claims = {"iss": asked_issuer.url, "groups": list[str](), "role": "user"}
-            return AccessToken(
-                token="",
-                client_id="c",
-                scopes=[USE],
-                subject="ada",
-                claims=claims,
-                expires_at=2**40,
-            )
+            ada = Principal(issuer=asked_issuer.url, subject="ada", client_id="c")
+            return VerifiedCaller(ada, [USE], expires_at=2**40)
 
     slept: list[float] = []
 

@@ -11,7 +11,6 @@ import anyio
 import httpx2
 import pytest
 from anyio import to_thread
-from mcp.server.auth.provider import AccessToken
 from pydantic import SecretStr
 from support.document_server import DocumentServer
 from support.facade_flow import CALLBACK, CLIENT, SECRET, Flow, facade_config
@@ -20,11 +19,12 @@ from support.hostile_issuer import HostileIssuer
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.access.claims import ClaimChecks
+from statehold.access.claims import ClaimChecks, VerifiedCaller
 from statehold.access.config.auth import AuthSettings, FacadeSettings
 from statehold.access.facade.clients import LoginRequest
 from statehold.access.facade.logins import GRACE_SECONDS, FacadeLogins
 from statehold.access.scopes import USE
+from statehold.sessions.records import Principal
 from statehold.sessions.store.sql import SQLStore
 from statehold.shell.main import main
 
@@ -149,9 +149,9 @@ async def test_two_processes_of_a_client_refresh_at_once_and_get_the_same_tokens
     assert (await flow.refresh(refresh_token)).status_code == 200
 
 
-def found_code(login: LoginRequest) -> AccessToken:
-    claims: JSON = {"iss": "https://login.example.org", "groups": []}
-    return AccessToken(token="", client_id=login.client_id, scopes=[], subject="a", claims=claims)
+def found_code(login: LoginRequest) -> VerifiedCaller:
+    issuer = "https://login.example.org"
+    return VerifiedCaller(Principal(issuer=issuer, subject="a", client_id=login.client_id), [])
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ import anyio
 import pytest
 import uvicorn
 from anyio.abc import SocketStream
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from statehold.access.claims import VerifiedCaller
 from statehold.server.config.http import HttpSettings
 from statehold.server.http.bounded_protocol import bounded_protocol
 from statehold.server.http.clients import Clients
+from statehold.sessions.records import Principal
 
 BIG = 8 * 2**20
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -47,8 +47,7 @@ class App:
             return
         if scope["query_string"]:
             subject = scope["query_string"].decode()
-            token = AccessToken(token="t", client_id="", scopes=[], subject=subject)
-            scope["user"] = AuthenticatedUser(token)
+            scope["user"] = VerifiedCaller(Principal(subject=subject), [])
         message = await receive()
         while message.get("more_body"):
             message = await receive()

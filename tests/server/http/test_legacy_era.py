@@ -9,8 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
@@ -22,12 +20,13 @@ from support.odd_requests import Change, body, instead, replace, twice, without
 from support.selection import matrix
 from support.waiting import until
 
+from statehold.access.claims import VerifiedCaller
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.legacy_response import LegacyResponse, StreamQuestions
 from statehold.server.http.request import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
-from statehold.sessions.records import LOCAL
+from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.transitions.create import CreationOptions
 
 VERSION = "2025-06-18"
@@ -368,8 +367,7 @@ async def test_a_session_belongs_to_the_credential_that_opened_it(
 ) -> None:
     door = Door(mcp_server, StreamableHTTPSessionManager(mcp_server))
     ours, theirs = (
-        AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[], subject=name))
-        for name in ("alice", "ben")
+        VerifiedCaller(Principal(subject=name, client_id=name), []) for name in ("alice", "ben")
     )
     async with door.manager.run(), door.direct.run():
         door.user = ours

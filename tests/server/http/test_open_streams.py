@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from starlette.types import Message, Receive, Scope, Send
 
 from statehold.access.challenges import Challenges, PublicUrls
+from statehold.access.claims import VerifiedCaller
 from statehold.server.http.open_streams import OpenStreams
+from statehold.sessions.records import Principal
 
 WAYS: list[tuple[str, str]] = []
 
@@ -27,14 +27,13 @@ async def test_a_stream_ends_with_its_static_token(
     expires_at: int | None, token: bytes, is_ended: bool
 ) -> None:
     streams, opened, ended = OpenStreams(), anyio.Event(), anyio.Event()
-    access = AccessToken(token="", client_id="", scopes=[], expires_at=expires_at)
     headers = [(b"authorization", token)]
     scope: Scope = {
         "type": "http",
         "method": "GET",
         "raw_path": b"/sse",
         "headers": headers,
-        "user": AuthenticatedUser(access),
+        "user": VerifiedCaller(Principal(), [], expires_at=expires_at),
     }
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,13 +62,12 @@ async def test_a_stream_ends_with_its_static_token(
 
 async def test_a_request_of_a_revoked_principal_gets_a_challenge_and_a_stream_its_end() -> None:
     streams, opened = OpenStreams(Challenges(PublicUrls("https://mcp.example.org"))), anyio.Event()
-    access = AccessToken(token="", client_id="", scopes=[], subject="ada", claims={"iss": ""})
     scope: Scope = {
         "type": "http",
         "method": "POST",
         "raw_path": b"/mcp",
         "headers": [],
-        "user": AuthenticatedUser(access),
+        "user": VerifiedCaller(Principal(subject="ada"), []),
     }
     waiting: list[Message] = []
     streaming: list[Message] = []

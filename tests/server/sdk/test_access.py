@@ -14,8 +14,6 @@ import anyio.lowlevel
 import mcp_types as types
 import pytest
 from mcp import Client
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_dual_era_loop
@@ -23,6 +21,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from mcp.shared.exceptions import NoBackChannelError
 from support.asgi import AsgiRequest
 
+from statehold.access.claims import VerifiedCaller
 from statehold.server.sdk.access import (
     RequestContext,
     create_context_streams,
@@ -31,6 +30,7 @@ from statehold.server.sdk.access import (
     outbound_of,
 )
 from statehold.server.sdk.caller import connection_of, is_modern
+from statehold.sessions.records import Principal
 
 Handler = Callable[[RequestContext], Awaitable[Any]]
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -189,8 +189,8 @@ def initialize(user: object) -> AsgiRequest:
     return AsgiRequest(body.encode(), headers, user=user)
 
 
-def user_of(name: str) -> AuthenticatedUser:
-    return AuthenticatedUser(AccessToken(token=name, client_id=name, scopes=[], subject=name))
+def user_of(name: str) -> VerifiedCaller:
+    return VerifiedCaller(Principal(subject=name, client_id=name), [])
 
 
 async def test_a_manager_knows_the_transport_and_the_owner_of_a_session() -> None:
