@@ -73,7 +73,7 @@ def _run(arguments: CommandLine) -> int:
             # entry.py runs these commands, with the settings that they take.
             return complain(f"{arguments.command} takes its settings from the server", USAGE)
         case "status":
-            from .shared import show_status
+            from .status import show_status
 
             return show_status(arguments)
         case "console":
@@ -85,7 +85,7 @@ def _run(arguments: CommandLine) -> int:
 
             return run_top(arguments)
         case "stop":
-            from .shared import stop
+            from .status import stop
 
             return stop(arguments)
         case "sessions" if arguments.action in ("list", "show"):
@@ -186,7 +186,8 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
         elif http:
             from ..console.app import Console
             from ..server.process.http import run_http
-            from .shared import report_background_server, settings_of
+            from .shared import settings_of
+            from .status import report_background_server
 
             run = partial(run_http, settings=settings_of(arguments), create_console=Console)
             report_background_server(config)

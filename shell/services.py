@@ -11,13 +11,18 @@ import anyio
 from ..access.config.types import ConfigError
 from ..server.config.model import Config, ServiceConfig
 from ..server.exit_codes import FAILURE, OK
+from ..server.gateway.names import configured_renames
+from ..server.gateway.services import service_of
 from ..server.printing import complain
 from ..sessions.errors import SessionError
 from ..sessions.json_codec import JSON
 from ..sessions.one_line import one_line
 from ..tools.browser.config import BrowserConfig
+from ..tools.processes.ledger import Ledger
 from ..tools.upstream.config import UnusableConfig
 from ..tools.upstream.redaction import Secrets
+from ..tools.upstream.service import UpstreamService, transport_of
+from ..tools.upstream.sharing import describe_sharing
 from .command_line import CommandLine
 from .output import say, say_json, table
 
@@ -65,8 +70,6 @@ def _state(service: JSON) -> str:
 
 def _describe(name: str, service: ServiceConfig) -> JSON:
     """Return the settings of a service without secrets: only the names in its environment and headers."""
-    from ..tools.upstream.service import transport_of
-
     if isinstance(service, BrowserConfig):
         return _describe_browser(name, service)
 
@@ -130,10 +133,6 @@ async def check_all(
     config: Config, services: Mapping[str, ServiceConfig], *, sharing: bool = True
 ) -> list[Check]:
     """Start the services, a few at a time. Their working folders are temporary."""
-    from ..server.gateway.names import configured_renames
-    from ..server.gateway.services import service_of
-    from ..tools.processes.ledger import Ledger
-
     checks: dict[str, Check] = {}
     tools: dict[str, Sequence[ToolSpec]] = {}
     prompts: dict[str, Sequence[JSON]] = {}
@@ -167,9 +166,6 @@ async def check_all(
 
 async def _describe_sharing(service: AnyService) -> str | None:
     """Return a line about what two sessions of a service share, None if nothing is known."""
-    from ..tools.upstream.service import UpstreamService
-    from ..tools.upstream.sharing import describe_sharing
-
     if not isinstance(service, UpstreamService):
         return None
     try:

@@ -1,13 +1,10 @@
-"""`statehold --shared`, and `statehold status` and `statehold stop` for the servers of a data folder and the keeper."""
+"""`statehold --shared`, and the server that a command starts."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,23 +14,16 @@ from ..server.printing import complain
 from ..server.shared.connection import ServerUnavailable, connect
 from ..server.shared.folder import REPLY_SECONDS, SharedFolder
 from ..server.shared.pipe import Pipe
-from ..server.shared.request import STOP, VERB, ClientRequest, build_id
+from ..server.shared.request import VERB, ClientRequest, build_id
 from ..server.shared.requested_settings import SESSION_VARIABLE, requested_settings
-from ..server.sockets.processes import NODES, read_processes
-from ..server.sockets.request import Exchange, Refused, Unreachable, send_request
+from ..server.sockets.request import Exchange, Refused
 from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
-from ..sessions.times import ago
 from .command_line import CommandLine
 from .commands import SETTINGS
-from .output import pairs, say, say_json
 
 if TYPE_CHECKING:
-    from ..server.config.model import Config
+    pass
 
-END_SECONDS = 60.0
-"""Seconds that `statehold stop` waits for the end of the server."""
-STOP_SECONDS = 20.0
-"""Seconds until a server has to answer that it ends."""
 _NOT_COMPARED = frozenset(
     {
         *("--data", "--session", "--shared"),
@@ -49,7 +39,7 @@ def run_pipe(arguments: CommandLine) -> int:
     Without a server the client gets its errors as answers, also to `initialize`: many clients show nothing of stderr.
     """
     try:
-        folder = _find_folder(arguments)
+        folder = find_folder(arguments)
     except ValueError as error:
         return refuse_client(str(error))
     command = _server_command(arguments, folder.data)
@@ -102,118 +92,6 @@ def _error_of(reason: Refused | ServerUnavailable | OSError, folder: SharedFolde
     )
 
 
-def show_status(arguments: CommandLine) -> int:
-    """Print the server, the other processes and the keeper of the data folder. Return the exit code."""
-    # Imported here: the pipe does not need it.
-    from .keeper import KeeperUnreachable, keeper_to_json, print_keeper, read_keeper
-
-    folder = _shared_folder(arguments)
-    if folder is None:
-        return USAGE
-    others = read_processes(folder.data)
-    status = next((each for each in others if each.get("kind")), None)
-    if status is not None:
-        others.remove(status)
-    keeper, problem = None, ""
-    try:
-        keeper = read_keeper(folder.data)
-    except KeeperUnreachable as error:
-        problem = f"the keeper of {folder.data}: {error}"
-    if arguments.json:
-        server = {"running": status is not None, "data": str(folder.data), **(status or {})}
-        held = None if keeper is None else keeper_to_json(keeper)
-        say_json({**server, "processes": others, "keeper": held})
-    else:
-        if status is not None or not others:
-            _print_server(folder, status)
-        for each in others:
-            say(f"running for {folder.data}: {_name(each)}")
-        print_keeper(keeper)
-    return complain(problem) if problem else OK
-
-
-def _name(process: Mapping[str, Any]) -> str:
-    return str(process.get("address") or f"pid {process.get('pid')}")
-
-
-def _print_server(folder: SharedFolder, status: Mapping[str, Any] | None) -> None:
-    if status is None:
-        say(f"no server runs for {folder.data}")
-        return
-    rows = [
-        ("pid", status.get("pid")),
-        ("address", status.get("address")),
-        ("version", status.get("version")),
-        ("started", ago(status.get("started_at"), time.time())),
-        ("clients", status.get("clients")),
-        ("live sessions", status.get("live_sessions")),
-        ("data", folder.data),
-        ("log", status.get("log")),
-    ]
-    say(pairs([row for row in rows if row[1] is not None]))
-
-
-def report_background_server(config: Config) -> None:
-    """Write a line if a background server runs for the folder that `serve` is about to serve too."""
-    for each in () if config.ephemeral else read_processes(config.data):
-        if each.get("kind") == "background":
-            complain(
-                f"a background server runs for {config.data} too ({_name(each)}) and keeps its clients; commands and new "
-                "clients use this server from now on. `statehold stop` ends both"
-            )
-
-
-def stop(arguments: CommandLine) -> int:
-    """End the servers of the data folder, which pause their sessions first. Return the exit code.
-
-    With `--all`, end the child processes that no node holds as well.
-    """
-    folder = _shared_folder(arguments)
-    if folder is None:
-        return USAGE
-    code = _stop_servers(folder)
-    if code == OK and arguments.all:
-        from .keeper import end_unattended
-
-        return end_unattended(folder.data)
-    return code
-
-
-def _stop_servers(folder: SharedFolder) -> int:
-    servers = [each for each in read_processes(folder.data) if each.get("kind")]
-    # A signal to one worker, or to their parent, ends all workers; a second one would cut their calls short.
-    for each in {each["supervisor"]: each for each in servers}.values():
-        with suppress(Unreachable):
-            _ask_to_stop(folder, str(each["node"]))
-    if folder.path.is_dir() and all(each["kind"] != "background" for each in servers):
-        servers += _stop_holder(folder)
-    for each in servers:
-        if not folder.wait_ended(str(each.get("node")), within=END_SECONDS):
-            return complain(f"the server of {folder.data} ({_name(each)}) is still ending")
-    for each in {each["supervisor"]: each for each in servers}.values():
-        say(f"stopped the server of {folder.data} ({_name(each)})")
-    others = [each for each in read_processes(folder.data) if not each.get("kind")]
-    for each in others:
-        say(f"running for {folder.data}: {_name(each)}; it ends with its client")
-    if not servers and not others:
-        say(f"no server runs for {folder.data}")
-    return OK
-
-
-def _ask_to_stop(folder: SharedFolder, node: str) -> None:
-    members = {"pid": os.getpid()}
-    send_request(folder.data / NODES, node, STOP, members, seconds=STOP_SECONDS).connection.close()
-
-
-def _stop_holder(folder: SharedFolder) -> list[Mapping[str, Any]]:
-    """End a background server that does not answer: it starts, hangs, or is of a version with another socket."""
-    pid = folder.lock_holder()
-    if pid is None:
-        return []
-    os.kill(pid, signal.SIGTERM)
-    return [{"supervisor": pid, "address": f"an older one, or one that does not answer, pid {pid}"}]
-
-
 def start_and_send(
     data: str | Path,
     arguments: CommandLine,
@@ -263,16 +141,7 @@ def _server_command(arguments: CommandLine, data: Path) -> list[str]:
     return [*program, "serve", "--shared", f"--data={data}", *flags]
 
 
-def _shared_folder(arguments: CommandLine) -> SharedFolder | None:
-    """Return the folder that a command line means. None after a mistake in the settings, which it explains."""
-    try:
-        return _find_folder(arguments)
-    except ValueError as error:
-        complain(str(error), USAGE)
-        return None
-
-
-def _find_folder(arguments: CommandLine) -> SharedFolder:
+def find_folder(arguments: CommandLine) -> SharedFolder:
     """Return the folder that a command line means. Raises ValueError after a mistake in the settings."""
     data, config = getattr(arguments, "data", None), getattr(arguments, "config", None)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import os
 import sys
 
@@ -306,8 +307,6 @@ def _link_reader(
     """Return a function that reads a file of the session. It says why it cannot, and returns None."""
 
     def read(uri: str) -> bytes | None:
-        import binascii
-
         try:
             result = connection.request("resources/read", {"uri": uri})
         except (RequestFailed, ServerLost) as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 from ...server.sockets.request import as_object
+from ...sessions.wording import near_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,9 +112,6 @@ class Words:
                 if name in SETTINGS:
                     self.settings += [f"{name}={value}"] if takes_value else [name]
             else:
-                # Imported here: only a mistake needs it.
-                from ...sessions.wording import near_names
-
                 near = near_names(name, [*known, *SETTINGS])
                 hint = f", did you mean {near[0]}?" if near else ""
                 raise WrongUsage(f"there is no option {name}{hint}")
@@ -191,8 +190,6 @@ def _read(key: str, source: str, read: Any) -> str:
 
 
 def _json(key: str, text: str) -> Any:
-    import json
-
     document = _text(key, text) if text.startswith("@") or text == "-" else text
     try:
         return json.loads(document)

@@ -16,6 +16,8 @@ import anyio.to_thread
 from anyio.abc import Process
 
 from ...server.sockets.request import Refused
+from ...tools.browser.config import BrowserConfig
+from ...tools.browser.process.choice import NoBrowser, find_browser
 from ...tools.processes import procfs
 from ..console import console_address
 
@@ -145,10 +147,6 @@ class DemoServer:
 
 
 def _has_browser() -> bool:
-    # Imported here: no other command line needs it.
-    from ...tools.browser.config import BrowserConfig
-    from ...tools.browser.process.choice import NoBrowser, find_browser
-
     try:
         find_browser(BrowserConfig())
     except NoBrowser:

@@ -12,6 +12,8 @@ from anyio.abc import TaskStatus
 
 from ...server.exit_codes import FAILURE, INTERRUPTED, OK
 from ...server.printing import complain, write_error
+from .process import DemoFailed
+from .tour import Tour
 
 
 def demo() -> int:
@@ -22,9 +24,6 @@ def demo() -> int:
 
 
 async def _demo(outcome: list[int]) -> None:
-    from .process import DemoFailed
-    from .tour import Tour
-
     failure: DemoFailed | None = None
     async with anyio.create_task_group() as tasks:
         await tasks.start(_until_signal, tasks.cancel_scope)

@@ -26,7 +26,7 @@ from ...tools.processes import procfs
 from ...tools.processes.keeper_command import KeeperUnreachable, KeptChild
 from ...tools.processes.launch import find_setpriv
 from ...tools.processes.ledger import ChildRecord
-from ..keeper import read_keeper
+from ..status import read_keeper
 from .finding import Finding
 
 _LOW_SPACE = 200 * 1024 * 1024

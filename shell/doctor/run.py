@@ -10,30 +10,29 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ...access.config.types import ConfigError
+from ...access.tokens import StaticTokens
 from ...server.config.load import load_for
 from ...server.config.model import Config
 from ...server.exit_codes import FAILURE, OK
 from ...sessions.one_line import one_line, plural
 from ..command_line import CommandLine
 from ..output import say, say_json, table
+from .browser import check_browser, install_missing
+from .data import check_children, check_folder, check_keeper, check_store
 from .finding import Finding
+from .issuers import check_issuers
+from .system import check_files, check_programs, check_python, check_services, check_tool_names
 
 Check = Callable[[Config], Iterator[Finding]]
 
 
 def run(arguments: CommandLine) -> int:
     """Print every finding; the exit code is 1 when one of them is a failure."""
-    from .browser import check_browser, install_missing
-    from .data import check_children, check_folder, check_keeper, check_store
-    from .system import check_files, check_programs, check_python, check_services, check_tool_names
-
     config, configuration = _load_config(arguments)
     checks: list[Check] = [check_python, check_programs]
     if configuration.status != "fail":
         checks += [check_services, check_browser, check_tokens, check_files]
     if configuration.status != "fail" and config.auth.enabled:
-        from .issuers import check_issuers
-
         checks.append(check_issuers)
     if not config.ephemeral:
         checks += [check_folder, check_store, check_children, check_keeper]
@@ -83,8 +82,6 @@ def _load_config(arguments: CommandLine) -> tuple[Config, Finding]:
 
 def check_tokens(config: Config) -> Iterator[Finding]:
     """Read the token file, if there is one."""
-    from ...access.tokens import StaticTokens
-
     if config.server.tokens is None:
         return
     try:

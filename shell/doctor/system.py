@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -10,13 +11,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
 
 from ...server.config.load import find_missing_path
 from ...server.config.model import Config, ServiceConfig
+from ...server.gateway.names import configured_renames
 from ...server.process.open_files import file_limit
 from ...sessions.one_line import plural
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
+from ..services import check_all
 from .finding import Finding
 
 CHROMIUM = (
@@ -111,11 +117,6 @@ def _start_services(config: Config, services: Mapping[str, UpstreamConfig]) -> I
     """Start each service once, as `statehold services check` does."""
     if not services:
         return
-    # Imported here: the protocol's libraries take long to import.
-    import anyio
-
-    from ..services import check_all
-
     for check in anyio.run(partial(check_all, config, services, sharing=False)):
         title, service = f"service {check.service}", services[check.service]
         if check.ok:
@@ -146,8 +147,6 @@ def _find_program_of(name: str, service: UpstreamConfig) -> Finding | None:
 
 def check_tool_names(config: Config) -> Iterator[Finding]:
     """List the renamed tools and prompts, as far as services were started before with this configuration."""
-    from ...server.gateway.names import configured_renames
-
     for name, line in configured_renames(config, {}, {}).items():
         detail, _, remedy = line.rpartition("; ")
         yield Finding(f"tools of {name}", "warn", detail, remedy)
@@ -158,8 +157,6 @@ def _find_program(command: str, env: Mapping[str, str]) -> str | None:
 
 
 def _origin(url: str) -> str:
-    from urllib.parse import urlsplit
-
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -169,8 +166,6 @@ def check_files(config: Config) -> Iterator[Finding]:
     limit = file_limit()
     if limit is None:
         return
-    import resource
-
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     services = max(1, len(config.enabled_services()))
     needed_files = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION

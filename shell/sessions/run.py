@@ -20,7 +20,15 @@ from ...sessions.store.sql import SQLStore
 from ..command_line import CommandLine
 from ..errors import CommandError
 from ..output import say_json
+from . import transfer
+from .changes import change_sessions
+from .history import show_history, show_summary
+from .listing import print_list, print_session
 from .lookup import find_session
+from .open import open_session
+from .screenshot import save_screenshot
+from .sharing import change_shares
+from .state import read_state, update_state
 
 
 def run(config: Config, arguments: CommandLine) -> int:
@@ -42,28 +50,21 @@ async def _run(config: Config, arguments: CommandLine) -> int:
     async with _open_store(config, create=action == "import") as store:
         match action:
             case "list":
-                from .listing import print_list
-
                 document = await _list(config, store, arguments)
                 return print_list(document, arguments, config.data)
             case "close" | "pause" | "resume" | "purge" | "delete":
-                from .changes import change_sessions
-
                 return await change_sessions(config, store, arguments)
             case "import":
                 assert store is not None
                 is_folder = await anyio.Path(str(arguments.file)).is_dir()
+                # Imported here: the gateway takes longer than all other imports of a command.
+                from .importers import import_foreign, import_session
+
                 if arguments.source is not None or is_folder:
-                    from .importers import import_foreign
-
                     return await import_foreign(config, store, arguments)
-                from .importers import import_session
-
                 return await import_session(config, store, arguments)
             case "export" if arguments.folder is not None:
-                from .transfer import export_all
-
-                return await export_all(config, store, arguments)
+                return await transfer.export_all(config, store, arguments)
             case _:
                 if arguments.ref is None:
                     raise CommandError.usage("export needs a SESSION, or --all FOLDER")
@@ -79,40 +80,27 @@ async def _run_on(
     """Run an action on one session."""
     match arguments.action:
         case "show":
-            from .listing import print_session
-
             documents = _documents(config, store)
             return print_session(await documents.show(record.id, arguments.last), arguments)
         case "history" | "summary":
-            from .history import show_history, show_summary
-
             action = show_history if arguments.action == "history" else show_summary
             return await action(config, store, record, arguments)
         case "share" | "unshare":
-            from .sharing import change_shares
-
             return await change_shares(config, store, record, arguments)
         case "state":
-            from .state import read_state, update_state
-
             if arguments.set is None and arguments.merge is None:
                 return await read_state(store, record, arguments)
             return await update_state(config, record, arguments)
         case "screenshot":
-            from .screenshot import save_screenshot
-
             return await save_screenshot(config, record, arguments)
         case "open":
-            from .open import open_session
-
             return await open_session(config, record, arguments)
         case "test":
+            # Imported here: the tools of the browser take a tenth of a second.
             from .recording.command import write_recorded_test
 
             return await write_recorded_test(config, store, record, arguments)
         case _:
-            from . import transfer
-
             return await transfer.ACTIONS[arguments.action](config, store, record, arguments)
 
 

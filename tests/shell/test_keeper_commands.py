@@ -203,7 +203,7 @@ def test_a_keeper_that_does_not_answer_is_reported(
     keeper = keeper_of(statehold("status", "--json"))["pid"]
     os.kill(keeper, signal.SIGSTOP)
     command = partial(KeeperCommand, answer_seconds=0.2)
-    monkeypatch.setattr("statehold.shell.keeper.KeeperCommand", command)
+    monkeypatch.setattr("statehold.shell.status.KeeperCommand", command)
     doctor = statehold("doctor", "--json")
     assert doctor.code == FAILURE
     assert findings(doctor)["keeper"]["detail"] == f"it does not answer (pid {keeper})"

@@ -16,6 +16,7 @@ from ....sessions.one_line import plural
 from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
 from ....sessions.store.sql import SQLStore
 from ....tools.browser.config import CAPABILITIES, BrowserConfig
+from ....tools.browser.tools import toolset
 from ...command_line import CommandLine
 from ...errors import CommandError
 from ...output import plain, say, say_json
@@ -100,9 +101,7 @@ async def _entries(
 def _write(
     config: Config, record: SessionRecord, entries: Sequence[JournalRecord], parameters: Parameters
 ) -> RecordedTest:
-    # Takes a tenth of a second, like the import of the tools.
-    from ....tools.browser.tools import toolset
-
+    # Takes a tenth of a second.
     services = config.services
     every_tool = toolset(BrowserConfig(caps=list(CAPABILITIES)))
     reader = StepReader(
