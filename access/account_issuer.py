@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
-import re
-import secrets
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final, Protocol
 from urllib.parse import quote_plus, urlencode
 
@@ -22,65 +17,14 @@ from .config.auth import IssuerSettings
 from .config.types import is_protected_url
 from .issuer_requests import StrangersForms, find_metadata
 from .keys import SignedTokens, SigningKeys, parse_jwt
+from .login_cookies import LoginAttempt
 from .refusals import TokenInvalid, VerifierUnavailable, network_of
 
-SECRET_BYTES: Final = 32
 METADATA_SECONDS: Final = 600.0
 """Age at which the metadata of the issuer are read again."""
 RETRY_SECONDS: Final = 2.0
 """Seconds between two attempts to read them, while there are none."""
 CODE_CHARACTERS: Final = 8192
-MOST_COOKIES: Final = 10
-"""Logins that one browser may have begun at once."""
-
-_STATE: Final = re.compile(r"([A-Za-z0-9_-]{16})[A-Za-z0-9_-]{27}")
-
-
-@dataclass(frozen=True, slots=True)
-class LoginAttempt:
-    """One login of one browser, which holds its secret in a cookie. All that the issuer gets is derived from it."""
-
-    secret: str
-
-    @classmethod
-    def begin(cls) -> LoginAttempt:
-        return cls(secrets.token_urlsafe(SECRET_BYTES))
-
-    @property
-    def state(self) -> str:
-        return self._derive("state")
-
-    @property
-    def nonce(self) -> str:
-        return self._derive("nonce")
-
-    @property
-    def verifier(self) -> str:
-        """The code verifier of PKCE."""
-        return self._derive("verifier")
-
-    @property
-    def challenge(self) -> str:
-        return _encode(hashlib.sha256(self.verifier.encode()).digest())
-
-    def _derive(self, purpose: str) -> str:
-        key = self.secret.encode(errors="surrogatepass")
-        return _encode(hmac.digest(key, f"statehold login {purpose}".encode(), "sha256"))
-
-
-def cookie_of(prefix: str, state: str) -> str | None:
-    """Return the name of the cookie of one login, so that each of a browser has its own; None for what is no state."""
-    match = _STATE.fullmatch(state)
-    return None if match is None else prefix + match[1]
-
-
-def surplus_cookies(names: Iterable[str], prefix: str) -> list[str]:
-    """Return the cookies of the oldest logins, without which a browser has room for one more. It sends the oldest first.
-
-    Too many would make its requests too long for servers.
-    """
-    of_logins = [name for name in names if name.startswith(prefix)]
-    return of_logins[: max(0, len(of_logins) - MOST_COOKIES + 1)]
 
 
 class IssuerClient(Protocol):
@@ -147,13 +91,8 @@ class AccountIssuer:
         }
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(parameters)}"
 
-    async def code(self, answer: QueryParams, attempt: LoginAttempt) -> str:
-        """Return the code in the answer of the issuer to a login.
-
-        Raises:
-            TokenInvalid: it is the answer to another login, of another issuer, or has no code.
-            VerifierUnavailable: the issuer does not answer.
-        """
+    async def _code(self, answer: QueryParams, attempt: LoginAttempt) -> str:
+        """Return the code in the answer of the issuer to a login."""
         if any(len(answer.getlist(name)) > 1 for name in answer):
             raise TokenInvalid("the answer has a parameter twice")
         if not hmac.compare_digest(answer.get("state", "").encode(), attempt.state.encode()):
@@ -170,15 +109,16 @@ class AccountIssuer:
         return code
 
     async def person(
-        self, code: str, attempt: LoginAttempt, now: float, address: str
+        self, answer: QueryParams, attempt: LoginAttempt, now: float, address: str
     ) -> VerifiedCaller:
-        """Exchange a code that came from an address, and return the person who logged in. `now` is in seconds since 1970.
+        """Return the person of an answer of the issuer, which came from an address. `now` is in seconds since 1970.
 
         Raises:
-            IssuerRefused: the issuer does not accept the code.
-            TokenInvalid: the ID token is wrong.
+            IssuerRefused: the issuer does not accept the code in the answer.
+            TokenInvalid: it is the answer to another login, of another issuer, or has no code; or the ID token is wrong.
             VerifierUnavailable: the issuer does not answer, or too many codes from there wait.
         """
+        code = await self._code(answer, attempt)
         metadata = await self._read_metadata()
         form = {
             "grant_type": "authorization_code",
@@ -195,8 +135,8 @@ class AccountIssuer:
         else:
             client = quote_plus(self._client_id), quote_plus(self._secret)
         url = str(metadata["token_endpoint"])
-        answer = await self._forms.post(network_of(address), url, form, client)
-        token = parse_jwt(str(answer.get("id_token")))
+        tokens = await self._forms.post(network_of(address), url, form, client)
+        token = parse_jwt(str(tokens.get("id_token")))
         if token is None or str(token.header.get("typ", "JWT")).upper() != "JWT":
             raise TokenInvalid("the issuer returned no ID token")
         return self._checks.person(
@@ -231,7 +171,3 @@ class AccountIssuer:
         if not is_protected_url(endpoint.partition("?")[0]) or "#" in endpoint:
             raise VerifierUnavailable("the authorization_endpoint is no https URL")
         return metadata
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ..access.account_issuer import AccountIssuer, LoginAttempt, cookie_of, surplus_cookies
+from ..access.account_issuer import AccountIssuer
 from ..access.audit.recorder import Actor, Audit
 from ..access.claims import ClaimChecks, VerifiedCaller
 from ..access.config.auth import AuthSettings
+from ..access.login_cookies import AttemptCookies, LoginAttempt, set_cookie
 from ..access.refusals import (
     Backoff,
     IssuerRefused,
@@ -26,12 +27,13 @@ from ..access.refusals import (
 from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import StoreUnavailable
 from ..sessions.json_codec import JSON
-from .logins import ATTEMPT, LOGIN, Logins, set_cookie, stranger, user_of_caller
+from .logins import LOGIN, Logins, stranger, user_of_caller
 
 BEGIN: Final = "/login"
 CALLBACK: Final = "/callback"
 ATTEMPT_SECONDS: Final = 600
 """Seconds that a person has to log in at the issuer."""
+ATTEMPTS: Final = AttemptCookies("__Host-statehold-attempt-", ATTEMPT_SECONDS)
 
 logger = logging.getLogger("statehold.server")
 
@@ -84,18 +86,14 @@ class AccountLogin:
             logger.warning("console: the issuer of accounts: %s", error)
             return _to_page("service_unavailable")
         response = RedirectResponse(url, 303)
-        for name in surplus_cookies(request.cookies, ATTEMPT):
-            set_cookie(response, name, "", 0, samesite="lax")
-        name = cookie_of(ATTEMPT, attempt.state)
-        assert name is not None
-        # The browser comes back from another site, with which it would not send a strict cookie.
-        set_cookie(response, name, attempt.secret, ATTEMPT_SECONDS, samesite="lax")
+        ATTEMPTS.make_room(request, response)
+        ATTEMPTS.keep(response, attempt.state, attempt.secret)
         return response
 
     async def _finish(self, request: Request) -> Response:
         address = request.client.host if request.client else ""
-        name = cookie_of(ATTEMPT, request.query_params.get("state", ""))
-        secret = "" if name is None else request.cookies.get(name, "")
+        state = request.query_params.get("state", "")
+        secret = ATTEMPTS.value(request, state)
         try:
             response = await self._log_in(request, secret, address)
         except PrincipalRevoked as error:
@@ -111,8 +109,7 @@ class AccountLogin:
             response = _to_page("service_unavailable")
         except StoreUnavailable:
             response = _to_page("store_unavailable")
-        if name is not None:
-            set_cookie(response, name, "", 0, samesite="lax")
+        ATTEMPTS.delete(response, state)
         return response
 
     async def _log_in(self, request: Request, secret: str, address: str) -> Response:
@@ -120,8 +117,8 @@ class AccountLogin:
             raise TokenInvalid("this browser began no login")
         await self._backoff.hold(address)
         attempt = LoginAttempt(secret)
-        code = await self._issuer.code(request.query_params, attempt)
-        person = await self._issuer.person(code, attempt, self._logins.clock(), address)
+        now = self._logins.clock()
+        person = await self._issuer.person(request.query_params, attempt, now, address)
         user = user_of_caller(person)
         digest = hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
         # Only now: anybody can invent an answer, and must not fill the store with used ones.

@@ -13,6 +13,7 @@ import anyio
 from starlette.responses import Response
 
 from ..access.audit.recorder import NOBODY, Actor, Audit
+from ..access.login_cookies import set_cookie
 from ..access.refusals import (
     AuthError,
     Backoff,
@@ -32,7 +33,7 @@ from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import Principal
 from ..sessions.times import timestamp
-from .logins import GUEST, LOGIN, Login, Logins, set_cookie, stranger, user_of_caller
+from .logins import GUEST, LOGIN, Login, Logins, stranger, user_of_caller
 from .requests import LoginBody, LogoutBody
 from .routes import ApiCall, ApiError, json_response, not_allowed, route
 from .sharing import LinkJournal

@@ -6,9 +6,7 @@ each secret only.
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
 import secrets
 from collections import Counter
 from collections.abc import Callable, Generator
@@ -17,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 import anyio
-from starlette.responses import Response
 
 from ..access.audit.recorder import NOBODY, Actor
 from ..access.claims import VerifiedCaller
 from ..access.config.auth import DEFAULT_ROLE, ROLES, Role
+from ..access.login_cookies import csrf_token
 from ..access.refusals import PrincipalRevoked
 from ..access.scopes import CONTROL
 from ..sessions.errors import SessionLimit, StoreUnavailable
@@ -45,8 +43,6 @@ LOGIN: Final = "__Host-statehold"
 """The prefix has browsers accept it only with Secure, with the path / and for this host alone."""
 GUEST: Final = "__Host-statehold-guest"
 """The cookie of a link, beside that of a login: opening a link ends no login."""
-ATTEMPT: Final = "__Host-statehold-attempt-"
-"""The beginning of the names of the cookies of a browser that is at the issuer of accounts, one for each login."""
 
 Rights = Literal["embed", "view", "control"]
 """The rights of a login; each includes those before it. EMBED: the picture of one session, in a page of others."""
@@ -72,26 +68,6 @@ SEEN_SECONDS: Final = 60.0
 """Seconds after its last request for which a login is in use."""
 
 NAME_CHARACTERS: Final = 60
-
-
-def set_cookie(
-    response: Response,
-    name: str,
-    value: str,
-    seconds: float,
-    *,
-    samesite: Literal["strict", "lax"] = "strict",
-) -> None:
-    """Have a response set a cookie; with 0 seconds, delete it."""
-    response.set_cookie(
-        name,
-        value,
-        max_age=max(0, int(seconds)),
-        path="/",
-        secure=True,
-        httponly=True,
-        samesite=samesite,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +357,7 @@ class Logins:
         login = self._known.get(record.digest)
         if login is None:
             now = self.clock()
-            user, csrf = _user_of(record), _csrf_token(cookie)
+            user, csrf = _user_of(record), csrf_token(cookie)
             login = Login(record.id, user, csrf, record.expires_at, record.digest, now, now)
             login.token = record.created_by
             self._known[record.digest] = login
@@ -461,12 +437,6 @@ def _user_of(record: CredentialRecord) -> ConsoleUser:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
-
-
-def _csrf_token(cookie: str) -> str:
-    """Return the token that only a page can send which read it with this cookie."""
-    token = hmac.digest(cookie.encode(errors="surrogatepass"), b"statehold csrf", "sha256")
-    return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 
 def user_of_caller(caller: VerifiedCaller) -> ConsoleUser:

@@ -6,7 +6,6 @@ did. Otherwise the consent of one person could be used for the login of another 
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 import secrets
@@ -23,16 +22,15 @@ from starlette.responses import RedirectResponse, Response
 from ...sessions.errors import StoreUnavailable
 from ...sessions.one_line import plain_name
 from ...sessions.records import Principal
-from ..account_issuer import AccountIssuer, LoginAttempt, cookie_of, surplus_cookies
+from ..account_issuer import AccountIssuer
+from ..login_cookies import AttemptCookies, LoginAttempt, csrf_token
 from ..refusals import Backoff, IssuerRefused, TokenInvalid, VerifierUnavailable
 from .clients import FacadeClient, LoginRequest, registered_client
 from .logins import FacadeLogins, Seal
 from .pages import consent_page, problem_page, way_page
 from .provider import REQUEST_SECONDS, FacadeProvider
 
-COOKIE: Final = "__Host-statehold-login-"
-"""The beginning of the names of the cookies, each of which belongs to one login."""
-_NAME_CHARACTERS: Final = 16
+ATTEMPTS: Final = AttemptCookies("__Host-statehold-login-", REQUEST_SECONDS)
 
 logger = logging.getLogger("statehold.server")
 
@@ -68,18 +66,17 @@ class ConsentHandlers:
         except _LoginLost:
             return _lost()
         value = secrets.token_urlsafe(32)
-        response = consent_page(client, login, self._issuer.issuer, sealed, _csrf(value))
-        for name in surplus_cookies(request.cookies, COOKIE):
-            _set_cookie(response, name, "", 0)
-        _set_cookie(response, _name_of(sealed), value, REQUEST_SECONDS)
+        response = consent_page(client, login, self._issuer.issuer, sealed, csrf_token(value))
+        ATTEMPTS.make_room(request, response)
+        ATTEMPTS.keep(response, sealed, value)
         return response
 
     async def decide(self, request: Request) -> Response:
         """Take the decision of a person, once."""
         form = await request.form()
         sealed, csrf = str(form.get("request", "")), str(form.get("csrf", ""))
-        value = request.cookies.get(_name_of(sealed), "")
-        if not value or not hmac.compare_digest(csrf.encode(), _csrf(value).encode()):
+        value = ATTEMPTS.value(request, sealed)
+        if not value or not hmac.compare_digest(csrf.encode(), csrf_token(value).encode()):
             return _lost()
         try:
             login, _ = await self._open(sealed)
@@ -92,16 +89,16 @@ class ConsentHandlers:
             return _lost()
         except VerifierUnavailable as error:
             return _unavailable(error)
-        _set_cookie(response, _name_of(sealed), "", 0)
+        ATTEMPTS.delete(response, sealed)
         return response
 
     async def finish(self, request: Request) -> Response:
         """Take the answer of the issuer, and send a code to the client."""
         address = request.client.host if request.client else ""
-        name = cookie_of(COOKIE, request.query_params.get("state", ""))
-        value = "" if name is None else request.cookies.get(name, "")
+        state = request.query_params.get("state", "")
+        value = ATTEMPTS.value(request, state)
         document = self._attempts.open(value, self._clock(), seconds=REQUEST_SECONDS)
-        if name is None or document is None:
+        if document is None:
             self._refuse("this browser began no such login", address)
             return _lost()
         attempt = LoginAttempt(document["secret"])
@@ -117,16 +114,14 @@ class ConsentHandlers:
             )
         except (VerifierUnavailable, StoreUnavailable) as error:
             response = _unavailable(error)
-        _set_cookie(response, name, "", 0)
+        ATTEMPTS.delete(response, state)
         return response
 
     async def _log_in(
         self, request: Request, attempt: LoginAttempt, login: LoginRequest, address: str
     ) -> Response:
         await self._backoff.hold(address)
-        query = request.query_params
-        code = await self._issuer.code(query, attempt)
-        person = await self._issuer.person(code, attempt, self._clock(), address)
+        person = await self._issuer.person(request.query_params, attempt, self._clock(), address)
         principal = person.principal.model_copy(update={"client_id": login.client_id[:255]})
         answer = self._answer(login, code=await self._logins.open(person, login, self._clock()))
         logger.info(
@@ -160,9 +155,7 @@ class ConsentHandlers:
         response = way_page(await self._issuer.authorization_url(attempt), "To your login")
         document = {"secret": attempt.secret, "request": login.model_dump()}
         value = self._attempts.seal(document, self._clock())
-        name = cookie_of(COOKIE, attempt.state)
-        assert name is not None
-        _set_cookie(response, name, value, REQUEST_SECONDS)
+        ATTEMPTS.keep(response, attempt.state, value)
         return response
 
     def _answer(self, login: LoginRequest, **parameters: str) -> str:
@@ -178,21 +171,6 @@ class ConsentHandlers:
 
 class _LoginLost(Exception):
     """Raised when a request for a login cannot be used any more."""
-
-
-def _csrf(value: str) -> str:
-    return hashlib.sha256(f"csrf {value}".encode()).hexdigest()
-
-
-def _name_of(sealed: str) -> str:
-    return COOKIE + hashlib.sha256(sealed.encode()).hexdigest()[:_NAME_CHARACTERS]
-
-
-def _set_cookie(response: Response, name: str, value: str, seconds: int) -> None:
-    # The browser comes back from another site, with which it would not send a strict cookie.
-    response.set_cookie(
-        name, value, max_age=seconds, path="/", secure=True, httponly=True, samesite="lax"
-    )
 
 
 def _lost() -> Response:

@@ -20,7 +20,7 @@ from support.hostile_issuer import AUDIENCE, HostileIssuer, hostile_issuer
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.access.account_issuer import MOST_COOKIES
+from statehold.access.login_cookies import MAX_ATTEMPTS
 from statehold.server.exit_codes import OK
 from statehold.shell.main import main
 
@@ -257,10 +257,10 @@ async def test_an_answer_works_once_and_in_the_browser_that_began_the_login(
 
 async def test_a_browser_may_begin_several_logins_at_once(person: Person) -> None:
     begun: list[dict[str, str]] = []
-    for _ in range(MOST_COOKIES + 2):
+    for _ in range(MAX_ATTEMPTS + 2):
         await person.begin()
         begun.append(person.sent)
-    assert len([name for name in person.cookies if name.startswith(ATTEMPT)]) == MOST_COOKIES
+    assert len([name for name in person.cookies if name.startswith(ATTEMPT)]) == MAX_ATTEMPTS
     for sent, address in (
         (begun[2], "./"),
         (begun[-1], "./"),

@@ -18,7 +18,7 @@ from support.gateway_process import JSON
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.access.account_issuer import MOST_COOKIES
+from statehold.access.login_cookies import MAX_ATTEMPTS
 
 
 @pytest.fixture
@@ -193,15 +193,15 @@ async def test_consent_needs_the_browser_that_saw_the_page(
 
 async def test_a_browser_keeps_the_cookies_of_the_newest_logins(flow: Flow) -> None:
     pages: list[httpx2.Response] = []
-    for _ in range(MOST_COOKIES + 1):
+    for _ in range(MAX_ATTEMPTS + 1):
         location = (await flow.browser.get(flow.authorize_url())).headers["location"]
         pages.append(await flow.browser.get(location))
     [cookies] = flow.browser.cookies.values()
-    assert len(cookies) == MOST_COOKIES
+    assert len(cookies) == MAX_ATTEMPTS
     assert (await flow.browser.consent(pages[0])).status_code == 400
     for page in (pages[1], pages[-1]):
         assert "/authorize?" in next_url(await flow.browser.consent(page))
-    assert len(cookies) == MOST_COOKIES
+    assert len(cookies) == MAX_ATTEMPTS
 
 
 @pytest.mark.thorough
@@ -215,11 +215,11 @@ async def test_the_pages_of_consent_leave_the_cookies_of_the_console(flow: Flow)
     await flow.browser.get(location)
     [cookies] = flow.browser.cookies.values()
     cookies |= dict.fromkeys(names, "x")
-    for _ in range(MOST_COOKIES):
+    for _ in range(MAX_ATTEMPTS):
         location = (await flow.browser.get(flow.authorize_url())).headers["location"]
         await flow.browser.get(location)
     assert set(names) <= set(cookies)
-    assert len(cookies) == MOST_COOKIES + len(names)
+    assert len(cookies) == MAX_ATTEMPTS + len(names)
 
 
 async def test_the_issuer_cannot_be_reached_without_consent(flow: Flow) -> None:
