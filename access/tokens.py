@@ -6,6 +6,7 @@ comment, and quotes hold a word with spaces together. A file of comments alone h
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -218,11 +219,6 @@ def _changing(path: Path) -> Generator[list[str]]:
 @contextmanager
 def _locked(folder: Path) -> Generator[None]:
     """Keep other commands of this system from changing a file of the folder meanwhile."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

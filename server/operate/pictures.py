@@ -16,6 +16,7 @@ from ...sessions.live.binding import Binding
 from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
+from ...tools.browser import errors
 from ..cluster.messages import encode_picture
 
 if TYPE_CHECKING:
@@ -175,8 +176,6 @@ async def open_blank_page(registry: Registry, principal: Principal, session_id: 
     Raises:
         ServiceUnavailable: the browser opens no page.
     """
-    from playwright.async_api import Error
-
     from ...tools.browser.errors import describe_error
 
     with suppress(ServiceNotBound):
@@ -184,7 +183,7 @@ async def open_blank_page(registry: Registry, principal: Principal, session_id: 
         try:
             with anyio.fail_after(PAGE_SECONDS):
                 await browser.tabs.ensure()
-        except (Error, IndexError, TimeoutError) as error:
+        except (errors.Error, IndexError, TimeoutError) as error:
             raise ServiceUnavailable(
                 f"No page opens: {describe_error(error)}", session_id=session_id
             ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from contextlib import suppress
 from typing import Final
 
@@ -12,12 +13,8 @@ _MACOS_LIMIT: Final = 10_240
 """The highest limit that macOS accepts. It reports that there is none."""
 
 
-def file_limit() -> int | None:
-    """Return the highest limit that this process may set, None if the system has no such limit."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
+def file_limit() -> int:
+    """Return the highest limit that this process may set."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft, hard = (_MOST_USEFUL if value == resource.RLIM_INFINITY else value for value in limits)
     return max(soft, min(hard, _MOST_USEFUL))
@@ -25,12 +22,7 @@ def file_limit() -> int | None:
 
 def raise_limit() -> None:
     """Raise the limit of this process as far as allowed. Most systems start with 1024, which one web page can use up."""
-    limit = file_limit()
-    if limit is None:
-        return
-    import resource
-
-    for number in (limit, _MACOS_LIMIT):
+    for number in (file_limit(), _MACOS_LIMIT):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY or soft >= number:
             return
@@ -41,6 +33,4 @@ def raise_limit() -> None:
 def allowed_connections(requested: int, *, reserved_files: int) -> int:
     """Return how many client connections may be open, so that `reserved_files`, at most half of all, stay free."""
     files = file_limit()
-    if files is None:
-        return requested
     return max(1, min(requested, files - min(reserved_files, files // 2)))

@@ -164,8 +164,6 @@ def _origin(url: str) -> str:
 def check_files(config: Config) -> Iterator[Finding]:
     """Compare the limit of open files with what the configured number of sessions needs."""
     limit = file_limit()
-    if limit is None:
-        return
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     services = max(1, len(config.enabled_services()))
     needed_files = 256 + config.limits.live_sessions * services * _FILES_PER_SESSION

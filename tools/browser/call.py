@@ -15,6 +15,7 @@ import anyio.to_thread
 from ...sessions.json_codec import JSON, well_formed
 from ...sessions.one_line import cut_line
 from ...sessions.services import CallContext, ToolResult
+from . import errors as browser_errors
 from .answers.answer import ADDRESS, TITLE, PageAnswer
 from .answers.difference import difference
 from .answers.events import News, summarize, summarize_news
@@ -168,8 +169,6 @@ class BrowserCall:
         while a navigation is pending.
         Return None if a dialog or a file chooser keeps the action from ending; the action continues after the answer.
         """
-        from playwright.async_api import Error
-
         tab = await (self.tab() if answers or at_once else self.ready_tab())
         self.shows_page = self.shows_page or snapshot
         self.shows_snapshot = self.shows_snapshot or snapshot
@@ -194,7 +193,7 @@ class BrowserCall:
             late = LATE_SECONDS if self._is_action else math.inf
             with limit_answer(tab, self.config.action_seconds, late=late):
                 result = await self.session.run_until_modal(tab, action, answers=answers)
-        except (Error, BrowserToolFailed) as error:
+        except (browser_errors.Error, BrowserToolFailed) as error:
             await unwatch_activity(tab, watch=self.session.watch)
             if not was_action_done(error):
                 raise
@@ -279,9 +278,7 @@ class BrowserCall:
 
     async def _watch_edits(self, tab: Tab) -> None:
         """Have a script in the tab's documents note edits, so that they can be saved. Does nothing the second time."""
-        from playwright.async_api import Error
-
-        with anyio.move_on_after(NOTE_SECONDS), suppress(Error, WorldError):
+        with anyio.move_on_after(NOTE_SECONDS), suppress(browser_errors.Error, WorldError):
             await self.session.watch.world(tab.page)
 
     async def add_text(self, text: str, filename: str | None, *, label: str) -> None:

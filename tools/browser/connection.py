@@ -22,6 +22,7 @@ from ...sessions.errors import (
 from ...sessions.journal.secret_texts import texts_under
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext, PageView, RestoreReport, Snapshot, ToolResult
+from . import errors
 from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
@@ -224,8 +225,6 @@ class BrowserConnection:
         arguments: Mapping[str, Any],
         ctx: CallContext,
     ) -> ToolResult:
-        from playwright.async_api import Error
-
         if self.lost.is_set():
             raise ConnectionLost(f"The browser is gone: {self.reason}.")
         if await self._has_lost_process():
@@ -244,7 +243,7 @@ class BrowserConnection:
         except Exception as error:
             if self.lost.is_set() or await self._has_lost_process():
                 raise self._death_error() from None
-            if isinstance(error, Error):
+            if isinstance(error, errors.Error):
                 text = f"The browser failed during the call: {describe_error(error).rstrip('.')}."
                 text = self.session.secrets.named.mask(text)
                 raise OutcomeUnknown(text) from error
@@ -285,8 +284,6 @@ class BrowserConnection:
         return OutcomeUnknown(f"The browser died during the call: {self.reason or LOST_PROCESS}.")
 
     async def _run(self, tool: BrowserTool, call: BrowserCall, arguments: Any) -> None:
-        from playwright.async_api import Error
-
         modal_text = None if (tab := self.session.tabs.current) is None else tab.modal_text
         if modal_text is not None and tool.answers is None and tool.name not in DURING_MODAL:
             call.answer.error(f"{tool.name} has to wait: answer first what the page asks.")
@@ -302,7 +299,7 @@ class BrowserConnection:
             call.answer.error(f"{tool.name} did not end within {seconds:g} seconds{hint}.")
             if not hint:
                 await self.session.free_stuck_page()
-        except Error as error:
+        except errors.Error as error:
             await anyio.lowlevel.checkpoint()
             if self.lost.is_set() or not await self._browser_answers():
                 raise
@@ -435,8 +432,6 @@ class BrowserConnection:
         return await self._take_snapshot(light=True)
 
     async def _take_snapshot(self, *, light: bool) -> Snapshot | None:
-        from playwright.async_api import Error
-
         if self.session.is_attached:
             return None
         if self._closed:
@@ -462,7 +457,7 @@ class BrowserConnection:
             self.unsaved = True
             if isinstance(error, ConnectionLost) and not self._closed:
                 self._process.check_soon()
-            if not isinstance(error, Error):
+            if not isinstance(error, errors.Error):
                 raise
             if self.lost.is_set():
                 raise ConnectionLost(f"The browser is gone: {self.reason}.") from error

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...sessions.errors import ServiceUnavailable
 from ...sessions.one_line import without_folders
+
+if TYPE_CHECKING:
+    from playwright.async_api import Error as Error
+    from playwright.async_api import TimeoutError as TimeoutError
+else:
+
+    def __getattr__(name: str) -> type[Exception]:
+        """Return an error class of Playwright, which is imported then: that takes longer than the start of a server."""
+        if name not in ("Error", "TimeoutError"):
+            raise AttributeError(name)
+        from playwright import async_api
+
+        return getattr(async_api, name)
+
 
 _WAIT_REASON: Final = re.compile(
     r"element is (?:not|outside)|intercepts pointer|did not find|navigation to finish|waiting for fonts"

@@ -14,6 +14,7 @@ from ...sessions.errors import ConnectionLost, ServiceUnavailable
 from ...sessions.services import RestoreReport, SessionView, Snapshot
 from ...sessions.wording import did_you_mean
 from ..processes.workdir import safe_name
+from . import errors
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .devtools.interception import RequestInterceptor
@@ -244,8 +245,6 @@ class BrowserOpening:
         work: Callable[[], Awaitable[RestoredContext]],
     ) -> RestoredContext:
         """Run the work that opens a context or takes it over. Raises as connection() does."""
-        from playwright.async_api import Error
-
         if access is not None:
             self._files.pause_traffic = access.bandwidth.pause
         try:
@@ -254,7 +253,7 @@ class BrowserOpening:
             if access is not None:
                 access.revoke()
             try:
-                if isinstance(error, Error | ProcessGone | WorldError):
+                if isinstance(error, errors.Error | ProcessGone | WorldError):
                     raise await _explain_failure(error, process) from error
                 raise
             finally:

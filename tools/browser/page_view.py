@@ -11,6 +11,7 @@ import anyio
 from ...sessions.errors import ServiceUnavailable
 from ...sessions.one_line import cut_line
 from ...sessions.services import PageView
+from . import errors
 from .answers.answer import ADDRESS, TITLE
 from .errors import describe_error
 from .tools.snapshot import clip_of, fonts_loaded
@@ -51,8 +52,6 @@ async def take_picture(
     Raises:
         ServiceUnavailable: There is no page, a dialog blocks it, no picture could be taken in time, or it is too large.
     """
-    from playwright.async_api import Error
-
     tab = session.tabs.current
     if tab is None or tab.crashed:
         raise _unavailable(
@@ -69,7 +68,7 @@ async def take_picture(
         raise _unavailable(
             f"The page did not show itself within {PICTURE_SECONDS:g} seconds.", _LATER
         ) from None
-    except Error as error:
+    except errors.Error as error:
         raise _unavailable(f"No picture was taken: {describe_error(error)}.", _LATER) from None
     if len(picture.data) > PICTURE_BYTES:
         raise _unavailable("The picture is too large.", "Leave out the full page, or take a jpeg.")
@@ -81,11 +80,9 @@ _LATER: Final = "Try again in a moment."
 
 async def _take_with_retry(tab: Tab, kind: PictureKind, full_page: bool, quality: int) -> bytes:
     """Take the picture. Try once more if the page navigated meanwhile: the browser then fails, or never answers."""
-    from playwright.async_api import Error
-
-    with suppress(Error), anyio.move_on_after(FIRST_SECONDS):
+    with suppress(errors.Error), anyio.move_on_after(FIRST_SECONDS):
         return await _take(tab, kind, full_page, quality)
-    with suppress(Error):
+    with suppress(errors.Error):
         await tab.page.wait_for_load_state(timeout=FIRST_SECONDS * 1000)
     return await _take(tab, kind, full_page, quality)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from . import errors
 from .answers.facts import StepTarget, role_target, target_of
 from .answers.naming import NAME_REF, RoleAndName, code_of, find_by_role
 from .errors import BrowserToolFailed, describe_error
@@ -84,14 +85,12 @@ class Targets:
         return await self._find_by_ref(tab, locator, target, name)
 
     async def _find_by_ref(self, tab: Tab, locator: Locator, ref: str, name: str) -> Element:
-        from playwright.async_api import Error
-
         try:
             # Check first: a click on a missing ref would wait for its whole timeout.
             with limit_answer(tab, self._config.action_seconds):
                 is_there = await locator.count() == 1
                 code = await self._code_of(tab, locator, ref) if is_there else ""
-        except Error:
+        except errors.Error:
             is_there, code = False, ""
         if not is_there:
             raise ElementNotFound(f"Ref {ref}{name} is not on the page any more; {self._new_refs}.")
@@ -168,8 +167,6 @@ class Targets:
                     self.steps[position] = step
 
     async def _find_by_selector(self, tab: Tab, selector: str, name: str) -> Element:
-        from playwright.async_api import Error
-
         if not selector.strip():
             raise BrowserToolFailed("The target is empty; give a ref, a selector or a locator.")
         locator, code, first_hint = parse_target(tab.page, selector)
@@ -185,7 +182,7 @@ class Targets:
                     elif has_test_id := await self._has_test_id(locator):
                         step_code = str(await locator.normalize())
                     code = f"page.{step_code}" if has_test_id else code
-        except Error as error:
+        except errors.Error as error:
             raise BrowserToolFailed(
                 f"{selector!r} is no selector and no ref: {describe_error(error)}"
             ) from None
@@ -224,9 +221,7 @@ def limit_answer(tab: Tab, seconds: float, *, late: float = 0.0) -> Generator[No
 
 async def _is_single(locator: Locator) -> bool:
     """Return whether a locator matches exactly one element; False if the page does not tell."""
-    from playwright.async_api import Error
-
     try:
         return await locator.count() == 1
-    except Error:
+    except errors.Error:
         return False

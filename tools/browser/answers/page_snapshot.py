@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
+from .. import errors
 from ..errors import BrowserToolFailed, describe_error
 from ..secrets.snapshot_line import mask_fields
 from .naming import add_name_refs
@@ -75,8 +76,6 @@ async def read_snapshot(
     Raises:
         BrowserToolFailed: The page does not answer.
     """
-    from playwright.async_api import Error, TimeoutError
-
     await session.require_unblocked(tab)
     seconds = session.config.action_seconds
     source = locator or tab.page
@@ -84,8 +83,8 @@ async def read_snapshot(
     take = partial(source.aria_snapshot, mode="ai", **options)
     try:
         text = await (take() if locator else _read_page(session, tab, take, options))
-    except Error as error:
-        if isinstance(error, TimeoutError) and not tab.pending_url:
+    except errors.Error as error:
+        if isinstance(error, errors.TimeoutError) and not tab.pending_url:
             # Playwright's snapshot script is still running, and the page answers nothing until a running script ends.
             await session.free_stuck_page()
             raise BrowserToolFailed(
@@ -107,10 +106,9 @@ async def _read_page(
 
     Playwright itself would wait for the body until the timeout.
     """
-    from playwright.async_api import Error
 
     async def leave_bodiless() -> None:
-        with suppress(Error):
+        with suppress(errors.Error):
             if await tab.page.evaluate(BODILESS):
                 scope.cancel()
 

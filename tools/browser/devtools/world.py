@@ -14,6 +14,7 @@ import anyio
 from pydantic_core import Url
 
 from ....sessions.json_codec import JSON
+from .. import errors
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -87,8 +88,6 @@ class World:
             WorldError: The function threw, or no document stayed long enough.
             playwright's Error: The page is gone.
         """
-        from playwright.async_api import Error
-
         values = ", ".join(json.dumps(argument) for argument in arguments)
         call = f"statehold.{function}({values})"
         for attempt in range(MAX_ATTEMPTS):
@@ -99,7 +98,7 @@ class World:
                     if result == _NOT_INSTALLED
                     else result
                 )
-            except Error as error:
+            except errors.Error as error:
                 if "closed" in error.message:
                     raise
                 if attempt == MAX_ATTEMPTS - 1:
@@ -200,12 +199,10 @@ class World:
         await self._send_until_attached("Page.resetNavigationHistory")
 
     async def _send_until_attached(self, method: str) -> JSON:
-        from playwright.async_api import Error
-
         for _ in range(MAX_SWAPS):
             try:
                 return await send_command(self._session, method)
-            except Error as error:
+            except errors.Error as error:
                 if "Not attached to an active page" not in error.message:
                     raise
             await anyio.sleep(SWAP_SECONDS)

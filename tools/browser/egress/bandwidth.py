@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,10 +19,6 @@ _FILES: Final = 4
 
 def affordable() -> int:
     """Return how many connections this process can serve within its limit of open files."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return _MAX_OWNERS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MAX_OWNERS if soft == resource.RLIM_INFINITY else min(_MAX_OWNERS, soft // _FILES)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from .. import errors
 from ..errors import BrowserToolFailed, describe_error
 from ..session.uploads import allowed_paths
 from .events import DialogInput, FilesInput
@@ -41,8 +42,6 @@ async def answer_chooser(session: BrowserSession, tab: Tab, answer: FilesInput) 
     Raises:
         BrowserToolFailed: It has none, or the files may not be uploaded or are not taken.
     """
-    from playwright.async_api import Error
-
     chooser = tab.chooser
     if chooser is None:
         raise BrowserToolFailed("No file chooser is open.")
@@ -61,6 +60,6 @@ async def answer_chooser(session: BrowserSession, tab: Tab, answer: FilesInput) 
     set_files = partial(chooser.set_files, files, timeout=ANSWER_SECONDS * 1000)
     try:
         await session.run_until_modal(tab, set_files)
-    except Error as error:
+    except errors.Error as error:
         tab.reopen_chooser(chooser)
         raise BrowserToolFailed(f"The files were not taken: {describe_error(error)}") from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.errors import ControlRefused
+from .. import errors
 from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed, describe_error
 from .addresses import change_tabs, move_in_history, open_address
@@ -146,8 +147,6 @@ class PersonInput:
 
     async def _act(self, event: AnyInput, batch: InputBatch) -> str | None:
         """Do what a person did, and return the text that the page copied by it."""
-        from playwright.async_api import Error
-
         session = self._session
         if session.clipboard is not None:
             session.clipboard.record_action()
@@ -181,21 +180,19 @@ class PersonInput:
             else:
                 await self._act_on_page(event, tab)
             return None
-        except Error as error:
+        except errors.Error as error:
             # The page may be gone by the event itself.
             raise BrowserToolFailed(describe_error(error)) from None
 
     async def _click(self, event: AnyInput, tab: Tab, frames: int) -> dict[str, str] | None:
         """Let the page handle an event, and return the texts that it copied: it may not use the clipboard of the browser."""
-        from playwright.async_api import Error
-
         watch = self._session.watch
         if tab.dialog is None and not tab.crashed:
-            with anyio.move_on_after(EDITING_SECONDS), suppress(Error, WorldError):
+            with anyio.move_on_after(EDITING_SECONDS), suppress(errors.Error, WorldError):
                 await tab.activity.begin(await watch.world(tab.page))
         await self._act_on_page(event, tab)
         if not (tab.modal.is_set() or tab.closed or tab.crashed):
-            with anyio.move_on_after(EDITING_SECONDS), suppress(Error, WorldError):
+            with anyio.move_on_after(EDITING_SECONDS), suppress(errors.Error, WorldError):
                 return await tab.activity.copied(await watch.world(tab.page), frames)
         return None
 
@@ -238,20 +235,16 @@ class PersonInput:
             await tab.page.set_viewport_size({"width": event.width, "height": event.height})
 
     async def _copy(self, batch: InputBatch) -> str:
-        from playwright.async_api import Error
-
         tab = await self._tab(batch)
         try:
             with anyio.move_on_after(EVENT_SECONDS):
                 return await selected_text(tab.page)
-        except Error as error:
+        except errors.Error as error:
             raise BrowserToolFailed(describe_error(error)) from None
         raise BrowserToolFailed("The page does not answer.")
 
     async def _is_editing(self, batch: InputBatch) -> bool | None:
-        from playwright.async_api import Error
-
-        with anyio.move_on_after(EDITING_SECONDS), suppress(Error, BrowserToolFailed):
+        with anyio.move_on_after(EDITING_SECONDS), suppress(errors.Error, BrowserToolFailed):
             tab = await self._tab(batch)
             if tab.dialog is None and not tab.crashed:
                 return await takes_text(tab.page)

@@ -18,6 +18,7 @@ from ....sessions.errors import ServiceUnavailable
 from ...processes import procfs
 from ...processes.launch import find_setpriv
 from ...processes.ledger import Ledger
+from .. import errors
 from ..devtools.sdk import attach_client, driver_command, driver_environment
 from .scratch import ScratchFolder
 from .user_agent import HOOK as USER_AGENT_HOOK
@@ -220,10 +221,8 @@ class Driver:
 
 
 def _is_start_failure(error: BaseException) -> bool:
-    from playwright.async_api import Error
-
     # Playwright raises a plain Exception when the process ends.
-    return isinstance(error, Error | OSError | TimeoutError) or type(error) is Exception
+    return isinstance(error, errors.Error | OSError | TimeoutError) or type(error) is Exception
 
 
 def program_environment(folder: Path) -> dict[str, str]:

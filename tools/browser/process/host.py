@@ -29,6 +29,7 @@ from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeptIdentity
 from ...processes.keeper_command import KeeperRefusal, KeeperUnreachable
 from ...processes.ledger import Ledger
+from .. import errors
 from ..devtools.sdk import driver_command
 from .driver import HOOKS, LEAN, program_environment
 from .scratch import ScratchFolder
@@ -190,21 +191,19 @@ def _identity(name: str, service: str) -> KeptIdentity:
 
 
 async def _bound_endpoint(child: ChildProcess, seconds: float) -> str:
-    from playwright.async_api import Error
-
     try:
         with anyio.fail_after(seconds):
             message = await child.read_stream.receive()
     except TimeoutError:
-        raise Error(f"Timeout {seconds * 1000:g}ms exceeded.") from None
+        raise errors.Error(f"Timeout {seconds * 1000:g}ms exceeded.") from None
     except anyio.EndOfStream:
         await child.wait_for_exit(1.0)
-        raise Error(child.last_output() or f"The host {child.describe_end()}.") from None
+        raise errors.Error(child.last_output() or f"The host {child.describe_end()}.") from None
     assert isinstance(message, SessionMessage)
     assert isinstance(message.message, JSONRPCNotification)
     params = message.message.params or {}
     if message.message.method == "failed":
-        raise Error(params["message"])
+        raise errors.Error(params["message"])
     return params["endpoint"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shlex
@@ -195,8 +196,6 @@ def _lines(output: bytes | bytearray) -> list[str]:
 @asynccontextmanager
 async def _install_lock(machine: Machine) -> AsyncGenerator[None]:
     """Wait until no other process of this user installs a browser."""
-    import fcntl
-
     name = f"statehold-install-{os.geteuid()}.lock"
     folder = machine.env.get("TMPDIR") or tempfile.gettempdir()
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

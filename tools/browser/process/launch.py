@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ....sessions.errors import ServiceUnavailable
+from .. import errors
 from ..config import BrowserConfig
 from ..egress.policy import BROWSER_ARGS
 from .browsers import Browsers
@@ -145,8 +146,6 @@ class Launcher:
             await register(browser, agent, choice.brand, shell=choice.shell, is_own=is_own)
 
     async def _connect(self, playwright: Playwright) -> Browser:
-        from playwright.async_api import Error
-
         config, chromium = self._config, playwright.chromium
         try:
             if config.ws_endpoint is not None:
@@ -159,7 +158,7 @@ class Launcher:
                 no_defaults=True,
                 timeout=self._seconds * 1000,
             )
-        except Error as error:
+        except errors.Error as error:
             raise ServiceUnavailable(
                 f"The browser at {config.place} cannot be used ({_cause(error)})."
             ) from None

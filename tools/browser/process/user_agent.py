@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
+from .. import errors
+
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
@@ -75,8 +77,6 @@ async def register(
 
     `is_own`: it names this browser on this machine, and not another one or a device.
     """
-    from playwright.async_api import Error
-
     metadata = _hints(user_agent, browser.version, brand)
     params: dict[str, Any] = {"userAgent": user_agent, "userAgentMetadata": metadata}
     if is_own:
@@ -84,7 +84,7 @@ async def register(
     if shell:
         params["acceptLanguage"] = LANGUAGES
     session: Any = await browser.new_browser_cdp_session()
-    with suppress(Error):
+    with suppress(errors.Error):
         # The browser as a whole refuses the command; the driver has read it by then.
         await session.send("Emulation.setUserAgentOverride", params)
     await session.detach()

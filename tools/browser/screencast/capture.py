@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from ....sessions.json_codec import JSON
+from .. import errors
 from ..devtools.world import send_command
 from .frames import PageCondition, PageQuestion, ScreenFrame
 
@@ -118,13 +119,11 @@ class PageCapture:
 
     async def start(self, spawn: Spawn) -> None:
         """Begin to capture. A page that is gone, or going, reports that as its condition."""
-        from playwright.async_api import Error
-
         page = self.tab.page
         for event in _EVENTS:
             page.on(event, self._on_page_event)  # pyright: ignore[reportArgumentType, reportCallIssue]
         self.is_started = True
-        with suppress(Error):
+        with suppress(errors.Error):
             session = self._session = await self._watch.devtools(page)
             session.on("Page.screencastFrame", self._on_frame)
             session.on("Page.screencastVisibilityChanged", self._on_visibility)
@@ -204,10 +203,8 @@ class PageCapture:
 
     async def _run(self) -> None:
         """Ask for the next frames, and find out without frames whether the newest one is the picture of the page."""
-        from playwright.async_api import Error
-
         # A page that is gone reports that by its event.
-        with self._scope, suppress(Error):
+        with self._scope, suppress(errors.Error):
             while self._session is not None:
                 with anyio.move_on_after(HEARTBEAT_SECONDS):
                     await self._arrival.wait()

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 
+from .. import errors
 from ..devtools.world import World, origin_of
 
 if TYPE_CHECKING:
@@ -100,23 +101,19 @@ class Activity:
             WorldError: The page threw.
             playwright's Error: The page navigated, or is gone.
         """
-        from playwright.async_api import Error
-
         if self._script is not None:
             try:
                 await world.call_on(self._script, _method("end()"))
-            except Error as error:
+            except errors.Error as error:
                 # A new document has no hook.
                 if not _is_stale(error):
                     raise
 
     async def _call(self, world: World, call: str) -> Any:
-        from playwright.async_api import Error
-
         if self._script is not None:
             try:
                 return await world.call_on(self._script, _method(call))
-            except Error as error:
+            except errors.Error as error:
                 if not _is_stale(error):
                     raise
         self._script = await world.evaluate_object(SOURCE)
@@ -169,14 +166,12 @@ class FrameActivity:
 
     async def _ask(self, call: str) -> dict[Frame, Any]:
         """Call a method of the script in the watched frames; return the results of those that answered."""
-        from playwright.async_api import Error
-
         answers: dict[Frame, Any] = {}
 
         async def ask(frame: Frame) -> None:
-            with anyio.move_on_after(ANSWER_SECONDS), suppress(Error):
+            with anyio.move_on_after(ANSWER_SECONDS), suppress(errors.Error):
                 script = self._scripts.get(frame)
-                with suppress(Error):
+                with suppress(errors.Error):
                     if script is not None:
                         answers[frame] = await script.evaluate(f"script => script.{call}")
                         return

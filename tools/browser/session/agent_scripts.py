@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
+from .. import errors
 from ..devtools.world import origin_of
 
 if TYPE_CHECKING:
@@ -82,11 +83,9 @@ class AgentScripts:
 
     def record_answer(self, request: Request) -> None:
         """Record that a mocked route answers a request of a page, perhaps with a script."""
-        from playwright.async_api import Error
-
         self.record_script()
         # The request of a new window has no frame yet.
-        with suppress(Error):
+        with suppress(errors.Error):
             frame = request.frame
             if frame.parent_frame is None and request.is_navigation_request():
                 self._awaiting.update(tab for tab in self._tabs if tab.page == frame.page)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ....sessions.owned_map import BoundedMap
+from .. import errors
 from ..devtools.world import World, WorldError
 
 if TYPE_CHECKING:
@@ -63,11 +64,9 @@ class EarlySnapshot:
 
     async def take(self, world: World) -> None:
         """Take a snapshot if the page is small enough. Never raises; if the page does not answer, `snapshot` stays None."""
-        from playwright.async_api import Error
-
         # An earlier snapshot may show another page.
         self.snapshot = None
-        with suppress(Error, WorldError):
+        with suppress(errors.Error, WorldError):
             if await world.evaluate(_COUNT_ELEMENTS) <= (
                 LARGE if self.tab.page.url in self.settled_addresses else SMALL
             ):
@@ -78,7 +77,5 @@ class EarlySnapshot:
 
 async def prepare(tab: Tab) -> None:
     """Install the script that a snapshot needs in each document, which takes longer than a small snapshot itself."""
-    from playwright.async_api import Error
-
-    with suppress(Error):
+    with suppress(errors.Error):
         await tab.page.locator(":root").count()

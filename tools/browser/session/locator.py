@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from .. import errors
 from ..errors import BrowserToolFailed, describe_error
 
 if TYPE_CHECKING:
@@ -234,8 +235,6 @@ async def find_element(
 
     `code` is the Python for all elements that `locate` locates outside of frames. With `visible`, others do not count.
     """
-    from playwright.async_api import Error
-
     for frame in page.frames:
         matches = locate(frame).filter(visible=True) if visible else locate(frame)
         try:
@@ -248,7 +247,7 @@ async def find_element(
                 return code
             only_visible = ".filter(visible=True)" if visible else ""
             return f"{code}{only_visible}{'.first' if count > 1 else ''}"
-        except Error:
+        except errors.Error:
             # A frame that is being replaced has no elements.
             if frame is page.main_frame or page.is_closed():
                 raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from ....sessions.json_codec import well_formed
+from .. import errors
 from .glob import Glob
 from .pause_hold import PauseHold
 
@@ -69,10 +70,8 @@ class Mock:
 
     async def handle(self, route: Route) -> None:
         """Answer a request or pass it on with changed headers. Does not raise if the page is gone."""
-        from playwright.async_api import Error
-
         # The page may be gone before its request is answered.
-        with suppress(Error):
+        with suppress(errors.Error):
             if self.answers:
                 await route.fulfill(
                     status=self.status or 200,

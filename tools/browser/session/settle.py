@@ -22,6 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ....sessions.concurrency import RaceLost, race
+from .. import errors
 from ..devtools.world import WorldError
 from .activity import SOURCE, Rest
 from .early_snapshot import LARGE, prepare
@@ -94,23 +95,19 @@ class _Waiting:
 
 async def watch_activity(tab: Tab, *, watch: ContextWatch) -> None:
     """Before an action, begin to count what scripts of the page start. Does nothing if the page does not answer."""
-    from playwright.async_api import Error
-
     if not tab.modal.is_set():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(tab.frame_activity.begin)
-            with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+            with anyio.move_on_after(ANSWER_SECONDS), suppress(errors.Error, WorldError):
                 await tab.activity.begin(await watch.world(tab.page))
 
 
 async def unwatch_activity(tab: Tab, *, watch: ContextWatch) -> None:
     """Give the page its own functions back. With an open dialog the page cannot answer; the next action does it."""
-    from playwright.async_api import Error
-
     if not _is_over(tab):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(tab.frame_activity.end)
-            with anyio.move_on_after(ANSWER_SECONDS), suppress(Error, WorldError):
+            with anyio.move_on_after(ANSWER_SECONDS), suppress(errors.Error, WorldError):
                 await tab.activity.end(await watch.world(tab.page))
 
 
@@ -175,8 +172,6 @@ def _is_over(tab: Tab) -> bool:
 
 async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
     """Wait until the page is loaded and rests."""
-    from playwright.async_api import Error
-
     tab, early_snapshot = waiting.tab, waiting.early_snapshot
     async with anyio.create_task_group() as tasks:
         try:
@@ -205,12 +200,12 @@ async def _wait_for_rest(waiting: _Waiting, *, loads: bool) -> None:
                     # The frames may have answered the page.
                     rest, waiting.is_unchanged = None, False
             waiting.remaining = end - anyio.current_time()
-        except (Error, WorldError, TypeError, ValueError):
+        except (errors.Error, WorldError, TypeError, ValueError):
             # The early snapshot may show a document that is gone; wait for the new one to rest.
             waiting.is_unchanged = False
             tasks.cancel_scope.deadline = anyio.current_time() + ANSWER_SECONDS
             options = f"{{hooked: false, again: false, active: false, most: {LARGE}, left: 1000}}"
-            with suppress(Error):
+            with suppress(errors.Error):
                 await tab.page.evaluate(f"() => ({SOURCE}).rest({options})")
 
 
@@ -255,15 +250,13 @@ def _tell_events(waiting: _Waiting) -> None:
 
 async def _wait_for_load(tab: Tab, tasks: TaskGroup, early_snapshot: EarlySnapshot | None) -> None:
     """Wait for the load event. If it takes long, prepare the page for a snapshot meanwhile."""
-    from playwright.async_api import Error
-
     with anyio.move_on_after(SOON_SECONDS):
         await _wait_for_load_event(tab)
     if tab.stage == "loaded":
         return
     if early_snapshot is not None:
         tasks.start_soon(prepare, tab)
-    with anyio.move_on_after(LOAD_SECONDS), suppress(Error):
+    with anyio.move_on_after(LOAD_SECONDS), suppress(errors.Error):
         await _wait_for_load_event(tab)
         if tab.stage == "unknown":
             # The navigation may have become a download, or have given no new document.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
+from .. import errors
 from ..devtools.world import World
 from .activity import Activity, FrameActivity
 from .traffic import Traffic
@@ -189,17 +190,15 @@ class Tab:
         Raises:
             playwright's Error: The address cannot be loaded. If an error page took its place, the tab is still moved back.
         """
-        from playwright.async_api import Error, TimeoutError
-
         entries, index = await world.history()
         try:
             await self.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
-        except TimeoutError:
+        except errors.TimeoutError:
             # An endless response would take more and more memory.
             await world.stop()
             raise
         finally:
-            with suppress(Error):
+            with suppress(errors.Error):
                 if await self._wait_for_new_entry(world, entries[index]["id"]):
                     urls = [str(entry["url"]) for entry in entries]
                     await world.reset_history(urls[: index - 1], urls[index:])

@@ -13,6 +13,7 @@ import anyio
 from ....sessions.errors import ConnectionLost
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import plural
+from .. import errors
 from ..devtools.world import WorldError, origin_of, without_login
 from .model import ContextSnapshot, SavedTab
 from .records import describe_origins
@@ -122,9 +123,7 @@ class _Capture:
         self._probe = probe
 
     async def read_cookies(self, context: BrowserContext) -> None:
-        from playwright.async_api import Error
-
-        with anyio.move_on_after(self._probe), suppress(Error):
+        with anyio.move_on_after(self._probe), suppress(errors.Error):
             self.cookies = [dict(cookie) for cookie in await context.cookies()]
 
     async def read_tab(self, number: int, page: Page | DormantTab) -> None:
@@ -179,16 +178,14 @@ class _Capture:
 
     async def _read_page(self, tab: SavedTab, page: Page) -> SavedTab:
         """Add the state of the page itself, if it answers in time."""
-        from playwright.async_api import Error
-
         origin = origin_of(tab.url)
         if origin is None:
             return await self._record_lost_content(tab, page)
         limits = {**TAB_LIMITS, "question": _QUESTION, "sent": self._origins.watch.times_sent(page)}
         state: JSON | None = None
-        with anyio.move_on_after(self._probe), suppress(Error, WorldError):
+        with anyio.move_on_after(self._probe), suppress(errors.Error, WorldError):
             world = await self._origins.watch.world(page)
-            with suppress(Error, WorldError):
+            with suppress(errors.Error, WorldError):
                 await world.evaluate(_REPORT_STATE_ONCE)
             state = await world.run("savedTab", limits)
         if state is None:
@@ -224,10 +221,8 @@ class _Capture:
 
     async def _read_storage(self, origin: str, page: Page) -> None:
         """Read the storage of an origin through a page of that origin."""
-        from playwright.async_api import Error
-
         self.claimed_origins.add(origin)
-        with anyio.move_on_after(READ_SECONDS), suppress(Error, WorldError):
+        with anyio.move_on_after(READ_SECONDS), suppress(errors.Error, WorldError):
             if await self._origins.read(origin, page, self.limits):
                 return
         # The storage can still be read through another page, or an empty one.
@@ -236,8 +231,6 @@ class _Capture:
 
     async def _read_other_document(self, tab: SavedTab, page: Page, state: JSON) -> SavedTab:
         """Save a tab whose document does not belong to the origin of its address."""
-        from playwright.async_api import Error
-
         self.origin_by_page[page] = None
         if origin_of(state["url"]) == origin_of(tab.url):
             # The site isolates its page from its own origin, for example by a CSP sandbox.
@@ -251,16 +244,14 @@ class _Capture:
         if page in self._read_again:
             return replace(tab, lost=["what was on it (it went on to another page)"])
         self._read_again.add(page)
-        with anyio.move_on_after(self._probe), suppress(Error):
+        with anyio.move_on_after(self._probe), suppress(errors.Error):
             tab = await self._read_address(page)
         return await self._read_page(tab, page)
 
     async def _record_lost_content(self, tab: SavedTab, page: Page) -> SavedTab:
         """Record the loss of content that scripts wrote into a page without a site, such as about:blank."""
-        from playwright.async_api import Error
-
         has_content = False
-        with anyio.move_on_after(self._probe), suppress(Error, WorldError):
+        with anyio.move_on_after(self._probe), suppress(errors.Error, WorldError):
             if tab.url in ("", "about:blank"):
                 has_content = await (await self._origins.watch.world(page)).evaluate(HAS_CONTENT)
             self.origin_by_page[page] = None
@@ -268,9 +259,7 @@ class _Capture:
 
     async def read_unread(self) -> None:
         """Read the storage of origins that no tab shows any more."""
-        from playwright.async_api import Error
-
-        with suppress(Error):
+        with suppress(errors.Error):
             await self._origins.read_unread(self.limits, but=self.claimed_origins)
 
     def tab_with_sessions(self, number: int, page: Page | DormantTab) -> SavedTab:

@@ -13,6 +13,7 @@ import anyio
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import plural
 from ....sessions.services import RestoreReport
+from .. import errors
 from ..devtools.pages import close_context, new_context
 from .model import ContextSnapshot
 from .storage import OriginStorage
@@ -104,19 +105,17 @@ async def _restore(
 
 async def add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
     """Add cookies. Return the number of those that the browser refused."""
-    from playwright.async_api import Error
-
     try:
         if cookies:
             await context.add_cookies(cast("Any", cookies))
         return 0
-    except Error:
+    except errors.Error:
         # The browser refuses all cookies if one is not acceptable: add them one by one.
         refused_count = 0
         for cookie in cookies:
             try:
                 await context.add_cookies(cast("Any", [cookie]))
-            except Error:
+            except errors.Error:
                 refused_count += 1
         return refused_count
 

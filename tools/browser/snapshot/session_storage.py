@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from ....sessions.json_codec import JSON
+from .. import errors
 from ..devtools.blank_pages import load_blank
 from ..devtools.world import WorldError
 from .records import describe_origins
@@ -80,8 +81,6 @@ class SessionStorage:
         Raises:
             playwright's Error: The page is gone.
         """
-        from playwright.async_api import Error
-
         losses: list[str] = []
         for origin, text in self.of(page).items():
             if origin == but:
@@ -89,7 +88,7 @@ class SessionStorage:
             try:
                 await load_blank(page, origin + "/")
                 await (await self._watch.world(page)).run("restoreTab", origin, text, None)
-            except (Error, WorldError):
+            except (errors.Error, WorldError):
                 if page.is_closed():
                     raise
                 losses.append(f"session storage of {origin}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from .. import errors
 from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.interception import RequestInterceptor
 from ..devtools.world import WorldError
@@ -190,8 +191,6 @@ class OriginStorage:
                 tasks.start_soon(self._read_all, waiting, limits)
 
     async def _read_all(self, waiting: list[str], limits: Mapping[str, Any]) -> None:
-        from playwright.async_api import Error
-
         try:
             async with self._blank_page() as page:
                 while waiting:
@@ -200,7 +199,7 @@ class OriginStorage:
                         await load_blank(page, origin + "/")
                         await self.read(origin, page, limits)
                         self.watch.unread_origins.discard(origin)
-        except Error:
+        except errors.Error:
             logger.debug("the storage of sites was not read", exc_info=True)
 
     async def read(self, origin: str, page: Page, limits: Mapping[str, Any]) -> bool:

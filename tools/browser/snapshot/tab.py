@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import anyio
 
 from ....sessions.one_line import plural
+from .. import errors
 from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.pages import cancel_when_stopped, new_page
 from ..devtools.world import WorldError, origin_of
@@ -116,23 +117,19 @@ async def load_tab(
 
 async def _set_history(saved_tab: SavedTab, page: Page, origins: OriginStorage) -> None:
     """Set the history of a tab to the saved addresses around its page, without the loads that restored the page."""
-    from playwright.async_api import Error
-
     try:
         with anyio.move_on_after(HISTORY_SECONDS):
             world = await origins.watch.world(page)
             await world.reset_history(
                 saved_tab.history[: saved_tab.position], saved_tab.history[saved_tab.position + 1 :]
             )
-    except Error:
+    except errors.Error:
         logger.debug("the history of a tab does not begin with its page", exc_info=True)
 
 
 async def _restore_page(
     saved_tab: SavedTab, number: int, page: Page, origins: OriginStorage, seconds: float
 ) -> TabReport:
-    from playwright.async_api import Error
-
     report = TabReport()
     url = saved_tab.url
     origins.sessions.adopt(page, saved_tab.sessions)
@@ -159,7 +156,7 @@ async def _restore_page(
                     )
             if is_saved_page and saved_tab.page is not None:
                 await _restore_fields(saved_tab, number, page, origins, report)
-        except (Error, WorldError) as error:
+        except (errors.Error, WorldError) as error:
             if page.is_closed():
                 raise
             origins.tabs.record_unloadable(page, saved_tab)
@@ -193,8 +190,6 @@ async def _restore_storage(
     saved_tab: SavedTab, page: Page, origins: OriginStorage, report: TabReport
 ) -> None:
     """Restore the storage that the page needs before it loads, on an empty document at its address."""
-    from playwright.async_api import Error
-
     origin = origin_of(saved_tab.url)
     assert origin is not None
     if saved_tab.entry is None and origin not in origins.dormant and not saved_tab.sessions:
@@ -208,7 +203,7 @@ async def _restore_storage(
                 world = await origins.watch.world(page)
                 session = saved_tab.sessions.get(origin)
                 report.lost += await world.run("restoreTab", origin, session, saved_tab.entry)
-    except (Error, WorldError) as error:
+    except (errors.Error, WorldError) as error:
         if page.is_closed():
             raise
         # The page may load all the same; the interceptor tries to restore the storage of its origin once more.
@@ -257,11 +252,9 @@ class _DocumentStart:
 
         None if the tab has navigated since.
         """
-        from playwright.async_api import Error
-
         try:
             items, stateless = await page.evaluate(_REPORT_START)
-        except Error:
+        except errors.Error:
             if page.is_closed():
                 raise
             return None
@@ -322,14 +315,12 @@ async def _restore_missing(
 
 
 async def _load_address(url: str, page: Page) -> Response | None:
-    from playwright.async_api import Error
-
     try:
         # goto() with the current address loads no document if the address has a fragment.
         if "#" in url and page.url == url:
             return await page.reload(wait_until="domcontentloaded")
         return await page.goto(url, wait_until="domcontentloaded")
-    except Error as error:
+    except errors.Error as error:
         if "interrupted by another navigation" not in error.message:
             raise
         # The page itself navigated.
@@ -340,9 +331,7 @@ async def _load_address(url: str, page: Page) -> Response | None:
 async def _restore_fields(
     saved_tab: SavedTab, number: int, page: Page, origins: OriginStorage, report: TabReport
 ) -> None:
-    from playwright.async_api import Error
-
-    with suppress(Error):
+    with suppress(errors.Error):
         await page.wait_for_load_state("load", timeout=LOAD_SECONDS * 1000)
     try:
         world = await origins.watch.world(page)

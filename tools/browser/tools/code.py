@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ....sessions.json_codec import JSON
 from ...definition import NoArguments
+from .. import errors
 from ..answers.answer import as_json
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
@@ -177,11 +178,9 @@ async def _tools_of(call: BrowserCall, frame: Frame) -> list[JSON]:
     Raises:
         playwright's Error: The browser does not support WebMCP.
     """
-    from playwright.async_api import Error
-
     try:
         return [cast("JSON", one) for one in await frame.webmcp.tools(timeout=call.timeout)]
-    except Error:
+    except errors.Error:
         if frame.parent_frame is None:
             raise
         return []

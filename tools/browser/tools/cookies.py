@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from pydantic import Field
 
 from ...definition import NoArguments
+from .. import errors
 from ..call import BrowserCall
 from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed, describe_error
@@ -103,8 +104,6 @@ class SetCookie(BrowserArguments):
 @tool("browser_cookie_set", title="Set cookie", cap="storage", secret=["value"])
 async def cookie_set(call: BrowserCall, arguments: SetCookie) -> None:
     """Set a cookie, for the site of the current page unless a domain is given. The page sees it at its next request."""
-    from playwright.async_api import Error
-
     cookie: dict[str, Any] = arguments.model_dump(by_alias=True, exclude_none=True)
     if arguments.domain is None:
         url = (await call.tab()).page.url
@@ -123,7 +122,7 @@ async def cookie_set(call: BrowserCall, arguments: SetCookie) -> None:
         cookie["secure"] = True
     try:
         await call.session.context.add_cookies(cast("Any", [{**cookie, "value": value}]))
-    except Error as error:
+    except errors.Error as error:
         raise BrowserToolFailed(f"The cookie was not set: {describe_error(error)}.") from None
     call.answer.code(f"await page.context.add_cookies([{cookie!r}])")
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from .. import errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
@@ -62,8 +63,6 @@ class Resume(BrowserArguments):
 @tool("browser_resume", title="Resume paused script execution", cap="devtools", answers="pause")
 async def resume(call: BrowserCall, arguments: Resume) -> None:
     """Let the action that was held back go on. With step, also when none is, the next action is held back before it runs."""
-    from playwright.async_api import Error
-
     debugger = call.session.context.debugger
     location = _LOCATION.fullmatch(arguments.location) if arguments.location else None
     if arguments.location and location is None:
@@ -84,7 +83,7 @@ async def resume(call: BrowserCall, arguments: Resume) -> None:
     try:
         if is_paused:
             await call.act(run)
-    except Error as error:
+    except errors.Error as error:
         raise BrowserToolFailed(f"It was not resumed: {describe_error(error)}") from None
     if arguments.step:
         call.session.step()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import anyio
 from pydantic import Field
 
+from .. import errors
 from ..call import BrowserCall
 from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed, describe_error
@@ -77,8 +78,6 @@ class FileUpload(BrowserArguments):
 @tool("browser_file_upload", title="Upload files", answers="chooser")
 async def file_upload(call: BrowserCall, arguments: FileUpload) -> None:
     """Give files to the file chooser that the page opened; without paths, cancel it."""
-    from playwright.async_api import Error
-
     tab = await call.tab()
     chooser = tab.chooser
     if chooser is None:
@@ -95,7 +94,7 @@ async def file_upload(call: BrowserCall, arguments: FileUpload) -> None:
     else:
         try:
             await call.act(lambda: chooser.set_files(paths, timeout=call.timeout))
-        except (Error, BrowserToolFailed) as error:
+        except (errors.Error, BrowserToolFailed) as error:
             if await _is_waiting(chooser):
                 tab.reopen_chooser(chooser)
             raise BrowserToolFailed(f"The files were not taken: {describe_error(error)}") from None

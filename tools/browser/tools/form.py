@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 import anyio
 from pydantic import Field
 
+from .. import errors
 from ..answers.naming import role_of
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
@@ -190,8 +191,6 @@ async def _check_range(
     Raises:
         BrowserToolFailed: The field is a slider, and the text is no number.
     """
-    from playwright.async_api import Error
-
     tab = await call.tab()
     # The last snapshot contains the role of a ref, which saves a query.
     role = role_of(tab.last_snapshot or "", target)
@@ -199,7 +198,7 @@ async def _check_range(
         return
     slider: list[Any] | None = None
     # The page may have changed. evaluate() would wait for a missing element, so a selector uses evaluate_all().
-    with suppress(Error), anyio.move_on_after(call.config.action_seconds):
+    with suppress(errors.Error), anyio.move_on_after(call.config.action_seconds):
         ask = locator.evaluate if role else locator.evaluate_all
         slider = await ask(_RANGE, text)
     if slider is None:
@@ -219,8 +218,6 @@ class PressKey(BrowserArguments):
 @tool("browser_press_key", title="Press a key", limit="script")
 async def press_key(call: BrowserCall, arguments: PressKey) -> None:
     """Press a key, or keys together, where the focus is."""
-    from playwright.async_api import Error
-
     tab = await call.tab()
     # Enter submits forms and follows links; other keys seldom change the page.
     entering = arguments.key in ("Enter", "NumpadEnter")
@@ -232,10 +229,10 @@ async def press_key(call: BrowserCall, arguments: PressKey) -> None:
         async with clipboard.turn() if clipboard is not None else nullcontext():
             try:
                 await keyboard.press(arguments.key)
-            except Error as error:
+            except errors.Error as error:
                 # Playwright presses the modifiers before it looks up the last key: release them.
                 for modifier in arguments.key.split("+")[:-1]:
-                    with suppress(Error):
+                    with suppress(errors.Error):
                         await keyboard.up(modifier)
                 if "Unknown key" not in error.message:
                     raise
@@ -245,7 +242,7 @@ async def press_key(call: BrowserCall, arguments: PressKey) -> None:
                 ) from None
         if arguments.key.rpartition("+")[2] in SCROLLING:
             # The key may also have made the page navigate.
-            with suppress(Error):
+            with suppress(errors.Error):
                 await tab.page.evaluate(SCROLLED)
 
     await call.act(press, snapshot=entering)
@@ -270,15 +267,13 @@ async def select_option(call: BrowserCall, arguments: SelectOption) -> None:
 async def _select_options(
     call: BrowserCall, locator: Locator, values: list[str], *, snapshot: bool = True
 ) -> None:
-    from playwright.async_api import Error
-
     if len(values) > 1 and await locator.evaluate(_SINGLE, timeout=call.timeout):
         raise BrowserToolFailed(f"It takes one option only, not {values!r}.")
     try:
         await call.act(
             lambda: locator.select_option(values, timeout=call.timeout), snapshot=snapshot
         )
-    except Error as error:
+    except errors.Error as error:
         select = locator.locator("xpath=ancestor::select")
         if "resolved to <option" in str(error) and await select.count() == 1:
             call.element_code = f"page.{await select.normalize()}"
@@ -323,12 +318,10 @@ class FillForm(BrowserArguments):
 @tool("browser_fill_form", title="Fill form", limit="wait", secret=["value"])
 async def fill_form(call: BrowserCall, arguments: FillForm) -> None:
     """Fill in several fields of a form, in order. It stops at the first that cannot be, and says which were."""
-    from playwright.async_api import Error
-
     for number, field in enumerate(arguments.fields):
         try:
             await _fill_form_field(call, field)
-        except (Error, BrowserToolFailed) as error:
+        except (errors.Error, BrowserToolFailed) as error:
             call.shows_snapshot = True
             filled = ", ".join(field.name for field in arguments.fields[:number])
             raise BrowserToolFailed(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import anyio
 from pydantic import Field
 
+from .. import errors
 from ..answers.naming import role_of
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
@@ -55,8 +56,6 @@ class Click(BrowserArguments):
 @tool("browser_click", title="Click")
 async def click(call: BrowserCall, arguments: Click) -> None:
     """Click on an element, and answer with the snapshot of what the page became."""
-    from playwright.async_api import TimeoutError as Expired
-
     locator = await call.locate(arguments.target, arguments.element)
     options: Any = {"button": arguments.button, "modifiers": arguments.modifiers}
     options = {key: value for key, value in options.items() if value is not None}
@@ -74,7 +73,7 @@ async def click(call: BrowserCall, arguments: Click) -> None:
             try:
                 await getattr(locator, name)(timeout=COVERED_MILLISECONDS, **options)
                 return
-            except Expired as error:
+            except errors.TimeoutError as error:
                 if f"performing {name} action" in str(error) or "waiting for scheduled" in str(
                     error
                 ):
@@ -142,11 +141,9 @@ async def drag(call: BrowserCall, arguments: Drag) -> None:
 
 async def _require_visible(locator: Locator, timeout: float) -> None:
     """Wait until the end of a drag is visible. Raises BrowserToolFailed after `timeout` milliseconds."""
-    from playwright.async_api import TimeoutError as Expired
-
     try:
         await locator.wait_for(state="visible", timeout=timeout)
-    except Expired:
+    except errors.TimeoutError:
         raise BrowserToolFailed(
             f"Timeout {timeout:g}ms exceeded: the end element is not visible."
         ) from None
@@ -187,12 +184,10 @@ async def _move_and_drop(mouse: Mouse, x: float, y: float) -> None:
 @asynccontextmanager
 async def _release_on_failure(mouse: Mouse) -> AsyncGenerator[None]:
     """Release the mouse button if the block fails or is cancelled, where the release clicks and drops nothing."""
-    from playwright.async_api import Error
-
     try:
         yield
     except BaseException:
-        with anyio.move_on_after(RELEASE_SECONDS, shield=True), suppress(Error):
+        with anyio.move_on_after(RELEASE_SECONDS, shield=True), suppress(errors.Error):
             await mouse.move(0, 0)
             await mouse.up()
         raise

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from ....sessions.json_codec import JSON
 from ...definition import NoArguments
+from .. import errors
 from ..call import BrowserCall
 from ..egress.policy import scheme_allowed
 from ..errors import BrowserToolFailed, describe_error
@@ -47,8 +48,6 @@ async def go_to(call: BrowserCall, address: str) -> None:
     Raises:
         BrowserToolFailed: It may not be opened, or cannot be.
     """
-    from playwright.async_api import Error, TimeoutError
-
     url = parse_url(address)
     if password := urlsplit(url).password:
         call.session.secrets.add(password)
@@ -58,7 +57,7 @@ async def go_to(call: BrowserCall, address: str) -> None:
         tab = await call.tab()
         try:
             await tab.page.goto(url, wait_until="domcontentloaded", timeout=milliseconds)
-        except Error as error:
+        except errors.Error as error:
             if "Download is starting" in str(error):
                 return
             if "interrupted by another navigation" not in str(error):
@@ -70,7 +69,7 @@ async def go_to(call: BrowserCall, address: str) -> None:
         try:
             if not await _navigate_unless_hung(call, go):
                 await call.act(go, edits=False, at_once=True)
-        except TimeoutError:
+        except errors.TimeoutError:
             await _stop_loading(call)
             raise
     call.answer.code(f"await page.goto({url!r})")
@@ -79,13 +78,11 @@ async def go_to(call: BrowserCall, address: str) -> None:
 @contextmanager
 def _report_failure(call: BrowserCall, address: str) -> Generator[None]:
     """Raise BrowserToolFailed if the page that the block opens fails, or if our proxy answered in place of its site."""
-    from playwright.async_api import Error
-
     call.session.host_errors.clear()
     try:
         yield
         reason = _egress_error(call)
-    except Error as error:
+    except errors.Error as error:
         reason = _egress_error(call) or describe_error(error)
     if reason:
         raise BrowserToolFailed(f"{address[:2000]} could not be opened: {reason}")
@@ -119,8 +116,6 @@ async def _stop_tab(call: BrowserCall, tab: Tab) -> None:
 
 async def _navigate_unless_hung(call: BrowserCall, go: Callable[[], Awaitable[None]]) -> bool:
     """Navigate by `go`. Return False if the old page hung, which blocks the navigation, and was closed."""
-    from playwright.async_api import Error as Failed
-
     tab = await call.tab()
     page, arrived, is_responsive = tab.page, anyio.Event(), anyio.Event()
     was_closed = False
@@ -161,7 +156,7 @@ async def _navigate_unless_hung(call: BrowserCall, go: Callable[[], Awaitable[No
                 tasks.start_soon(make_ready)
             try:
                 await call.act(go, edits=False, at_once=True)
-            except (Failed, BrowserToolFailed) as error:
+            except (errors.Error, BrowserToolFailed) as error:
                 # Raised below: the task group would wrap it.
                 failure = error
                 if "net::ERR_" in str(error) and "net::ERR_ABORTED" not in str(error):
@@ -238,11 +233,9 @@ async def navigate_back(call: BrowserCall, arguments: NoArguments) -> None:
 
 async def _earlier_entries(call: BrowserCall, tab: Tab) -> list[JSON] | None:
     """Return the history entries before the current page, or None if the browser does not report them."""
-    from playwright.async_api import Error
-
     try:
         entries, index = await (await call.session.watch.world(tab.page)).history()
-    except Error:
+    except errors.Error:
         # A browser at an endpoint may not support the query; going back works all the same.
         return None
     return entries[:index]
@@ -305,8 +298,6 @@ async def _wait_for_text(call: BrowserCall, text: str, seconds: float, *, hidden
     Raises:
         BrowserToolFailed: The text did not appear or disappear in time.
     """
-    from playwright.async_api import Error as Failed
-
     tab = await call.tab()
     text = call.session.secrets.named.insert(text, tab.page.url)
     limit = call.config.action_seconds + seconds
@@ -336,7 +327,7 @@ async def _wait_for_text(call: BrowserCall, text: str, seconds: float, *, hidden
     locator: str | None = None
     if not (hidden or tab.modal_text or tab.pending_url):
         # The text may be gone by now.
-        with suppress(Failed):
+        with suppress(errors.Error):
             locator = await find_element(tab.page, lambda frame: frame.get_by_text(text), code)
     locator = locator or f"{code}.filter(visible=True).first"
     call.answer.code(f"await {locator}.wait_for(state={state!r})")
@@ -346,13 +337,11 @@ async def _wait_for_text(call: BrowserCall, text: str, seconds: float, *, hidden
 
 async def _shows_text(page: Page, text: str) -> bool | None:
     """Return whether a text is visible in the page or one of its frames; None while the document is being replaced."""
-    from playwright.async_api import Error
-
     for frame in page.frames:
         try:
             if await frame.get_by_text(text).filter(visible=True).count():
                 return True
-        except Error:
+        except errors.Error:
             if page.is_closed():
                 raise
             if frame is page.main_frame:

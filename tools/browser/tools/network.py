@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 from pydantic import Field
 
+from .. import errors as browser_errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..process.node import match_lines
@@ -93,8 +94,6 @@ class NetworkRequest(BrowserArguments):
 @tool("browser_network_request", title="Show network request details", read_only=True)
 async def network_request(call: BrowserCall, arguments: NetworkRequest) -> None:
     """Return one request and its response with their headers, or only one part of them, such as a body."""
-    from playwright.async_api import Error
-
     tab = await call.tab()
     request = dict(tab.numbered_requests()).get(arguments.index)
     if request is None:
@@ -110,7 +109,7 @@ async def network_request(call: BrowserCall, arguments: NetworkRequest) -> None:
             )
     except TimeoutError:
         raise BrowserToolFailed("It is not there yet: the response has not ended.") from None
-    except Error as error:
+    except browser_errors.Error as error:
         raise BrowserToolFailed(f"It cannot be had: {describe_error(error)}") from None
     name = arguments.filename
     if isinstance(content, str):

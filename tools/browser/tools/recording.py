@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...definition import NoArguments
+from .. import errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..session.files import file_name
@@ -150,12 +151,10 @@ class SavePdf(BrowserArguments):
 @tool("browser_pdf_save", title="Save as PDF", cap="pdf", read_only=True, limit="navigation")
 async def pdf_save(call: BrowserCall, arguments: SavePdf) -> None:
     """Print the page into a PDF, a file of the session."""
-    from playwright.async_api import Error
-
     tab = await call.ready_tab()
     try:
         data = await tab.page.pdf()
-    except Error as error:
+    except errors.Error as error:
         raise BrowserToolFailed(f"The page cannot be printed: {describe_error(error)}") from None
     name, is_chosen = file_name(arguments.filename, "page.pdf"), bool(arguments.filename)
     await call.add_file(name, data, label="Page as pdf", is_chosen=is_chosen)

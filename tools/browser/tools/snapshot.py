@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import anyio
 from pydantic import Field
 
+from .. import errors
 from ..answers.difference import difference
 from ..answers.page_snapshot import TOKEN, fit
 from ..call import BrowserCall
@@ -251,9 +252,7 @@ async def fonts_loaded(page: Page, seconds: float) -> bool:
 
     A page that does not tell, for example as it navigates, misses none.
     """
-    from playwright.async_api import Error
-
-    with suppress(Error), anyio.move_on_after(seconds + FONT_ANSWER_SECONDS):
+    with suppress(errors.Error), anyio.move_on_after(seconds + FONT_ANSWER_SECONDS):
         return await page.evaluate(_FONTS, seconds * 1000) is not False
     return True
 

@@ -9,6 +9,7 @@ import anyio.to_thread
 from pydantic import Field
 
 from ....sessions.one_line import plural
+from .. import errors
 from ..call import BrowserCall
 from ..devtools.world import WorldError, origin_of
 from ..errors import BrowserToolFailed, describe_error
@@ -62,8 +63,6 @@ class LoadState(BrowserArguments):
 )
 async def set_storage_state(call: BrowserCall, arguments: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
-    from playwright.async_api import Error
-
     state = await _read_state(call, arguments.filename)
     context = call.session.context
     shown_origins = {
@@ -73,7 +72,7 @@ async def set_storage_state(call: BrowserCall, arguments: LoadState) -> None:
         await context.clear_cookies()
         refused_cookies = await add_cookies(context, state.cookies)
         await call.session.origins.replace(state.origins, shown_origins=shown_origins)
-    except (Error, WorldError) as error:
+    except (errors.Error, WorldError) as error:
         raise BrowserToolFailed(
             f"{arguments.filename} was not restored: {describe_error(error)}"
         ) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
+from .. import errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..session.locator import find_element
@@ -37,12 +38,10 @@ class GenerateLocator(BrowserArguments):
 @tool("browser_generate_locator", title="Create locator for element", cap="testing", read_only=True)
 async def generate_locator(call: BrowserCall, arguments: GenerateLocator) -> None:
     """Return the Playwright locator that a test would use for an element."""
-    from playwright.async_api import Error
-
     locator = await call.locate(arguments.target, arguments.element)
     try:
         code = str(await locator.normalize())
-    except Error as error:
+    except errors.Error as error:
         raise BrowserToolFailed(f"There is no locator for it: {describe_error(error)}") from None
     call.answer.result(call.answer.translated(code).removesuffix(";"))
 
@@ -176,15 +175,13 @@ async def _values(call: BrowserCall, locator: Locator) -> tuple[list[str], str]:
     Raises:
         BrowserToolFailed: The element is no field.
     """
-    from playwright.async_api import Error, TimeoutError
-
     try:
         value = await locator.input_value(timeout=call.timeout)
         labels = await locator.evaluate(_CHOSEN_LABELS, timeout=call.timeout)
         return [value, *labels], f".to_have_value({value!r})"
-    except TimeoutError:
+    except errors.TimeoutError:
         raise
-    except Error:
+    except errors.Error:
         attribute_value = await locator.evaluate(_VALUE, timeout=call.timeout)
     if attribute_value is None:
         raise BrowserToolFailed(

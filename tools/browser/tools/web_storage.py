@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from pydantic import Field
 
 from ...definition import NoArguments
+from .. import errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
@@ -48,12 +49,10 @@ class Area:
         Raises:
             BrowserToolFailed: The page belongs to no site, or its storage refuses access.
         """
-        from playwright.async_api import Error
-
         page = (await call.ready_tab()).page
         try:
             yield page.local_storage if self.attribute == "local_storage" else page.session_storage
-        except Error as error:
+        except errors.Error as error:
             reason = describe_error(error).splitlines()[0]
             if "SecurityError" in reason:
                 raise BrowserToolFailed(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from ... import errors
 from ...errors import BrowserToolFailed
 from ...secrets.named import NamedSecrets
 from ..files import Files, reason
@@ -77,8 +78,6 @@ class Trace:
         Raises:
             BrowserToolFailed: No trace is on, or it cannot be saved.
         """
-        from playwright.async_api import Error
-
         if not self.pause_hold.is_active:
             raise BrowserToolFailed("Tracing is not started; browser_start_tracing begins it.")
         self.pause_hold.end()
@@ -92,7 +91,7 @@ class Trace:
             return path.name, await self._files.admit(path)
         except BaseException as error:
             await self._discard(path)
-            if isinstance(error, Error | OSError):
+            if isinstance(error, errors.Error | OSError):
                 raise BrowserToolFailed(f"The trace is lost: {reason(error)}.") from None
             self._add_event("The trace is lost: the call that ended it was given up.")
             raise

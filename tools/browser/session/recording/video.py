@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from ... import errors
 from ...errors import BrowserToolFailed
 from ..files import Files, reason
 from ..pause_hold import PauseHold
@@ -87,8 +88,6 @@ class Videos:
                 await self._begin(page)
 
     async def _begin(self, page: Page) -> None:
-        from playwright.async_api import Error
-
         try:
             path = await self._files.path(self._name)
         except OSError as error:
@@ -102,10 +101,10 @@ class Videos:
                         duration=CURSOR_MILLISECONDS,
                         style={"title": "display: none"},
                     )
-        except (Error, TimeoutError) as error:
+        except (errors.Error, TimeoutError) as error:
             await self._files.drop(path)
             # Playwright counts the video as started even if the start failed.
-            with suppress(Error), anyio.move_on_after(STOP_SECONDS):
+            with suppress(errors.Error), anyio.move_on_after(STOP_SECONDS):
                 await page.screencast.stop()
             raise BrowserToolFailed(_why(error)) from None
         self._running[page] = path
@@ -132,8 +131,6 @@ class Videos:
                 await self._end(page)
 
     async def _end(self, page: Page) -> None:
-        from playwright.async_api import Error
-
         path = self._running.pop(page, None)
         if path is None:
             return
@@ -148,7 +145,7 @@ class Videos:
                 if is_replaced:
                     self._add_event(f"The video {name} replaced the file of that name.")
             self._saved_files.append((name, size))
-        except (Error, OSError) as error:
+        except (errors.Error, OSError) as error:
             await self._files.drop(path)
             self._add_event(f"The video {path.name} is lost: {_why(error)}")
 
