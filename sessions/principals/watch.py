@@ -82,7 +82,9 @@ class PolicyWatch:
         for record in records:
             if record.policy:
                 words = record.target.words
-                logger.warning("stored limits of %s are not used: %s", words, record.policy)
+                logger.warning(
+                    "stored limits of %s belong in [[policies]]: %s", words, record.policy
+                )
         if records:
             self._version = max(record.version for record in records)
             limits.update(records, unwritten=self._unwritten)

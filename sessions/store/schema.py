@@ -287,7 +287,7 @@ principal: Final = Table(
     _integer("version"),
     _time("changed_at"),
 )
-"""The policies of principals and groups, and the memberships of principals."""
+"""The memberships of principals. `policy` has limits of earlier versions, which are logged and not used."""
 
 revocation: Final = Table(
     "revocation",

@@ -175,7 +175,7 @@ async def test_limits_that_an_earlier_version_stored_are_named_at_the_start(tmp_
             row,
         )
     with two_nodes(tmp_path, None) as [node, _]:
-        assert 'stored limits of principal ada are not used: {"sessions":7}' in node.log
+        assert 'stored limits of principal ada belong in [[policies]]: {"sessions":7}' in node.log
         async with httpx2.AsyncClient(base_url=node.url, timeout=60) as client:
             assert await has_limit(client, 1)
 

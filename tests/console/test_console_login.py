@@ -57,10 +57,10 @@ async def test_a_forged_cookie_is_no_login_and_a_logout_ends_one(
 
 
 async def test_a_change_needs_the_csrf_token_and_an_origin_of_our_own(
-    server: Running, root: ConsoleClient
+    server: Running, root: ConsoleClient, alice: ConsoleClient
 ) -> None:
     token = root.csrf
-    for wrong in ("", token + "x", token[:-1]):
+    for wrong in ("", token + "x", token[:-1], alice.csrf):
         root.csrf = wrong
         refused = await root.refused("POST", "/logout", {})
         assert (refused["status"], refused["code"]) == (403, "csrf")
