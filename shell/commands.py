@@ -1,4 +1,4 @@
-"""The commands of `statehold`, with their arguments and options. Imports nothing heavy."""
+"""The commands of `statehold`, with their arguments and options, and the table of them in the documentation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
+from ..server.exit_codes import EXIT_CODES
 from .call import words
 from .call.tool_commands import tool_commands
-from .command_line import CommandLine
-from .parser import Command, Group, ParserSetting, options, parse, walk
+from .parser import Command, CommandLine, Group, ParserSetting, options, parse, walk
 from .principals.principal_commands import principals_group
 from .session_commands import JSON_OPTION, session_commands
 
@@ -285,3 +285,25 @@ def _audit() -> Group:
             ),
         ],
     )
+
+
+def markdown() -> str:
+    """Return the tables of commands and exit codes as docs/reference/cli.md holds them."""
+    commands = [
+        (f"`{path}`", command.help or "")
+        for path, command in walk(build_commands())
+        if not (isinstance(command, Group) and not command.has_default)
+    ]
+    codes = [(f"`{code}`", text) for code, text in EXIT_CODES.items()]
+    tables = [
+        _table(["command", "effect"], commands),
+        "### Exit codes",
+        _table(["code", "meaning"], codes),
+    ]
+    return "\n\n".join(tables) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[str, str]]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return "\n".join(lines)

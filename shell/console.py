@@ -13,9 +13,8 @@ from ..server.exit_codes import OK, USAGE
 from ..server.printing import complain
 from ..server.sockets.processes import ask_each
 from ..server.sockets.request import Refused
-from .command_line import CommandLine
-from .errors import CommandError
-from .output import say, say_json
+from .output import CommandError, say, say_json
+from .parser import CommandLine
 
 VERB: Final = "console"
 SECONDS: Final = 15.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..server.exit_codes import FAILURE, INTERRUPTED, OK, USAGE
 from ..server.printing import complain, discard, end, is_terminal, write_line
-from .command_line import CommandLine
 from .commands import parse_command_line
+from .parser import CommandLine
 
 if TYPE_CHECKING:
     from ..server.config.model import Config
@@ -58,7 +58,7 @@ def _run(arguments: CommandLine) -> int:
 
             return run(arguments)
         case "demo":
-            from .demo.run import demo
+            from .demo.tour import demo
 
             return demo()
         case "completion":
@@ -125,7 +125,7 @@ def _run_configured(arguments: CommandLine) -> int:
 
                 return run_audit(config, arguments)
             case "nodes":
-                from .node_commands import run as run_nodes
+                from .store_commands import run_nodes
 
                 return run_nodes(config, arguments)
             case "tokens":
@@ -141,7 +141,7 @@ def _run_configured(arguments: CommandLine) -> int:
 
                 return run_principals(config, arguments)
             case "backup":
-                from .backup import run as run_backup
+                from .store_commands import run_backup
 
                 return run_backup(config, arguments)
             case command:

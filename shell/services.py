@@ -23,8 +23,8 @@ from ..tools.upstream.config import UnusableConfig
 from ..tools.upstream.redaction import Secrets
 from ..tools.upstream.service import UpstreamService, transport_of
 from ..tools.upstream.sharing import describe_sharing
-from .command_line import CommandLine
 from .output import say, say_json, table
+from .parser import CommandLine
 
 if TYPE_CHECKING:
     from ..server.gateway.services import AnyService

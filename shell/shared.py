@@ -18,8 +18,8 @@ from ..server.shared.request import VERB, ClientRequest, build_id
 from ..server.shared.requested_settings import SESSION_VARIABLE, requested_settings
 from ..server.sockets.request import Exchange, Refused
 from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
-from .command_line import CommandLine
 from .commands import SETTINGS
+from .parser import CommandLine
 
 if TYPE_CHECKING:
     pass

@@ -28,8 +28,8 @@ from ..tools.processes.keeper_command import (
     KeptChild,
     NoKeeper,
 )
-from .command_line import CommandLine
 from .output import pairs, say, say_json, table
+from .parser import CommandLine
 from .shared import find_folder
 
 if TYPE_CHECKING:

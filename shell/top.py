@@ -29,8 +29,8 @@ from ..sessions.times import seconds_of, span, until
 from .call.connection import Failure, OutOfTime, RequestFailed, ServerLost
 from .call.remote import RemoteConnection
 from .call.words import Words, WrongUsage
-from .command_line import CommandLine
 from .output import Column, fitted_table, plain, say, split_owner
+from .parser import CommandLine
 from .sessions.listing import STATUS_COLOURS
 
 ANSWER_SECONDS: Final = 10.0

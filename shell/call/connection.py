@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import socket
 import sys
 import time
@@ -182,6 +181,8 @@ class LocalConnection:
         self.ids = [str(each) for each in as_list(self._exchange.content.get("ids"))]
         note = self._exchange.content.get("note")
         if note and self._starts:
+            import shlex
+
             complain(f"{note}; run: statehold stop --data {shlex.quote(folder)}")
         self._unread = bytearray(self._exchange.received)
 

@@ -10,7 +10,6 @@ from ...server.exit_codes import ASKS, CODES, FAILURE, OK, TOOL_FAILED
 from ...server.printing import complain, write_json, write_line
 from ...server.sockets.request import as_list, as_object
 from ...sessions.one_line import one_line
-from ...sessions.wording import SHELL, next_step
 from .words import Words
 
 TYPE_CHECKING = False
@@ -43,6 +42,9 @@ def complain_of(
     retry_after: object = None,
 ) -> int:
     """Write an error of the server to stderr, with what to do in a shell, and return its exit code."""
+    # Imported here: only an error needs it.
+    from ...sessions.wording import SHELL, next_step
+
     text = f"{message} {next_step(recovery, SHELL, session, retry_after=retry_after)}"
     return complain(one_line(text), CODES.get(code, FAILURE))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...server.exit_codes import OK, USAGE
 from ...server.printing import complain, write
-from ..command_line import CommandLine
 from ..output import say
+from ..parser import CommandLine
 
 READING = ("statehold tools:*", "statehold sessions list:*", "statehold sessions show:*")
 """The commands that change nothing. No call is among them: a call may run a shell, send a file and write one."""

@@ -9,7 +9,6 @@ from ...server.printing import complain, write, write_json
 from ...server.sockets.command import ANY, EXISTING
 from ...server.sockets.request import as_list, as_object
 from ...sessions.one_line import one_line
-from ...sessions.wording import did_you_mean
 from .connect import connect
 from .connection import LocalConnection
 from .words import FIND, Words
@@ -54,6 +53,9 @@ def show_tools(words: Words) -> int:
 
 
 def _complain_of_tool(name: str, names: list[str]) -> int:
+    # Imported here: only an error needs it.
+    from ...sessions.wording import did_you_mean
+
     hint = did_you_mean(name, names)
     return complain(one_line(f"there is no tool {name}.{hint} {FIND}"), USAGE)
 

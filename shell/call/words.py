@@ -6,7 +6,6 @@ import json
 import sys
 
 from ...server.sockets.request import as_object
-from ...sessions.wording import near_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,6 +111,9 @@ class Words:
                 if name in SETTINGS:
                     self.settings += [f"{name}={value}"] if takes_value else [name]
             else:
+                # Imported here: only a mistake needs it.
+                from ...sessions.wording import near_names
+
                 near = near_names(name, [*known, *SETTINGS])
                 hint = f", did you mean {near[0]}?" if near else ""
                 raise WrongUsage(f"there is no option {name}{hint}")

@@ -1,4 +1,4 @@
-"""The steps of the demo: what each does, prints and expects."""
+"""`statehold demo`: the tour, and its end by a signal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from typing import Any, Self, cast
 
 import anyio
 import httpx2
+from anyio.abc import TaskStatus
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
-from ...server.printing import is_terminal
+from ...server.exit_codes import FAILURE, INTERRUPTED, OK
+from ...server.printing import complain, is_terminal, write_error
 from ...sessions.calls.notices import NOTICE_META
 from ...sessions.concurrency import unwrap_group
 from ...tools.processes.launch import death_signal_prefix
@@ -325,3 +327,37 @@ def _words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"it took more than {STEP_SECONDS:g} seconds; the machine may be too busy"
     return str(error) if isinstance(error, DemoFailed) else f"{type(error).__name__}: {error}"
+
+
+def demo() -> int:
+    """Run the tour and return the exit code: 0, 1 after a failed step, which is named, or 130 when interrupted."""
+    outcome: list[int] = []
+    anyio.run(_demo, outcome)
+    return outcome[0] if outcome else INTERRUPTED
+
+
+async def _demo(outcome: list[int]) -> None:
+    failure: DemoFailed | None = None
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(_until_signal, tasks.cancel_scope)
+        try:
+            async with Tour() as tour:
+                await tour.run()
+            outcome.append(OK)
+        except DemoFailed as error:
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        outcome.append(complain(f"demo: {failure}", FAILURE))
+
+
+async def _until_signal(
+    scope: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    """End the tour on Ctrl-C and on SIGTERM; its cleanup runs as always."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            write_error("\ninterrupted; cleaning up\n")
+            scope.cancel()
+            return

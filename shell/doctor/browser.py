@@ -24,7 +24,7 @@ from ...tools.browser.process.install import (
 )
 from ...tools.browser.process.sandbox import is_turned_off, sandbox
 from ..progress import ProgressBar
-from .finding import Finding
+from .system import Finding
 
 
 def check_browser(config: Config) -> Iterator[Finding]:

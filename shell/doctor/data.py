@@ -27,7 +27,7 @@ from ...tools.processes.keeper_command import KeeperUnreachable, KeptChild
 from ...tools.processes.launch import find_setpriv
 from ...tools.processes.ledger import ChildRecord
 from ..status import read_keeper
-from .finding import Finding
+from .system import Finding
 
 _LOW_SPACE = 200 * 1024 * 1024
 _LISTED_CHILDREN = 5

@@ -17,7 +17,7 @@ from ...access.refusals import IssuerMismatch, TokenInvalid, VerifierUnavailable
 from ...server.config.model import Config
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import plural
-from .finding import Finding
+from .system import Finding
 
 CLOCK_SECONDS: Final = 5.0
 """A difference of clocks that is worth a warning."""

@@ -15,13 +15,19 @@ from ...server.config.load import load_for
 from ...server.config.model import Config
 from ...server.exit_codes import FAILURE, OK
 from ...sessions.one_line import one_line, plural
-from ..command_line import CommandLine
 from ..output import say, say_json, table
+from ..parser import CommandLine
 from .browser import check_browser, install_missing
 from .data import check_children, check_folder, check_keeper, check_store
-from .finding import Finding
 from .issuers import check_issuers
-from .system import check_files, check_programs, check_python, check_services, check_tool_names
+from .system import (
+    Finding,
+    check_files,
+    check_programs,
+    check_python,
+    check_services,
+    check_tool_names,
+)
 
 Check = Callable[[Config], Iterator[Finding]]
 

@@ -1,4 +1,4 @@
-"""The doctor's checks of the system: Python, programs, the limits of the process."""
+"""Checks of the programs and limits of the system and of the services, and the finding of a check."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import anyio
@@ -23,7 +25,17 @@ from ...sessions.one_line import plural
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..services import check_all
-from .finding import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check. A `warn` may stay as it is, a `fail` may not."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    remedy: str = ""
+
 
 CHROMIUM = (
     "chromium",

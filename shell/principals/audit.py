@@ -17,9 +17,8 @@ from ...sessions.audit.entry import AuditEvent, AuditHead, AuditRow, ChainCheck
 from ...sessions.json_codec import JSON
 from ...sessions.store.sql import SQLStore
 from ...sessions.times import timestamp
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say, say_json, table
+from ..output import CommandError, say, say_json, table
+from ..parser import CommandLine
 
 FOLLOW_SECONDS: Final = 0.5
 _OF_RESULT: Final = ("decision", "outcome", "duration_ms")

@@ -34,9 +34,8 @@ from ...sessions.store.sql import SQLStore
 from ...sessions.times import ago, timestamp
 from ...sessions.wording import did_you_mean, near_names
 from ...tools.processes.workdir import bytes_of_files
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import pairs, say, say_json, table
+from ..output import CommandError, pairs, say, say_json, table
+from ..parser import CommandLine
 
 
 def run(config: Config, arguments: CommandLine) -> int:

@@ -17,9 +17,8 @@ from ...sessions.principals.revocations import RevocationRecord
 from ...sessions.records import LOCAL, Principal
 from ...sessions.times import parse_expiry, timestamp
 from ...sessions.wording import did_you_mean
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say, say_json
+from ..output import CommandError, say, say_json
+from ..parser import CommandLine
 from .principals import KnownPrincipals, describe_revocation, read_static_tokens, recorded
 
 REASON_CHARACTERS = 500

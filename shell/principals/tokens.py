@@ -19,8 +19,8 @@ from ...server.printing import complain, write_error
 from ...sessions.records import Principal
 from ...sessions.times import format_time, parse_expiry
 from ...sessions.wording import did_you_mean
-from ..command_line import CommandLine
 from ..output import say, say_json, table
+from ..parser import CommandLine
 
 
 def run(config: Config, arguments: CommandLine) -> int:

@@ -19,11 +19,9 @@ from ...sessions.one_line import plural
 from ...sessions.records import SessionFilter, SessionRecord
 from ...sessions.store.sql import SQLStore
 from ...tools.processes.workdir import FOLDERS, safe_name
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say, say_json
-from .lookup import find_session, parse_duration
-from .tool_calls import ToolCaller
+from ..output import CommandError, say, say_json
+from ..parser import CommandLine
+from .tool_calls import ToolCaller, find_session, parse_duration
 
 _CLOSED_STATUSES = (Status.CLOSED, Status.CLOSING)
 

@@ -15,9 +15,8 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.records import HistoryFilter, JournalKind, JournalRecord, SessionRecord
 from ...sessions.store.sql import SQLStore
 from ...sessions.times import ago
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import plain_lines, say, say_json, table
+from ..output import CommandError, plain_lines, say, say_json, table
+from ..parser import CommandLine
 
 WIDTH = 100
 """Characters of a message that a line of the table shows."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from ...server.exit_codes import OK
 from ...sessions.times import ago, seconds_of, span, until
-from ..command_line import CommandLine
 from ..output import (
     Column,
     fitted_table,
@@ -19,6 +18,7 @@ from ..output import (
     say_json,
     split_owner,
 )
+from ..parser import CommandLine
 
 _LABELS = ("user_id", "agent_id", "team_id", "workflow_id")
 STATUS_COLOURS = {

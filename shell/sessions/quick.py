@@ -11,9 +11,8 @@ from ...server.exit_codes import CODES
 from ...server.printing import complain
 from ...server.sockets.processes import ask_each
 from ...server.sockets.request import Refused
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say_json
+from ..output import CommandError, say_json
+from ..parser import CommandLine
 from .listing import print_list, print_session
 
 VERB: Final = "sessions"

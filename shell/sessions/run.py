@@ -17,18 +17,16 @@ from ...sessions.errors import InvalidArgument, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.records import SessionRecord
 from ...sessions.store.sql import SQLStore
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say_json
+from ..output import CommandError, say_json
+from ..parser import CommandLine
 from . import transfer
+from .browser import open_session, save_screenshot
 from .changes import change_sessions
 from .history import show_history, show_summary
 from .listing import print_list, print_session
-from .lookup import find_session
-from .open import open_session
-from .screenshot import save_screenshot
 from .sharing import change_shares
 from .state import read_state, update_state
+from .tool_calls import find_session
 
 
 def run(config: Config, arguments: CommandLine) -> int:

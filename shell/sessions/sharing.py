@@ -9,12 +9,10 @@ from ...server.exit_codes import OK
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal, SessionRecord
 from ...sessions.store.sql import SQLStore
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say, say_json
+from ..output import CommandError, say, say_json
+from ..parser import CommandLine
 from ..principals.principals import KnownPrincipals
-from .lookup import parse_duration
-from .tool_calls import ToolCaller
+from .tool_calls import ToolCaller, parse_duration
 
 
 async def change_shares(

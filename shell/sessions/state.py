@@ -13,9 +13,8 @@ from ...sessions.lifecycle import Status
 from ...sessions.records import SessionRecord, StateRecord
 from ...sessions.state.patch import MISSING, tokens_of, value_at
 from ...sessions.store.sql import SQLStore
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import say, say_json
+from ..output import CommandError, say, say_json
+from ..parser import CommandLine
 from .tool_calls import ToolCaller
 
 

@@ -1,24 +1,72 @@
-"""Calls of our own tools from the command line: in the process that holds the session, else in a server."""
+"""The sessions that a command names, and calls of our own tools on them: in the process that holds one, else in a server."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
 from ...server.config.model import Config
+from ...server.exit_codes import USAGE
+from ...server.operate import sessions
 from ...server.operate.requests import VERB, OperatorRequest, ProcessUnavailable, ask
+from ...server.operate.sessions import find_record
 from ...server.printing import is_terminal, write_error
 from ...server.sockets.processes import list_nodes
 from ...server.sockets.request import Refused
+from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.node import NODES
 from ...sessions.records import SessionRecord
-from ..command_line import CommandLine
-from ..errors import CommandError
+from ...sessions.times import duration_of
+from ..output import CommandError
+from ..parser import CommandLine
 from ..shared import start_and_send
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
+
+
+async def find_session(store: SQLStore, ref: str, data: Path) -> SessionRecord:
+    """Return the session with an id or a name; see find_record().
+
+    Raises:
+        CommandError: there is no such session, or the name is ambiguous.
+    """
+    try:
+        return await find_record(store, ref)
+    except SessionNotFound as error:
+        raise CommandError.session_unknown(ref, data, error.message) from None
+    except InvalidArgument as error:
+        raise CommandError("ambiguous", error.message, USAGE) from None
+
+
+def parse_duration(text: str, flag: str) -> float:
+    """Return the duration that a flag has, in seconds; see duration_of().
+
+    Raises:
+        CommandError: the text is no such duration.
+    """
+    seconds = duration_of(text)
+    if seconds is None:
+        raise CommandError.usage(f"{flag}: should be a time such as 30d, 12h, 45min or 90s")
+    return seconds
+
+
+def parse_metadata(text: str) -> JSON:
+    """Read the value of --metadata.
+
+    Raises:
+        CommandError: it is no JSON object.
+    """
+    try:
+        return sessions.parse_metadata(text)
+    except InvalidArgument as error:
+        raise CommandError.usage(error.message) from None
+
 
 _ELSEWHERE: Final = ("session_not_found", "service_not_bound")
 """Error codes of a process that cannot open the session, after which another process is asked."""

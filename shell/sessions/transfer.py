@@ -23,12 +23,10 @@ from ...sessions.lifecycle import OPEN, Status
 from ...sessions.one_line import plural
 from ...sessions.records import LOCAL, SessionFilter, SessionRecord
 from ...sessions.store.sql import SQLStore
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import plain, say, say_json
+from ..output import CommandError, plain, say, say_json
+from ..parser import CommandLine
 from ..progress import ProgressBar
-from .lookup import find_session, parse_metadata
-from .tool_calls import ToolCaller
+from .tool_calls import ToolCaller, find_session, parse_metadata
 
 MAX_SESSIONS: Final = 1_000_000
 """The most sessions that are exported at once."""

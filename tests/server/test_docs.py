@@ -18,7 +18,7 @@ from statehold.server.config.load import load
 from statehold.server.config.messages import FLAGS, setting_names
 from statehold.server.exit_codes import EXIT_CODES
 from statehold.sessions.lifecycle import OPEN, TABLE, Transition
-from statehold.shell import reference as command_reference
+from statehold.shell import commands as command_reference
 from statehold.shell.commands import SETTINGS, build_commands, parse_command_line
 from statehold.shell.parser import Group, help_of, walk
 

@@ -37,9 +37,8 @@ from ....sessions.transitions.create import CreationOptions, timeouts_of
 from ....sessions.wording import SHELL, next_step
 from ....tools.foreign_file import read_foreign
 from ....tools.processes.ledger import Ledger
-from ...command_line import CommandLine
-from ...errors import CommandError
-from ...output import plain, say, say_json
+from ...output import CommandError, plain, say, say_json
+from ...parser import CommandLine
 from ...progress import ProgressBar
 from .agentscope import read_agentscope
 from .agno import read_agno

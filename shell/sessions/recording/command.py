@@ -17,9 +17,8 @@ from ....sessions.records import HistoryFilter, JournalKind, JournalRecord, Sess
 from ....sessions.store.sql import SQLStore
 from ....tools.browser.config import CAPABILITIES, BrowserConfig
 from ....tools.browser.tools import toolset
-from ...command_line import CommandLine
-from ...errors import CommandError
-from ...output import plain, say, say_json
+from ...output import CommandError, plain, say, say_json
+from ...parser import CommandLine
 from .literals import lay_out
 from .parameters import Parameters, is_free
 from .recorded_test import RecordedTest, write_test

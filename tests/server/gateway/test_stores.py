@@ -25,10 +25,10 @@ from statehold.server.process.gateway import open_gateway
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.sql import SQLStore
-from statehold.shell.backup import run as backup
-from statehold.shell.command_line import CommandLine
 from statehold.shell.doctor.data import check_store
 from statehold.shell.main import main
+from statehold.shell.parser import CommandLine
+from statehold.shell.store_commands import run_backup as backup
 
 SECRET = "-".join(["hunter", "2"])
 

@@ -10,7 +10,7 @@ import pytest
 
 from statehold.server.config.model import Config
 from statehold.shell.doctor.browser import check_browser
-from statehold.shell.doctor.finding import Finding
+from statehold.shell.doctor.system import Finding
 from statehold.tools.browser.process.executables import Machine, ffmpeg_path
 
 Doctor = Callable[..., dict[str, Finding]]

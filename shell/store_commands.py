@@ -1,27 +1,32 @@
-"""`statehold nodes`: the processes of a store, also on other machines."""
+"""Commands on the store: `statehold nodes list|drain|remove` and `statehold backup`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import anyio
 
+from ..access.config.types import ConfigError
 from ..server.config.model import Config
 from ..server.exit_codes import BUSY, FAILURE, NOT_FOUND, OK
-from ..server.gateway.stores import may_exist, store_of
+from ..server.gateway.stores import is_remote, may_exist, store_of
 from ..server.operate.nodes import ANSWER_SECONDS, describe_seen, read_nodes
 from ..server.printing import complain
 from ..sessions.cluster.lease import SeenNode
+from ..sessions.errors import StoreUnavailable
 from ..sessions.records import NodeRecord
+from ..sessions.store.file.backup import back_up
 from ..sessions.store.leases import PostgresLeases
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import span
-from .command_line import CommandLine
 from .output import say, say_json, table
+from .parser import CommandLine
+from .progress import ProgressBar
 
 
-def run(config: Config, arguments: CommandLine) -> int:
+def run_nodes(config: Config, arguments: CommandLine) -> int:
     """Run one of the commands about nodes, and return the exit code."""
     if config.ephemeral or not may_exist(config):
         if arguments.action == "list":
@@ -83,3 +88,46 @@ async def _remove(store: SQLStore, node: SeenNode, *, force: bool) -> int:
     paused = await store.adopt([record.id], time.time())
     say(f"{record.id} is removed; {len(paused)} of its sessions are paused.")
     return OK
+
+
+_TOOLS = {
+    "postgresql": "pg_dump --format=custom --file=FILE DATABASE",
+    "mysql": "mariadb-dump --single-transaction --result-file=FILE DATABASE",
+}
+
+
+def run_backup(config: Config, arguments: CommandLine) -> int:
+    """Make the copy and return the exit code."""
+    target = Path(arguments.file).expanduser().absolute()
+    try:
+        with ProgressBar(f"copying the database to {target.name}", is_json=arguments.json) as bar:
+            size = _copy(config, target, bar)
+    except FileExistsError:
+        return _report_failure(arguments, f"{target} is there already; name a new file")
+    except StoreUnavailable as error:
+        return _report_failure(arguments, str(error))
+    if arguments.json:
+        say_json({"file": str(target), "bytes": size})
+    else:
+        say(f"{target}: {size:,} bytes")
+    return OK
+
+
+def _copy(config: Config, target: Path, bar: ProgressBar) -> int:
+    if config.ephemeral:
+        raise ConfigError("--ephemeral: nothing is kept, so there is nothing to copy; drop it")
+    if is_remote(config):
+        database = store_of(config).location
+        command = _TOOLS[database.partition(" ")[0]]
+        raise StoreUnavailable(
+            f"The sessions are in {database}. Its own tools copy it while it is used: {command}"
+        )
+    if not target.parent.is_dir():
+        raise StoreUnavailable(f"There is no folder {target.parent}. Make it, or name another one.")
+    return back_up(config.data, target, report=bar.update)
+
+
+def _report_failure(arguments: CommandLine, problem: str) -> int:
+    if arguments.json:
+        say_json({"error": {"code": "backup_failed", "message": problem}})
+    return complain(problem, FAILURE)

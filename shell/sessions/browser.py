@@ -1,10 +1,11 @@
-"""`statehold sessions screenshot`: a picture of the page that a session shows."""
+"""`statehold sessions screenshot` and `open`: the page of a session as a picture, and in the hands of a person."""
 
 from __future__ import annotations
 
 import base64
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import anyio.to_thread
 
@@ -13,9 +14,9 @@ from ...server.exit_codes import OK
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.records import SessionRecord
-from ..command_line import CommandLine
-from ..errors import CommandError
-from ..output import plain, say, say_json
+from ..console import show_address, start_console
+from ..output import CommandError, plain, say, say_json
+from ..parser import CommandLine
 from .tool_calls import ToolCaller
 
 KINDS: Final = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp"}
@@ -70,3 +71,24 @@ async def _write(file: Path, data: bytes) -> None:
         await anyio.to_thread.run_sync(file.write_bytes, data)
     except OSError as error:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
+
+
+async def open_session(config: Config, record: SessionRecord, arguments: CommandLine) -> int:
+    """Open the console at a session in the browser of this user, or print its address. Starts a server if none runs.
+
+    The page takes control when it has logged in; control ends there. A paused session is resumed then.
+
+    Raises:
+        CommandError: the session is closed or has no browser, or no console can be reached.
+    """
+    if record.status in (Status.CLOSED, Status.CLOSING):
+        raise CommandError.session_closed(record)
+    if set(record.services) <= set(config.services):
+        # Otherwise a server with another configuration knows which services are browsers.
+        refuse_without_browser(config, record)
+    return await anyio.to_thread.run_sync(_open, config, record, arguments)
+
+
+def _open(config: Config, record: SessionRecord, arguments: CommandLine) -> int:
+    address = f"{start_console(config.data, arguments)}&at=s/{quote(record.id, safe='')}&take"
+    return show_address(address, config.data, arguments)
