@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
@@ -72,12 +71,6 @@ class VerifiedCaller(AuthenticatedUser):
         if self.expires_at:
             ends = dict.fromkeys(self.groups, self.expires_at)
         return Membership(self.groups, self.role, ends)
-
-
-def current_caller() -> VerifiedCaller | None:
-    """Return the caller of the request that runs, None for one without a token."""
-    user = auth_context_var.get()
-    return user if isinstance(user, VerifiedCaller) else None
 
 
 class ClaimChecks:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.context import ServerRequestContext
 
 from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
-from ..claims import current_caller
+from ..claims import VerifiedCaller
 from .recorder import Actor, Audit, OpenRequest
 
 UNRECORDED: Final = frozenset(
@@ -91,8 +92,8 @@ def outcome_of(result: JSON) -> str:
 
 def _delegations() -> tuple[str, ...]:
     """Return the actors of the caller's token (RFC 8693 4.1), the nearest first."""
-    caller = current_caller()
-    claims: object = None if caller is None else caller.act
+    user = auth_context_var.get()
+    claims: object = user.act if isinstance(user, VerifiedCaller) else None
     actors: list[str] = []
     while isinstance(claims, dict) and len(actors) < _MAX_DELEGATIONS:
         actor = cast("JSON", claims)

@@ -14,9 +14,10 @@ from typing import Any, Final, cast
 
 import mcp_types as types
 import orjson
+from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.shared.exceptions import MCPError
 
-from ...access.claims import current_caller
+from ...access.claims import VerifiedCaller
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import (
@@ -179,13 +180,12 @@ class Requester:
             other = scope.get(PRINCIPAL_SCOPE) or scope.get(OWNER_SCOPE)
             if other is not None:
                 return other
-        caller = current_caller()
-        return LOCAL if caller is None else caller.principal
+        return _principal()
 
     def groups(self) -> tuple[str, ...]:
         """Return the groups of the caller of this request, which its issuer names. A forwarded request has none."""
-        caller = current_caller()
-        return () if caller is None else caller.groups
+        user = auth_context_var.get()
+        return user.groups if isinstance(user, VerifiedCaller) else ()
 
     def is_shared(self, ctx: RequestContext) -> bool:
         """Whether a request runs as one of the owner of a session that is shared with its caller."""
@@ -198,8 +198,7 @@ class Requester:
         sharee: str | None = ctx.request.scope.get(SHAREE_SCOPE)
         if sharee is not None:
             return sharee
-        caller = current_caller()
-        return LOCAL.key if caller is None else caller.principal.key
+        return _principal().key
 
     def pin(self, ctx: RequestContext) -> str | None:
         """Return the name of the pinned session: that of the URL, else of the connection, else of the server, else None."""
@@ -217,6 +216,12 @@ class Requester:
         if auto is None:
             auto = self._auto_session and not is_modern(ctx)
         return "auto" if auto else "explicit"
+
+
+def _principal() -> Principal:
+    """Return the principal of the caller of this request; without a token, that of the user of the machine."""
+    user = auth_context_var.get()
+    return user.principal if isinstance(user, VerifiedCaller) else LOCAL
 
 
 class CallParser:
