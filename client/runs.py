@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 
 from ..tools.own.results import History, HistoryEntry, parse_result
-from .current import Current
+from .blocks import Current
 from .errors import ConnectionLost, OutcomeUnknown, SessionClosed, SessionExpired, SessionNotFound
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from .cancellation import create_or_undo
+from .blocks import create_or_undo
 from .errors import NoCurrentSession
 from .session import Session, end_session
 

@@ -18,8 +18,7 @@ from ..tools.own.results import (
     SessionInfo,
     parse_result,
 )
-from .cancellation import create_or_undo
-from .current import Current
+from .blocks import Current, create_or_undo
 from .errors import (
     NameTaken,
     SessionClosed,

@@ -24,9 +24,9 @@ from ..access.refusals import (
     TokenInvalid,
     VerifierUnavailable,
 )
-from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import StoreUnavailable
 from ..sessions.json_codec import JSON
+from ..sessions.principals.audit import AuditEvent
 from .logins import LOGIN, Logins, stranger, user_of_caller
 
 BEGIN: Final = "/login"

@@ -23,8 +23,8 @@ from ..server.gateway.gateway import Gateway
 from ..server.http.request import read_body
 from ..server.operate.handler import OperatorHandler
 from ..server.sockets.request import Refused
-from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
+from ..sessions.principals.audit import AuditEvent
 from .actions import OperatorSessions, SessionActions
 from .login_handlers import LoginHandlers
 from .logins import GUEST, LOGIN, ConsoleUser, Login, Logins, Rights, stranger

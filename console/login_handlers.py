@@ -28,9 +28,9 @@ from ..access.scopes import READ
 from ..access.tokens import digest_of
 from ..access.verifier import Verifier
 from ..server.config.sections import ServerSettings
-from ..sessions.audit.entry import AuditEvent
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
+from ..sessions.principals.audit import AuditEvent
 from ..sessions.records import Principal
 from ..sessions.times import timestamp
 from .logins import GUEST, LOGIN, Login, Logins, stranger, user_of_caller

@@ -23,7 +23,7 @@ from .core import Core
 from .errors import OutcomeUnknown, SessionError, StoreUnavailable
 from .journal.entries import cap_json, excerpt, status_of
 from .json_codec import loads
-from .live.bindings import is_orphan, is_resumable
+from .live.binding import is_orphan, is_resumable
 from .live.connection import LiveConnection
 from .live.connector import Connector
 from .live.replacement import unreported_notice

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, Protocol, cast
 
 import orjson
 
-from ...sessions.audit.entry import AuditHead, AuditRow
 from ...sessions.json_codec import JSON
+from ...sessions.principals.audit import AuditHead, AuditRow
 
 ExportFormat = Literal["jsonl", "ocsf"]
 PAGE: Final = 2000

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from ...sessions.audit.entry import AuditEntry, AuditEvent
-from ...sessions.audit.log import AuditLog
 from ...sessions.clock import Clock, SystemClock
 from ...sessions.errors import SessionError
 from ...sessions.owned_map import OwnedMap
+from ...sessions.principals.audit import AuditEntry, AuditEvent, AuditLog
 from ...sessions.records import LOCAL, Principal
 
 READ_SECONDS: Final = 300.0

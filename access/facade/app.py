@@ -21,9 +21,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, request_response
 from starlette.types import Message
 
-from ...sessions.audit.entry import AuditEvent
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.principals.audit import AuditEvent
 from ...sessions.records import Principal
 from ...tools.browser.egress.addresses import is_loopback_host
 from ..account_issuer import AccountIssuer

@@ -26,8 +26,8 @@ from ...sessions.errors import SessionLimit, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.live.budget import Budget
 from ...sessions.live.session import client_address
-from ...sessions.principals.oauth import OAuthRecord
 from ...sessions.records import Principal
+from ...sessions.store.people.credentials import OAuthRecord
 from ..claims import ClaimChecks, VerifiedCaller
 from ..config.auth import FacadeSettings, Role
 from ..refusals import Backoff, TokenInvalid, VerifierUnavailable, network_of

@@ -19,8 +19,8 @@ from pydantic_core import ErrorDetails
 
 from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
-from ...tools.browser import output_folder as browser_paths
 from ...tools.browser.config import BrowserConfig
+from ...tools.browser.session import output_folder
 from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .client_files import ClientFile, parse_toml, read_client_file, read_text
@@ -279,7 +279,7 @@ def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:
 def find_missing_path(service: ServiceConfig) -> tuple[str, str] | None:
     """Return the first setting whose path does not exist or cannot be read, with the problem and the remedy."""
     if isinstance(service, BrowserConfig):
-        return browser_paths.find_missing_path(service)
+        return output_folder.find_missing_path(service)
     return _find_in_upstream(service)
 
 

@@ -29,10 +29,8 @@ from ...access.config.types import NameOrNone, Names, Section, split, wrong
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
-from .cluster import ClusterSettings
 from .data_folder import default_data_folder
-from .http import HttpSettings
-from .secrets import secrets_of
+from .network import ClusterSettings, HttpSettings
 from .sections import (
     JournalSettings,
     KeeperSettings,
@@ -45,6 +43,7 @@ from .sections import (
     SummarySettings,
     TimeoutSettings,
 )
+from .variables import secrets_of
 
 Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin", "view"]
 FIRST_CONNECT_SECONDS = 120.0

@@ -1,6 +1,8 @@
 """Replaces `${NAME}` and the other variables of clients in the settings of a service.
 
 Values never appear in a message, since they may be secret.
+
+Also finds the secrets in a configuration, which the journal, the log and exports without secrets do not hold.
 """
 
 from __future__ import annotations
@@ -8,14 +10,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ...access.config.types import ConfigError
+from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
+from ...sessions.policy import Policy
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
+from ...tools.processes.launch import inherited_environment
+from ...tools.upstream.config import UpstreamConfig
+from ...tools.upstream.redaction import is_setting, named_secrets
 
 _VARIABLE = re.compile(
     r"\$\$(?P<escaped>\{)|\$\{(?P<editor>input|command|config):[^}]*\}"
@@ -122,3 +129,31 @@ def _editor_variables(folder: Path) -> dict[str, str]:
         "pathSeparator": os.sep,
         "/": os.sep,
     }
+
+
+SHORTEST_SECRET: Final = 6
+"""The shortest value that counts as a secret; shorter ones occur in ordinary texts."""
+_WORDS: Final = re.compile(r"[^\W\d_]+|[\d.,:]+|[/~.].*")
+"""A word, a number or a path: only a secret if its name says so."""
+
+
+def secrets_of(services: Iterable[object], inherit_env: Iterable[str]) -> tuple[str, ...]:
+    """Return the texts of the services that are secret by name or by form, and values of `env` that may be secret."""
+    secrets: set[str] = set()
+    for service in services:
+        if isinstance(service, UpstreamConfig) and not service.disabled:
+            environment = inherited_environment((*inherit_env, *service.inherit_env))
+            secrets.update(named_secrets(service, environment))
+            secrets.update(
+                value
+                for name, value in service.env.items()
+                if any(map(str.isdigit, value))
+                and not _WORDS.fullmatch(value)
+                and not is_setting(name, value)
+            )
+    return tuple(sorted(text for text in secrets if len(text) >= SHORTEST_SECRET))
+
+
+def redactor_of(policy: Policy) -> Redactor:
+    """Return the redactor of a command that reads the store without a server."""
+    return Redactor(policy.redact, policy.redact_patterns, policy.secrets)

@@ -12,13 +12,13 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.recorder import Audit
-from ...sessions.audit.log import AuditLog
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock
 from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.node import Node
+from ...sessions.principals.audit import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...tools.own.control import ConsoleAddress

@@ -8,8 +8,8 @@ from ...access.config.private_file import is_weak, read_private
 from ...access.config.types import ConfigError
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.sql import SQLStore
-from ..config.cluster import KEY_LENGTH
 from ..config.model import Config
+from ..config.network import KEY_LENGTH
 
 
 def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:

@@ -25,8 +25,8 @@ from ...access.refusals import (
 )
 from ...access.scopes import ADMIN, READ, OperationScopes
 from ...access.verifier import Verifier
-from ...sessions.audit.entry import AuditEvent
 from ...sessions.json_codec import loads
+from ...sessions.principals.audit import AuditEvent
 from ...sessions.principals.watch import PolicyWatch
 from ..asgi import replay_messages
 from .request import read_body

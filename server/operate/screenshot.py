@@ -17,7 +17,7 @@ from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...sessions.transitions.pause import PauseCause
 from ...tools.browser.connection import BrowserConnection
-from ...tools.browser.page_view import PictureKind, take_picture
+from ...tools.browser.screencast.page_view import PictureKind, take_picture
 from ...tools.browser.service import BrowserService
 
 CAUSE = PauseCause("screenshot")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 import anyio
+from starlette.routing import BaseRoute
 
+from ...access.verifier import Verifier
 from ...sessions.clock import SystemClock
 from ...sessions.cluster.heartbeat import Heartbeat
 from ...sessions.node import NODES, Node, new_node_id
@@ -215,3 +218,35 @@ def has_uvloop() -> bool:
     except ImportError:
         return False
     return True
+
+
+CONSOLE_VERB = "console"
+"""The verb of the local socket by which a command asks for the address of the console."""
+
+
+class ConsoleAddressPort(AbstractAsyncContextManager[object, bool | None], Protocol):
+    """The address of a console. `async with` bounds the life of a port that it opens."""
+
+    @property
+    def handler(self) -> Handler:
+        """The handler of the verb `console`."""
+        ...
+
+
+class ProcessConsole(Protocol):
+    """The console over the gateway of a process. It lives as long as the process."""
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of its page and its API, for an application that checks Host and Origin."""
+        ...
+
+    def is_in_use(self) -> bool:
+        """Whether a person has its page open."""
+        ...
+
+    def port(self, listener: socket.socket | None = None) -> ConsoleAddressPort:
+        """Return its address: at `listener`, which serves the routes, or at a port that it opens when it is asked for."""
+        ...
+
+
+CreateConsole: TypeAlias = Callable[[Gateway, Verifier | None], ProcessConsole]

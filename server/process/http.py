@@ -29,9 +29,7 @@ from ..shared.request import build_id
 from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
 from .access_files import AccessFiles, watch_streams
-from .console import VERB as CONSOLE
-from .console import CreateConsole
-from .gateway import create_gateway, has_uvloop, hold_open
+from .gateway import CONSOLE_VERB, CreateConsole, create_gateway, has_uvloop, hold_open
 from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
 from .logs import configure
 from .open_files import raise_limit
@@ -186,7 +184,7 @@ async def _serve_on(
         is_ending=shutdown.begin_event.is_set,
         supervisor=None if worker is None else worker.parent_pid,
     )
-    verbs = {**local_clients.verbs(), CONSOLE: port.handler}
+    verbs = {**local_clients.verbs(), CONSOLE_VERB: port.handler}
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
         clients, proxies = clients_of(config.http), proxies_of(config.server)
         certificate = files.certificate

@@ -20,9 +20,7 @@ from ..shared.folder import SERVER_LOCK, SharedFolder
 from ..shared.request import build_id
 from ..shared.server import SharedServer
 from ..shutdown import Shutdown, cancel_start, watch_signals
-from .console import VERB as CONSOLE
-from .console import CreateConsole
-from .gateway import create_gateway, has_uvloop, hold_open
+from .gateway import CONSOLE_VERB, CreateConsole, create_gateway, has_uvloop, hold_open
 from .logs import configure
 from .open_files import raise_limit
 
@@ -108,7 +106,7 @@ async def _serve(
         console = create_console(gateway, None)
         server = SharedServer(gateway, folder, clients, shutdown, console.is_in_use)
         port = console.port()
-        verbs = {**clients.verbs(), CONSOLE: port.handler}
+        verbs = {**clients.verbs(), CONSOLE_VERB: port.handler}
         async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
             shutdown.is_serving = True
             await server.serve(_report_listening)

@@ -24,7 +24,8 @@ from ..state.merge import Branch, ConflictPolicy, Conflicts, merge_branches, sam
 from ..state.patch import size_of, validate_state
 from ..transitions.access import Access
 from ..transitions.close import Closing
-from ..transitions.create import Creation, CreationOptions, ForkSource, validate_name
+from ..transitions.create import Creation, CreationOptions, ForkSource
+from ..validation import validate_name
 from .state import RunChange, States
 
 logger = logging.getLogger("statehold.sessions")

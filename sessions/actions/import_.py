@@ -40,7 +40,8 @@ from ..records import (
 )
 from ..services import SnapshotChecker
 from ..state.patch import size_of
-from ..transitions.create import CreationOptions, new_record, state_of, timeouts_of, validate_name
+from ..transitions.create import CreationOptions, new_record, state_of, timeouts_of
+from ..validation import validate_name
 from .branches import BASE
 from .document import BindingPart, Document, EntryPart, ReceiptPart, SnapshotPart
 

@@ -15,7 +15,7 @@ from ..records import Principal
 from ..state.patch import copy_json, merge_patch, size_of
 from ..transitions.access import Access
 from ..transitions.close import Closing
-from ..transitions.create import validate_metadata, validate_name
+from ..validation import validate_metadata, validate_name
 
 
 class _Same(Enum):

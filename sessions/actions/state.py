@@ -12,7 +12,7 @@ from ..core import Core
 from ..errors import SessionBusy, StateConflict
 from ..journal.entries import CallEntry, excerpt
 from ..lifecycle import LIVE, OPEN, TABLE, Event, Status
-from ..live.bindings import has_orphans
+from ..live.binding import has_orphans
 from ..live.directory import Directory
 from ..live.quota import Quota
 from ..live.session import LiveSession, UnconfirmedUpdates
@@ -147,7 +147,9 @@ class States:
         """
         for _ in range(MAX_TRIES):
             session = await self._directory.find(principal, ref)
-            stays_paused = not self._core.policy.auto_resume or has_orphans(session)
+            stays_paused = not self._core.policy.auto_resume or has_orphans(
+                session.bindings.values()
+            )
             if session.status is Status.CREATING or (
                 session.status is Status.PAUSED and stays_paused
             ):

@@ -30,7 +30,7 @@ from ..live.directory import Directory
 from ..live.due_summaries import DueSummaries
 from ..records import HistoryFilter, JournalKind, Principal, SessionRecord, SummaryRecord
 from ..store.base import Write
-from ..transitions.create import validate_name
+from ..validation import validate_name
 from .history import Histories, show, summarize
 from .rename_delete import RenameDelete
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import anyio
 
-from ..records import BindingRecord, SnapshotRecord
+from ..records import BindingRecord, BindingStatus, SnapshotRecord
 from ..services import Service
+from ..store.base import RESTARTED
 from .connection import LiveConnection
 
 
@@ -84,3 +86,33 @@ class Binding:
     def update(self, **values: Any) -> BindingRecord:
         self.record = self.record.model_copy(update=values)
         return self.record
+
+
+MAX_REASON_LENGTH: Final = 300
+"""Characters of the `reason` of a session."""
+
+
+def lost_reason(bindings: Iterable[Binding]) -> str | None:
+    """Return the `reason` of a session whose lost connections could not be opened again; None when it has lost none."""
+    for binding in bindings:
+        error = binding.record.last_error
+        if binding.record.status.missing and error != RESTARTED:
+            reason = f"connection_lost: {binding.service.name}: {error or 'it was lost'}"
+            return reason[:MAX_REASON_LENGTH]
+    return None
+
+
+def is_orphan(binding: Binding) -> bool:
+    """Whether its connection outlived the process that opened it, and no process has resumed it since."""
+    return binding.record.status is BindingStatus.KEPT and binding.live is None
+
+
+def is_resumable(binding: Binding) -> bool:
+    """Whether the service of a connection that outlived its process may know it still."""
+    record = binding.record
+    return record.resume_token is not None and record.config_hash == binding.service.config_hash
+
+
+def has_orphans(bindings: Iterable[Binding]) -> bool:
+    """Whether an earlier process left connections that this one has not resumed."""
+    return any(map(is_orphan, bindings))

@@ -26,8 +26,7 @@ from ..lifecycle import Event, Status
 from ..one_line import one_line
 from ..records import BindingStatus
 from ..services import Drivable, SelfChanging, Snapshot
-from .binding import Binding
-from .bindings import is_orphan, lost_reason
+from .binding import Binding, is_orphan, lost_reason
 from .connection import LiveConnection
 from .outages import Outages
 from .replacement import (
@@ -342,7 +341,7 @@ class Connector:
             since=self._core.clock.now(),
         )
         if session.record.reason is not None:
-            session.record.reason = lost_reason(session)
+            session.record.reason = lost_reason(session.bindings.values())
 
     def _end_error(self, session: LiveSession, binding: Binding) -> None:
         """Record that a connection is open: its recovery ends, and its session is not in error any more (T15)."""

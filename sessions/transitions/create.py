@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -20,7 +19,6 @@ from ..errors import (
     SessionError,
     StoreUnavailable,
 )
-from ..ids import ID_PREFIX, is_name
 from ..lifecycle import Event, Status
 from ..live.binding import Binding
 from ..live.connector import Connector
@@ -30,7 +28,6 @@ from ..live.session import LiveSession
 from ..policy import Policy
 from ..principals.rates import service_refused
 from ..records import (
-    LABELS,
     BindingRecord,
     Principal,
     SessionRecord,
@@ -41,7 +38,7 @@ from ..records import (
 from ..services import Service
 from ..state.patch import copy_json, size_of, validate_state
 from ..state.schema import check_schema, check_value
-from ..validation import label
+from ..validation import validate_labels, validate_metadata, validate_name
 from ..wording import did_you_mean
 from .close import Closing
 
@@ -52,8 +49,6 @@ logger = logging.getLogger("statehold.sessions")
 
 ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state."""
-METADATA_LIMIT = 16_384
-"""Bytes of a session's metadata as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,47 +358,3 @@ async def state_of(
     return StateRecord.model_construct(
         session_id=session_id, version=0, value=value, json_schema=copy_json(state_schema)
     )
-
-
-def validate_name(name: str, field_name: str) -> str:
-    """Return a name in Unicode's normal form C, as it may be stored.
-
-    Raises:
-        InvalidArgument: it is empty, longer than 128 characters, has a slash or a control character, is `.` or `..`, or
-            looks like an id.
-    """
-    name = unicodedata.normalize("NFC", name)
-    if not is_name(name):
-        raise InvalidArgument(
-            f"{field_name} must have 1 to 128 characters without slashes or control characters, "
-            f"and not start with {ID_PREFIX!r}."
-        )
-    return name
-
-
-def validate_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return metadata unchanged if it may be stored.
-
-    Raises:
-        InvalidArgument: it is not JSON, or too large.
-    """
-    try:
-        size = size_of(metadata)
-    except ValueError as error:
-        raise InvalidArgument(f"metadata is not JSON: {error}.") from None
-    if size > METADATA_LIMIT:
-        raise InvalidArgument(f"metadata takes more than {METADATA_LIMIT} bytes.")
-    return metadata
-
-
-def validate_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return labels unchanged if they may be stored.
-
-    Raises:
-        InvalidArgument: one is empty, longer than 128 characters, has a control character, or is not in LABELS.
-    """
-    for name, value in labels.items():
-        if name not in LABELS:
-            raise InvalidArgument(f"{name:.50} is none of {', '.join(LABELS)}.")
-        label(name, value)
-    return dict(labels)

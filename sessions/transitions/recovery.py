@@ -10,8 +10,7 @@ import anyio
 from ..core import Core
 from ..errors import SessionError, StoreUnavailable
 from ..lifecycle import LIVE, Event, Status
-from ..live.binding import Binding
-from ..live.bindings import lost_reason
+from ..live.binding import Binding, lost_reason
 from ..live.connector import Connector
 from ..live.session import LiveSession
 from ..live.snapshots import save_quietly
@@ -108,7 +107,7 @@ class Recovery:
         if binding.service.on_lost == "close":
             await self._closing.close(session, Event.CLOSE_REQUESTED, reason="error")
             return
-        session.record.reason = reason = lost_reason(session)
+        session.record.reason = reason = lost_reason(session.bindings.values())
         await save_quietly(session, [binding.record], reason=reason)
         while session.status is Status.ERROR and session.in_flight:
             await session.quiet.wait()

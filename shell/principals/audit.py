@@ -13,8 +13,8 @@ from ...server.config.model import Config
 from ...server.exit_codes import FAILURE, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain, write_json_text
-from ...sessions.audit.entry import AuditEvent, AuditHead, AuditRow, ChainCheck
 from ...sessions.json_codec import JSON
+from ...sessions.principals.audit import AuditEvent, AuditHead, AuditRow, ChainCheck
 from ...sessions.store.sql import SQLStore
 from ...sessions.times import timestamp
 from ..output import CommandError, say, say_json, table

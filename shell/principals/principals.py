@@ -18,10 +18,9 @@ from ...server.config.model import Config
 from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain
-from ...sessions.audit.log import AuditLog
 from ...sessions.json_codec import JSON
+from ...sessions.principals.audit import AuditLog
 from ...sessions.principals.limits import FIELDS, PrincipalLimits
-from ...sessions.principals.revocations import RevocationRecord
 from ...sessions.principals.rules import (
     PolicyLimits,
     PolicySubject,
@@ -30,6 +29,7 @@ from ...sessions.principals.rules import (
     PrincipalSummary,
 )
 from ...sessions.records import Principal
+from ...sessions.store.people.principals import RevocationRecord
 from ...sessions.store.sql import SQLStore
 from ...sessions.times import ago, timestamp
 from ...sessions.wording import did_you_mean, near_names

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ...server.config.model import Config
-from ...server.config.secrets import redactor_of
+from ...server.config.variables import redactor_of
 from ...server.exit_codes import OK
 from ...server.operate.nodes import LiveNodes
 from ...sessions.actions.history import cursor_before, position, show_in_session, summarize

@@ -11,7 +11,7 @@ from typing import Final
 import anyio.to_thread
 
 from ...server.config.model import Config
-from ...server.config.secrets import redactor_of
+from ...server.config.variables import redactor_of
 from ...server.exit_codes import OK
 from ...server.operate.sessions import parse_owner, read_pages
 from ...server.printing import write_json_text

@@ -31,7 +31,7 @@ from .answers.page_snapshot import (
 from .devtools.world import WorldError
 from .egress.policy import scheme_allowed
 from .errors import BrowserToolFailed, was_action_done
-from .secrets.addresses import MASK, mask_logins
+from .secrets.spellings import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
 from .session.settle import settle, unwatch_activity, watch_activity
 from .session.tab import Tab, TabEvents

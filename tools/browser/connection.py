@@ -26,7 +26,7 @@ from . import errors
 from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
-from .human_control import HumanControl
+from .input.human_control import HumanControl
 from .resumption import ContextResumption
 from .session.recording.call_log import CallRecording
 from .session.session import BrowserSession
@@ -391,7 +391,7 @@ class BrowserConnection:
 
     async def view(self, *, most_bytes: int) -> PageView:
         """See Viewable in sessions/services.py."""
-        from .page_view import view_pages
+        from .screencast.page_view import view_pages
 
         return await view_pages(self.session, most_bytes=most_bytes)
 

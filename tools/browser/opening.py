@@ -22,7 +22,6 @@ from .devtools.sdk import guid_of
 from .devtools.world import WorldError, origin_of
 from .egress.service import Egress, refuse_schemes
 from .errors import BrowserToolFailed, InvalidSetting, describe_error
-from .output_folder import OutputFolder
 from .process.browser_process import ProcessGone, while_alive
 from .process.pool import BrowserDied
 from .process.user_agent import user_agent_of
@@ -32,6 +31,7 @@ from .session.clipboard import Clipboard, owns_browser
 from .session.files import Files
 from .session.host_errors import MAX_HOSTS
 from .session.init_page import run_init_pages
+from .session.output_folder import OutputFolder
 from .session.recording import call_log
 from .session.recording.call_log import CallRecording
 from .session.session import BrowserSession

@@ -31,7 +31,6 @@ from .connection import BrowserConnection
 from .egress.policy import NetworkPolicy
 from .egress.service import Egress, OwnerHosts
 from .opening import BrowserOpening
-from .output_folder import OutputFolder, find_missing_path
 from .process.browser_process import BrowserProcess
 from .process.launch import HostPlace, Launcher
 from .process.pool import BrowserDied, Pool
@@ -39,6 +38,7 @@ from .secrets.named import NamedSecrets
 from .secrets.source import load_secrets
 from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
+from .session.output_folder import OutputFolder, find_missing_path
 from .snapshot.adoption import ContextFile, ContextPlace
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot

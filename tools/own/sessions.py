@@ -18,8 +18,16 @@ from ...sessions.registry import Registry
 from ...sessions.transitions.create import CreationOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
-from .creation import describe_creation
-from .definition import Handler, Outcome, OwnTool, Pinned, ToolContext, grantees_of, parse_time
+from .definition import (
+    Handler,
+    Outcome,
+    OwnTool,
+    Pinned,
+    ToolContext,
+    describe_creation,
+    grantees_of,
+    parse_time,
+)
 from .results import SessionInfo, ShareInfo
 
 SessionId = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ....tools.own.results import SessionInfo
 from ... import session, sync
-from ...current import Current
+from ...blocks import Current
 from ...errors import SessionNotFound
 from ...results import CallResult
 

@@ -1,7 +1,6 @@
 """The codes, links and logins of the console, and the logins of the authorization server.
 
-The functions that write run in a transaction of the writer.
-"""
+The functions that write run in a transaction of the writer."""
 
 from __future__ import annotations
 
@@ -10,11 +9,24 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ...principals.oauth import OAuthRecord
-from ...records import CredentialKind, CredentialRecord
+from ...records import CredentialKind, CredentialRecord, Record
 from .. import schema
 from ..dialect import among, pack_ids
 from ..rows import Row, columns_of, credential_record, credential_row
+
+
+class OAuthRecord(Record):
+    """A login at the authorization server, or an identity assertion that was used."""
+
+    digest: str
+    """SHA-256 of the id of the login, or of the assertion, in hexadecimal digits."""
+    secret: str
+    """SHA-256 of the only code or refresh token that the login accepts now; of an assertion, empty."""
+    owner: str = ""
+    """The key of the person; of an assertion, empty."""
+    document: str
+    expires_at: float
+
 
 _c = schema.credential.c
 _o = schema.oauth.c

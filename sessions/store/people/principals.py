@@ -1,21 +1,19 @@
 """The memberships and the revocations of principals, and the use of sessions by principal.
 
-The functions that write run in a transaction of the writer.
-"""
+The functions that write run in a transaction of the writer."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, or_, select, update
 
 from ...json_codec import well_formed
 from ...lifecycle import OPEN
-from ...principals.revocations import RevocationRecord
 from ...principals.rules import (
     DEFAULT_ROLE,
     Membership,
@@ -27,6 +25,26 @@ from ...principals.rules import (
 from .. import schema
 from ..dialect import wait_for_exclusive
 from ..rows import Row, columns_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevocationRecord:
+    """A row of the store. Revoking a principal again replaces it."""
+
+    owner: str
+    """The key of the principal."""
+    revoked_at: float
+    revoked_by: str
+    """The user of the machine who revoked it, in words."""
+    reason: str | None = None
+    until: float | None = None
+    """When it ends by itself; None: with its restoration."""
+    keeps_sessions: bool = False
+    """Whether the sessions of the principal are paused, not closed."""
+
+    def is_in_force(self, now: float) -> bool:
+        return self.until is None or now < self.until
+
 
 _p = schema.principal.c
 _s = schema.session.c

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from ....sessions.errors import OutcomeUnknown
 from ....sessions.json_codec import JSON
-from ....sessions.transitions.create import METADATA_LIMIT
+from ....sessions.validation import METADATA_LIMIT
 from .foreign import drop_largest
 
 TEXT: Final = 60_000

@@ -18,8 +18,7 @@ from ....sessions.ids import name_of_id
 from ....sessions.json_codec import JSON
 from ....sessions.records import LABELS, Timeouts
 from ....sessions.state.patch import size_of
-from ....sessions.transitions.create import METADATA_LIMIT
-from ....sessions.validation import label
+from ....sessions.validation import METADATA_LIMIT, label
 
 LARGEST: Final = 64 << 20
 """The most bytes that are read of one session, and of one value of it."""

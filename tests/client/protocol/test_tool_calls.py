@@ -18,7 +18,7 @@ from statehold.client.errors import (
     ServiceNotBound,
     SessionClosed,
 )
-from statehold.client.protocol import acknowledgements
+from statehold.client.protocol import calls
 
 TOKEN = "T0ken-of-the-tests-0123456789abcdef"
 
@@ -51,7 +51,7 @@ async def test_a_token_opens_the_door_and_headers_follow_arguments(guarded: Runn
 async def test_calls_without_end_fit_into_one_session(
     guarded: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(acknowledgements, "MAX_ACKNOWLEDGEMENTS", 20)
+    monkeypatch.setattr(calls, "MAX_ACKNOWLEDGEMENTS", 20)
     async with connect(guarded.url, token=TOKEN) as client, client.session(services=["quick"]) as s:
         first = await s.call_tool("inc", operation_id="mine")
         for _ in range(40):

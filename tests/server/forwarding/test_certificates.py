@@ -31,7 +31,7 @@ from support.tcp_relay import relay
 from statehold.server.cluster.assertion import SignedAssertions
 from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
 from statehold.server.cluster.peer_port import Certificates
-from statehold.server.config.cluster import ClusterSettings
+from statehold.server.config.network import ClusterSettings
 from statehold.sessions.records import NodeRecord
 
 

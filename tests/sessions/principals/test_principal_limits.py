@@ -14,7 +14,6 @@ from statehold.sessions.errors import NotAllowed, SessionLimit, StoreUnavailable
 from statehold.sessions.policy import Policy
 from statehold.sessions.principals import watch
 from statehold.sessions.principals.limits import PrincipalLimits
-from statehold.sessions.principals.revocations import RevocationRecord
 from statehold.sessions.principals.rules import (
     EVERYBODY,
     Membership,
@@ -25,6 +24,7 @@ from statehold.sessions.principals.rules import (
     Rate,
 )
 from statehold.sessions.records import Principal
+from statehold.sessions.store.people.principals import RevocationRecord
 
 ISSUER = "https://idp.example"
 ADA, BEN = Principal(subject="ada"), Principal(subject="ben")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from statehold.sessions.principals.oauth import OAuthRecord
+from statehold.sessions.store.people.credentials import OAuthRecord
 from statehold.sessions.store.sql import SQLStore
 
 

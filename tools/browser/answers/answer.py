@@ -14,8 +14,8 @@ from ....sessions.attribution import attribute_text, similar
 from ....sessions.json_codec import JSON, well_formed
 from ....sessions.services import ToolResult
 from ....sessions.times import timestamp
-from ..secrets.addresses import mask_logins
 from ..secrets.named import NamedSecrets
+from ..secrets.spellings import mask_logins
 from .typescript import to_typescript
 
 Codegen = Literal["python", "typescript", "none"]

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from ....sessions.journal.facts import LONGEST_LINE, LONGEST_TEXT
 from ....sessions.json_codec import JSON, well_formed
-from ..secrets.addresses import mask_logins
+from ..secrets.spellings import mask_logins
 
 Kind = Literal["testid", "role", "label", "placeholder", "text", "css"]
 

@@ -12,9 +12,8 @@ import anyio
 
 from ....sessions.clock import Clock
 from .bandwidth import Bandwidth
-from .policy import NetworkPolicy
+from .policy import NetworkPolicy, UpstreamProxy
 from .socks import SocksReply
-from .upstream import UpstreamProxy
 
 
 class EgressRefused(Exception):

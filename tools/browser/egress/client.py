@@ -11,7 +11,7 @@ from anyio.abc import SocketStream
 from ....sessions.clock import Clock
 from .access import EgressAccess, EgressRefused, not_allowed, unreachable
 from .dialer import EgressDialer, SiteConnection
-from .policy import Target
+from .policy import Target, UpstreamProxy
 from .socks import Malformed, SocksReply, read_request, send_reply
 from .tunnel import (
     BROKEN,
@@ -26,7 +26,6 @@ from .tunnel import (
     drain,
     reset,
 )
-from .upstream import UpstreamProxy
 
 TLS_HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection; no HTTP request begins with it."""

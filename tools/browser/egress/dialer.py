@@ -15,10 +15,9 @@ from anyio.abc import SocketStream
 
 from .access import EgressAccess, not_allowed, unreachable
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
-from .policy import Target
+from .policy import Target, UpstreamProxy
 from .resolver import NotFound, Resolver, is_loopback
 from .tunnel import BROKEN, close, keep_alive
-from .upstream import UpstreamProxy
 
 HTTPS: Final = 443
 _NEXT_SECONDS: Final = 0.25

@@ -6,17 +6,17 @@ Lists hold entries of the form `[scheme://]host[:port]`. The host is a name, `*.
 `*` for every name and address, an address (IPv6 in brackets when a port follows) or a network such as `10.0.0.0/8`. A
 scheme means its default port unless one is written; `:*` is every port. `http` and `ws` mean connections without TLS,
 `https` and `wss` those with it. A name has to be allowed as a name, whatever it resolves to; then each address has to be
-allowed as an address.
-"""
+allowed as an address."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
@@ -338,3 +338,49 @@ def scheme_allowed(url: str) -> bool:
     if scheme == "blob":
         return rest.startswith(("http://", "https://", "null/"))
     return bool(colon) and (scheme in _DEFAULT_PORTS or scheme == "data")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamProxy:
+    """An HTTP proxy. It takes requests without TLS as they are, and opens tunnels by CONNECT for all else.
+
+    It resolves names itself, so the policy checks only literal addresses and loopback names by address.
+    """
+
+    host: str
+    port: int
+    authorization: bytes | None = field(repr=False)
+    """The value of Proxy-Authorization."""
+
+    @staticmethod
+    def parse(url: str) -> UpstreamProxy:
+        """Read `http://[user:password@]host[:port]`.
+
+        Raises:
+            PydanticCustomError: A ValueError in one line that names the remedy and shows no password.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise _wrong_proxy("is no address of a proxy; write http://host:port") from None
+        if parts.scheme != "http":
+            raise _wrong(
+                "the proxy", "is no HTTP proxy; write http://host:port, other kinds cannot be used"
+            )
+        if not host or port == 0 or parts.path not in ("", "/") or parts.query or parts.fragment:
+            raise _wrong_proxy("is no address of a proxy; write http://host:port")
+        authorization = None
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            authorization = b"Basic " + b64encode(pair.encode())
+        return UpstreamProxy(host, port or 80, authorization)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        if self.authorization is None:
+            return []
+        return [(b"Proxy-Authorization", self.authorization)]
+
+
+def _wrong_proxy(problem: str) -> PydanticCustomError:
+    return PydanticCustomError("statehold", "{message}", {"message": problem})

@@ -29,10 +29,9 @@ from .bandwidth import TrafficQuota, affordable
 from .client import ProxyClient
 from .dialer import EgressDialer
 from .peer import SocketOwners
-from .policy import NetworkPolicy
+from .policy import NetworkPolicy, UpstreamProxy
 from .resolver import Resolver
 from .tunnel import GONE, close
-from .upstream import UpstreamProxy
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from ....sessions.clock import Clock
 from .access import EgressAccess
-from .policy import Target
-from .upstream import UpstreamProxy
+from .policy import Target, UpstreamProxy
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 """The exceptions of a connection that has ended."""

@@ -12,7 +12,6 @@ from ....sessions.errors import ControlRefused
 from .. import errors
 from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed, describe_error
-from .addresses import change_tabs, move_in_history, open_address
 from .answers import answer_chooser, answer_dialog
 from .choice_fields import ChoiceFields
 from .edited_fields import EditedFields
@@ -41,6 +40,7 @@ from .events import (
 from .page_devices import EVENT_SECONDS, PageDevices
 from .points import drop_files
 from .selected_text import selected_text, send_paste_event, takes_text
+from .tab_history import change_tabs, move_in_history, open_address
 from .typed_text import TypedText, is_edit, may_leave
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from ....sessions.owned_map import BoundedMap
-from .addresses import MASK
 from .named import NamedSecrets
 from .snapshot_line import parse_line
+from .spellings import MASK
 
 SHORTEST: Final = 3
 """The shortest text that is remembered for the journal: one digit of a code is in every page."""

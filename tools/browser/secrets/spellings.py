@@ -1,4 +1,4 @@
-"""The spellings of secret values in URLs, JSON, code, HTML and YAML."""
+"""The spellings of secret values in URLs, JSON, code, HTML and YAML, and the logins in addresses."""
 
 from __future__ import annotations
 
@@ -127,3 +127,21 @@ def loose_expression(value: str) -> str:
 def _hex(digits: str) -> str:
     """Return an expression for hexadecimal digits in either case."""
     return "".join(f"[{d}{d.upper()}]" if d.isalpha() else d for d in digits)
+
+
+MASK: Final = "••••••"
+TOKEN: Final = 17
+"""The characters of a user name without a password from which it counts as a token."""
+
+# A quote belongs to a password unless the text that quotes the address goes on after it.
+_LOGIN: Final = re.compile(
+    r"""(?<=://)(?:(?P<user>[^\s/:@?#]*:)(?:[^\s/?#"'<>]|["'](?![],;:)}]))+"""
+    rf"""|[^\s/:@?#"'<>]{{{TOKEN},}})(?=@)"""
+)
+
+
+def mask_logins(text: str) -> str:
+    """Return a text in which the passwords of addresses, and tokens in place of user names, are masked."""
+    if "@" not in text or "://" not in text:
+        return text
+    return _LOGIN.sub(lambda match: f"{match['user'] or ''}{MASK}", text)

@@ -17,8 +17,7 @@ from urllib.parse import quote, quote_plus
 
 from ....sessions.json_codec import JSON
 from ....sessions.owned_map import BoundedMap
-from .addresses import MASK
-from .spellings import Spellings, loose_expression
+from .spellings import MASK, Spellings, loose_expression
 
 SHORTEST: Final = 4
 """The shortest text that is masked everywhere."""

@@ -22,7 +22,7 @@ from ....sessions.json_codec import JSON
 from ...processes.workdir import private_folder
 from ..devtools.sdk import artifact_of
 from ..errors import describe_error
-from ..output_folder import OutputFolder, new_file
+from .output_folder import OutputFolder, new_file
 from .recording import call_log
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from ..devtools.sdk import LISTENER_REPORT
 from ..errors import InvalidSetting, describe_exception
-from ..secrets.addresses import mask_logins
+from ..secrets.spellings import mask_logins
 from .tabs import Tabs
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from .files import Files, reason
 from .host_errors import HostErrors
 from .init_page import ListenerErrors
 from .mocks import Mocks, Offline
-from .recording.code import RecordedCode
+from .recording.call_log import RecordedCode
 from .recording.trace import Trace
 from .recording.video import Videos
 from .tab import Tab, TabEvents

@@ -14,8 +14,8 @@ from ..answers.naming import role_of
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..session.clipboard import uses_clipboard
-from ..text_input import put_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
+from .text_input import put_text
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle, Locator, Position

@@ -12,8 +12,8 @@ from .. import errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..session.locator import find_element
-from ..text_input import hidden_text
 from ..tool import BrowserArguments, BrowserTool, Element, Target, tool
+from .text_input import hidden_text
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Locator, Page

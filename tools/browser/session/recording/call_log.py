@@ -1,4 +1,4 @@
-"""The log of a session's calls, as Markdown for people."""
+"""The calls of a session as texts: their log in Markdown for people, and their code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ from .....sessions.journal.secret_names import REDACTED
 from .....sessions.journal.secret_texts import SecretTexts
 from .....sessions.services import ToolResult
 from ....processes.workdir import private_folder
-from ...output_folder import OutputFolder
-from ...secrets.addresses import mask_logins
+from ...errors import BrowserToolFailed
+from ...secrets.spellings import mask_logins
+from ..output_folder import OutputFolder
 
 logger = logging.getLogger("statehold.browser")
 
@@ -99,3 +100,50 @@ def _sections_of(result: ToolResult) -> dict[str, object]:
         name: content.strip() for name, content in zip(parts[::2], parts[1::2], strict=True)
     }
     return {"isError": True, **sections} if result.is_error else sections
+
+
+MAX_LINES: Final = 2000
+"""Lines of a recording; the number of those left out is added as a comment."""
+
+
+class RecordedCode:
+    """Collects the code of one session's calls from begin() to end(). A connection that ends loses it, and reports that."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] | None = None
+        self._omitted = 0
+
+    @property
+    def is_on(self) -> bool:
+        return self._lines is not None
+
+    def begin(self) -> None:
+        """Begin a recording.
+
+        Raises:
+            BrowserToolFailed: one is on already.
+        """
+        if self._lines is not None:
+            raise BrowserToolFailed(
+                "A recording is going on already; browser_stop_recording ends it."
+            )
+        self._lines, self._omitted = [], 0
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Add the lines of a call. Does nothing while no recording is on."""
+        if self._lines is not None:
+            room = MAX_LINES - len(self._lines)
+            self._lines += lines[:room]
+            self._omitted += len(lines[room:])
+
+    def end(self) -> list[str]:
+        """End the recording and return its lines.
+
+        Raises:
+            BrowserToolFailed: none is on.
+        """
+        if self._lines is None:
+            raise BrowserToolFailed("No recording is going on; browser_start_recording begins one.")
+        omitted = [f"# {self._omitted} more lines were left out"] if self._omitted else []
+        lines, self._lines = [*self._lines, *omitted], None
+        return lines

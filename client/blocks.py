@@ -1,10 +1,13 @@
-"""The current session of a task or thread; there is none of the process."""
+"""The blocks of a program: the current session of a task or thread, and objects that a cancelled block was creating."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+import anyio
 
 S = TypeVar("S")
 
@@ -48,4 +51,47 @@ class Current(Generic[S]):
         return None
 
 
-__all__ = ["Current", "CurrentEntry"]
+T = TypeVar("T")
+
+LEAVE_SECONDS: Final = 3.0
+"""Seconds that a cancelled caller waits for the object that it was creating, so that it can undo it."""
+
+
+async def create_or_undo(
+    create: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitable[None]]
+) -> T:
+    """Return the result of `create`. When the caller is cancelled meanwhile, undo it, since no other code knows of it."""
+    results: list[T] = []
+    errors: list[Exception] = []
+    finished, scope = anyio.Event(), anyio.CancelScope(shield=True)
+
+    async def run_create() -> None:
+        with scope:
+            try:
+                results.append(await create())
+            except Exception as error:
+                # Not through the task group, which would wrap it.
+                errors.append(error)
+        finished.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_create)
+            try:
+                await finished.wait()
+            except BaseException:
+                with anyio.move_on_after(LEAVE_SECONDS, shield=True):
+                    await finished.wait()
+                scope.cancel()
+                raise
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            for each in results:
+                await undo(each)
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+__all__ = ["Current", "CurrentEntry", "create_or_undo"]

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 
-from ...sessions.errors import ServiceUnavailable
-from ...sessions.one_line import cut_line
-from ...sessions.services import PageView
-from . import errors
-from .answers.answer import ADDRESS, TITLE
-from .errors import describe_error
-from .tools.snapshot import clip_of, fonts_loaded
+from ....sessions.errors import ServiceUnavailable
+from ....sessions.one_line import cut_line
+from ....sessions.services import PageView
+from .. import errors
+from ..answers.answer import ADDRESS, TITLE
+from ..errors import describe_error
+from ..tools.snapshot import clip_of, fonts_loaded
 
 if TYPE_CHECKING:
-    from .session.session import BrowserSession
-    from .session.tab import Tab
+    from ..session.session import BrowserSession
+    from ..session.tab import Tab
 
 PictureKind = Literal["png", "jpeg", "webp"]
 

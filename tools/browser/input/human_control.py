@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 
-from ...sessions.errors import ServiceUnavailable
-from ...sessions.one_line import cut_line
-from .answers.answer import ADDRESS
-from .errors import BrowserToolFailed, describe_error
-from .secrets.session import IS_SECRET
+from ....sessions.errors import ServiceUnavailable
+from ....sessions.one_line import cut_line
+from ..answers.answer import ADDRESS
+from ..errors import BrowserToolFailed, describe_error
+from ..secrets.session import IS_SECRET
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
-    from .input.events import InputBatch, InputGrant, InputOutcome
-    from .input.person_input import PersonInput
-    from .session.session import BrowserSession
+    from ..session.session import BrowserSession
+    from .events import InputBatch, InputGrant, InputOutcome
+    from .person_input import PersonInput
 
 logger = logging.getLogger("statehold.browser")
 
@@ -68,7 +68,7 @@ class HumanControl:
                 f"The routes of the agent stay: {describe_error(error)}"
             ) from None
         names = set(await session.files.names())
-        from .input.person_input import PersonInput
+        from .person_input import PersonInput
 
         self._before = self._shown(), names
         self._input = PersonInput(session)

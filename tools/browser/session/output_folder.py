@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from .config import BrowserConfig
+from ..config import BrowserConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def find_missing_path(
         return "storage_state", f"there is no file {spell(service.storage_state)}; correct the path"
     if service.secrets:
         # Imported here: most configurations have no secrets.
-        from .secrets.source import read_secrets
+        from ..secrets.source import read_secrets
 
         try:
             read_secrets(service.secrets)

@@ -2,8 +2,7 @@
 
 An entry is stored as the JSON text of its members. Its hash covers its position, that text and the hash of the entry before
 it, so that a changed, removed or moved entry breaks the chain from there on. Whoever can write to the database can also
-write a whole new chain: keep the position and hash of the last entry elsewhere, and compare.
-"""
+write a whole new chain: keep the position and hash of the last entry elsewhere, and compare."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 
 import orjson
 
@@ -147,3 +146,48 @@ class ChainCheck:
 def chain_hash(seq: int, document: str, previous: str) -> str:
     """Return the hash of an entry after one with the hash `previous`."""
     return hashlib.sha256(f"{previous}\n{seq}\n{document}".encode()).hexdigest()
+
+
+class AuditStore(Protocol):
+    """The part of a store that keeps the log."""
+
+    async def write_audit(self, document: str) -> None:
+        """Append an entry, durable on return.
+
+        Raises:
+            StoreUnavailable: it could not be written.
+        """
+        ...
+
+    def append_audit(self, document: str, owner: str) -> None:
+        """Queue an entry of a principal, by its key; never blocks. It is written within 50 ms."""
+        ...
+
+
+class AuditLog:
+    """Appends entries for one node. It lives as long as its store and needs no closing.
+
+    With `is_required`, an entry of admit() is durable before the operation may run, and without the entry it does not run.
+    Otherwise entries are queued; a full queue or a kill can lose them, which breaks no chain.
+    """
+
+    def __init__(self, store: AuditStore, node: str, *, is_required: bool) -> None:
+        self._store = store
+        self._node = node
+        self.is_required = is_required
+
+    async def admit(self, entry: AuditEntry) -> None:
+        """Record an operation that is about to run.
+
+        Raises:
+            StoreUnavailable: the log is required and could not be written; the operation must not run.
+        """
+        document = entry.document(self._node)
+        if self.is_required:
+            await self._store.write_audit(document)
+        else:
+            self._store.append_audit(document, entry.actor.key)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Record what has happened. Never blocks."""
+        self._store.append_audit(entry.document(self._node), entry.actor.key)

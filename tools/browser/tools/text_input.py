@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .call import BrowserCall
-from .errors import BrowserToolFailed
-from .secrets.session import IS_SECRET
-from .secrets.snapshot_line import refs_of_field
+from ..call import BrowserCall
+from ..errors import BrowserToolFailed
+from ..secrets.session import IS_SECRET
+from ..secrets.snapshot_line import refs_of_field
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle, Locator
 
-    from .session.tab import Tab
+    from ..session.tab import Tab
 
-_FILL: Final = (Path(__file__).parent / "secrets" / "fill.js").read_text("utf-8")
+_FILL: Final = (Path(__file__).parents[1] / "secrets" / "fill.js").read_text("utf-8")
 """A function of JavaScript that puts a text into a field of its document. It returns why it did not, or an empty text."""
 
 _TO_END: Final = """e => {

@@ -1,1 +1,0 @@
-"""The audit log: who asked for what, what was decided, and how it ended."""
