@@ -26,7 +26,7 @@ from ..access.refusals import (
 )
 from ..sessions.errors import StoreUnavailable
 from ..sessions.json_codec import JSON
-from ..sessions.principals.audit import AuditEvent
+from ..sessions.principals.audit_log import AuditEvent
 from .logins import LOGIN, Logins, stranger, user_of_caller
 
 BEGIN: Final = "/login"

@@ -24,7 +24,7 @@ from ..server.http.request import read_body
 from ..server.operate.handler import OperatorHandler
 from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
-from ..sessions.principals.audit import AuditEvent
+from ..sessions.principals.audit_log import AuditEvent
 from .actions import OperatorSessions, SessionActions
 from .login_handlers import LoginHandlers
 from .logins import GUEST, LOGIN, ConsoleUser, Login, Logins, Rights, stranger

@@ -30,7 +30,7 @@ from ..access.verifier import Verifier
 from ..server.config.sections import ServerSettings
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
-from ..sessions.principals.audit import AuditEvent
+from ..sessions.principals.audit_log import AuditEvent
 from ..sessions.records import Principal
 from ..sessions.times import timestamp
 from .logins import GUEST, LOGIN, Login, Logins, stranger, user_of_caller

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, cast
 import anyio
 
 from ..server.cluster.assertion import Assertion, NodeRequest
-from ..server.cluster.connection import ConnectionEnded, NodeConnection
-from ..server.cluster.dialer import NodeUnreachable
-from ..server.cluster.messages import FRAMES, NOT_OWNER, OPERATE, PICTURES, encode, parse
+from ..server.cluster.node_connection import ConnectionEnded, NodeConnection
+from ..server.cluster.node_dialer import NodeUnreachable
+from ..server.cluster.node_messages import FRAMES, NOT_OWNER, OPERATE, PICTURES, encode, parse
+from ..server.cluster.node_pool import Peers
 from ..server.cluster.picture_relay import NewestPictures
-from ..server.cluster.pool import Peers
 from ..server.gateway.gateway import Gateway
 from ..server.operate.requests import OperatorRequest, ProcessUnavailable
 from ..server.sockets.request import Refused

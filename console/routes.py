@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..access.config.auth import Role
-from ..server.cluster.messages import encode
+from ..server.cluster.node_messages import encode
 from ..server.sockets.request import Refused
 from ..sessions.errors import SessionError, StoreUnavailable
 from ..sessions.json_codec import JSON

@@ -11,8 +11,8 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..server.cluster.connection import ConnectionEnded
-from ..server.cluster.messages import encode_picture
+from ..server.cluster.node_connection import ConnectionEnded
+from ..server.cluster.node_messages import encode_picture
 from ..server.gateway.gateway import Gateway
 from ..server.http.request import BODY_LIMIT
 from ..server.operate.pictures import SessionPictures, ViewerQuery

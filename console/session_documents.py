@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from ..server.cluster.messages import encode
+from ..server.cluster.node_messages import encode
 from ..server.gateway.gateway import Gateway
 from ..server.operate.nodes import ANSWER_SECONDS
 from ..server.operate.requests import OperatorRequest

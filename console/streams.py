@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..server.asgi import cancel_when_left
-from ..server.cluster.messages import encode
+from ..server.cluster.node_messages import encode
 from ..server.gateway.gateway import Gateway
 from ..server.operate.nodes import ANSWER_SECONDS
 from ..server.operate.requests import OperatorRequest, ProcessUnavailable

@@ -28,7 +28,7 @@ from .live.quota import Quota
 from .live.session import Binding, LiveSession
 from .live.snapshots import Snapshots
 from .policy import SummaryTriggers
-from .principals.watch import PolicyWatch
+from .principals.policy_watch import PolicyWatch
 from .records import Principal, SessionFilter
 from .resumption import Orphans
 from .transitions.access import Access

@@ -22,7 +22,7 @@ from ..tools.processes.ledger import Ledger
 from ..tools.upstream.config import UnusableConfig
 from ..tools.upstream.redaction import Secrets
 from ..tools.upstream.service import UpstreamService, transport_of
-from ..tools.upstream.sharing import describe_sharing
+from ..tools.upstream.shared_connections import describe_sharing
 from .output import say, say_json, table
 from .parser import CommandLine
 

@@ -27,7 +27,7 @@ from support.gateway_process import Way, serving
 from support.token_file import write_tokens
 
 from statehold.server.config.load import load
-from statehold.server.config.messages import setting_names
+from statehold.server.config.mistakes import setting_names
 from statehold.server.config.model import Config
 from statehold.server.config.sections import TimeoutSettings
 from statehold.sessions import errors

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol, cast
 import orjson
 
 from ...sessions.json_codec import JSON
-from ...sessions.principals.audit import AuditHead, AuditRow
+from ...sessions.principals.audit_log import AuditHead, AuditRow
 
 ExportFormat = Literal["jsonl", "ocsf"]
 PAGE: Final = 2000

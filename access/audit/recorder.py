@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 from ...sessions.clock import Clock, SystemClock
 from ...sessions.errors import SessionError
 from ...sessions.owned_map import OwnedMap
-from ...sessions.principals.audit import AuditEntry, AuditEvent, AuditLog
+from ...sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
 from ...sessions.records import LOCAL, Principal
 
 READ_SECONDS: Final = 300.0

@@ -23,7 +23,7 @@ from starlette.types import Message
 
 from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
-from ...sessions.principals.audit import AuditEvent
+from ...sessions.principals.audit_log import AuditEvent
 from ...sessions.records import Principal
 from ...tools.browser.egress.addresses import is_loopback_host
 from ..account_issuer import AccountIssuer

@@ -17,7 +17,7 @@ import anyio
 from statehold.access.config.auth import AuthSettings, IssuerSettings
 from statehold.access.tokens import StaticTokens
 from statehold.access.verifier import Verifier
-from statehold.sessions.principals.audit import FIRST_HASH, AuditEntry, AuditEvent, chain_hash
+from statehold.sessions.principals.audit_log import FIRST_HASH, AuditEntry, AuditEvent, chain_hash
 from statehold.sessions.records import Principal
 from statehold.sessions.store.sql import SQLStore
 

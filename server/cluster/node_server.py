@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from ...sessions.json_codec import JSON
 from ..sockets.local_socket import LocalSocket
 from .assertion import Assertions
-from .messages import HTTP_VERB
+from .node_messages import HTTP_VERB
 from .owner import KEEP_SECONDS, OtherEnd, Owner
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from ...sessions.registry import Registry
 from ..asgi import cancel_when_left, has_disconnected, replay_messages, wait_disconnected
 from ..client_streams import LINE_LIMIT
 from .assertion import HEADER, Assertion, AssertionRefused, Assertions
-from .connection import ConnectionEnded
-from .messages import (
+from .node_connection import ConnectionEnded
+from .node_messages import (
     ANSWERS,
     FRAMES,
     HELLO,

@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from ...access.config.private_file import load_certificate
 from ...access.config.types import ConfigError
-from ..config.network import ClusterSettings
+from ..config.ports import ClusterSettings
 from ..sockets.local_socket import accept_sockets
 from . import tcp
 from .node_server import NodeServer

@@ -7,8 +7,8 @@ from typing import Final, Self
 
 import anyio
 
-from .connection import ConnectionEnded, NodeConnection
-from .messages import LENGTH, has_picture
+from .node_connection import ConnectionEnded, NodeConnection
+from .node_messages import LENGTH, has_picture
 
 MESSAGE_BYTES: Final = 16 << 20
 """The longest message that is read."""

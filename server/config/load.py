@@ -25,7 +25,7 @@ from ...tools.processes.procfs import MARK
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .client_files import ClientFile, parse_toml, read_client_file, read_text
 from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
-from .messages import FLAGS, Layer, describe, nearest
+from .mistakes import FLAGS, Layer, describe, nearest
 from .model import PREFIX, Config, ServiceConfig, is_name_of_service
 from .service_layers import MergedServices, add_missing, is_disabled, is_true, merge_services
 from .variables import Location, expand

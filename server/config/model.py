@@ -30,7 +30,7 @@ from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .data_folder import default_data_folder
-from .network import ClusterSettings, HttpSettings
+from .ports import ClusterSettings, HttpSettings
 from .sections import (
     JournalSettings,
     KeeperSettings,

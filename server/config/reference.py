@@ -21,9 +21,9 @@ from ...access.config.auth import (
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
 from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
-from .messages import FLAGS
+from .mistakes import FLAGS
 from .model import Config
-from .network import TlsSettings
+from .ports import TlsSettings
 
 
 @dataclass(frozen=True, slots=True)

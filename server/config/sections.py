@@ -27,7 +27,7 @@ from ...access.config.types import (
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
 from ...tools.browser.egress.addresses import is_loopback_host
-from .network import TlsSettings
+from .ports import TlsSettings
 
 DEFAULT_PORT: Final = 8931
 

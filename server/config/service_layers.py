@@ -13,7 +13,7 @@ from ...access.config.types import ConfigError
 from ...sessions.json_codec import JSON
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .client_entries import ENV_FILE, transport_name
-from .messages import Layer
+from .mistakes import Layer
 from .variables import Location, expand, unreadable
 
 _EXPANDED_SETTINGS: Final = (

@@ -18,16 +18,16 @@ from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.node import Node
-from ...sessions.principals.audit import AuditLog
+from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
-from ...tools.own.control import ConsoleAddress
+from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.service import UpstreamService
-from ..cluster.pool import Peers
+from ..cluster.node_pool import Peers
 from ..config.model import Config, ServiceConfig
 from .commands import Notifications, ask_summary_command
 from .list_changes import ListWatcher, ResourceChangeCallback

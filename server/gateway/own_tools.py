@@ -34,7 +34,7 @@ from ...sessions.owned_map import OwnedMap
 from ...sessions.registry import Registry
 from ...sessions.services import ToolResult
 from ...tools.own.definition import Outcome, OwnTool, ToolContext
-from ...tools.own.sessions import summary
+from ...tools.own.session_tools import summary
 from ..sdk.caller import Caller
 
 MAX_FORWARDED_IDS = 10_000

@@ -17,7 +17,7 @@ from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig
 
 if TYPE_CHECKING:
-    from ...tools.browser.egress.service import OwnerHosts
+    from ...tools.browser.egress.egress_service import OwnerHosts
     from ...tools.browser.service import BrowserService
 
 AnyService: TypeAlias = "UpstreamService | BrowserService"

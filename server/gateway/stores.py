@@ -9,7 +9,7 @@ from ...access.config.types import ConfigError
 from ...sessions.store.dialect import FILE_NAME
 from ...sessions.store.sql import SQLStore
 from ..config.model import Config
-from ..config.network import KEY_LENGTH
+from ..config.ports import KEY_LENGTH
 
 
 def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:

@@ -26,8 +26,8 @@ from ...access.refusals import (
 from ...access.scopes import ADMIN, READ, OperationScopes
 from ...access.verifier import Verifier
 from ...sessions.json_codec import loads
-from ...sessions.principals.audit import AuditEvent
-from ...sessions.principals.watch import PolicyWatch
+from ...sessions.principals.audit_log import AuditEvent
+from ...sessions.principals.policy_watch import PolicyWatch
 from ..asgi import replay_messages
 from .request import read_body
 

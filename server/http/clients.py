@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ...access.refusals import RefusalLog
-from ..config.network import HttpSettings
+from ..config.ports import HttpSettings
 
 UNREAD_SECONDS: Final = 0.05
 """Seconds after which the part of an answer that could not be sent counts as unread by its client."""

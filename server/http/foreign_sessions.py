@@ -24,10 +24,10 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL
 from ..asgi import cancel_when_left, replay_messages
 from ..cluster.assertion import Assertion, NodeRequest
-from ..cluster.connection import ConnectionEnded, NodeConnection
-from ..cluster.dialer import NodeUnreachable
-from ..cluster.messages import NOT_OWNER
-from ..cluster.pool import Peers
+from ..cluster.node_connection import ConnectionEnded, NodeConnection
+from ..cluster.node_dialer import NodeUnreachable
+from ..cluster.node_messages import NOT_OWNER
+from ..cluster.node_pool import Peers
 from ..gateway.gateway import Gateway
 from .open_streams import OpenStreams
 from .request import SESSION, read_body

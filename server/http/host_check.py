@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...access.audit.recorder import NOBODY, Actor, Audit
 from ...access.challenges import METADATA, SERVER_METADATA, is_resource
 from ...access.refusals import RefusalLog
-from ...sessions.principals.audit import AuditEvent
+from ...sessions.principals.audit_log import AuditEvent
 from ..asgi import without_slash
 
 EXPOSED: Final = "Mcp-Session-Id, WWW-Authenticate"

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from ...access.config.private_file import load_certificate, stamp_of
 from ...access.config.types import ConfigError
-from ..config.network import TlsSettings
+from ..config.ports import TlsSettings
 from ..sockets.local_socket import accept_sockets
 from .bounded_protocol import BoundedHttp
 from .clients import Clients

@@ -17,7 +17,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...tools.browser import errors
-from ..cluster.messages import encode_picture
+from ..cluster.node_messages import encode_picture
 
 if TYPE_CHECKING:
     from ...tools.browser.connection import BrowserConnection

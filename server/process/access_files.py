@@ -13,7 +13,7 @@ from ...access.config.private_file import LOOK_SECONDS, Stamp, stamp_of
 from ...access.config.types import ConfigError
 from ...access.tokens import StaticTokens
 from ...access.verifier import Verifier
-from ...sessions.principals.watch import PolicyWatch
+from ...sessions.principals.policy_watch import PolicyWatch
 from ..config.model import Config
 from ..http.open_streams import OpenStreams
 

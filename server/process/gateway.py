@@ -26,7 +26,7 @@ from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..gateway.services import AnyService, sessions_of
 from ..sockets.local_socket import Handler, local_socket
-from .cluster import join_nodes, peer_port
+from .cluster_node import join_nodes, peer_port
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore

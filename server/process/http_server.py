@@ -12,7 +12,7 @@ import anyio
 import uvicorn
 
 from ...access.config.types import ConfigError
-from ..config.network import HttpSettings
+from ..config.ports import HttpSettings
 from ..config.sections import ServerSettings
 from ..http.clients import Clients
 from ..http.listener import BACKLOG

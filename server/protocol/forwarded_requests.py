@@ -27,7 +27,7 @@ from ...sessions.json_codec import JSON, dumps, loads
 from ...sessions.owned_map import OwnedMap
 from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..cluster.assertion import Assertion
-from ..cluster.messages import ForwardedRequest, error_message
+from ..cluster.node_messages import ForwardedRequest, error_message
 from ..cluster.owner import AnswerLines, NotOwner
 from ..sdk.access import RequestContext
 from ..sdk.caller import (

@@ -12,10 +12,10 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ..cluster.assertion import Assertion
-from ..cluster.connection import ConnectionEnded, NodeConnection
-from ..cluster.dialer import NodeUnreachable
-from ..cluster.messages import ForwardedRequest
-from ..cluster.pool import Peers
+from ..cluster.node_connection import ConnectionEnded, NodeConnection
+from ..cluster.node_dialer import NodeUnreachable
+from ..cluster.node_messages import ForwardedRequest
+from ..cluster.node_pool import Peers
 from ..gateway.gateway import Gateway
 from .forwarder import next_message
 from .subscriptions import UPDATED, Topic

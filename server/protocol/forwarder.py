@@ -16,9 +16,9 @@ from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavaila
 from ...sessions.json_codec import JSON
 from ...sessions.repeats import may_repeat
 from ..cluster.assertion import Assertion, NodeRequest
-from ..cluster.connection import ConnectionEnded, NodeConnection
-from ..cluster.dialer import NodeRefused, NodeUnreachable
-from ..cluster.messages import (
+from ..cluster.node_connection import ConnectionEnded, NodeConnection
+from ..cluster.node_dialer import NodeRefused, NodeUnreachable
+from ..cluster.node_messages import (
     ANSWERS,
     NOT_OWNER,
     NOTICES,
@@ -29,7 +29,7 @@ from ..cluster.messages import (
     parse,
     raise_error,
 )
-from ..cluster.pool import Peers
+from ..cluster.node_pool import Peers
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, outbound_of
 from ..sdk.caller import (

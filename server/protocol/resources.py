@@ -32,7 +32,7 @@ from ...sessions.json_codec import JSON, encode
 from ...sessions.records import Principal
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT
-from ...tools.own.view import PAGE_URI, read_page
+from ...tools.own.view_tools import PAGE_URI, read_page
 from ...tools.upstream.errors import UpstreamRefused
 from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService

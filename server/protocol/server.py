@@ -46,7 +46,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
 from ...tools.catalog import SERVICE_META, Catalog
-from ...tools.own.sessions import summary
+from ...tools.own.session_tools import summary
 from ..gateway.gateway import Gateway, ttl_ms
 from ..sdk.access import RequestContext
 from ..sdk.caller import (

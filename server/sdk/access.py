@@ -26,7 +26,7 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCMessage, RequestId
 
 from ...sessions.records import Principal
-from ..config.network import HttpSettings
+from ..config.ports import HttpSettings
 from .replay import RETRY_MS, Replay, SessionEvents
 
 RequestContext = ServerRequestContext[Any, Any]

@@ -11,7 +11,7 @@ from typing import Final
 from mcp.server.streamable_http import GET_STREAM_KEY, EventCallback, EventMessage, EventStore
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
-from ..config.network import HttpSettings
+from ..config.ports import HttpSettings
 
 RETRY_MS: Final = 1000
 """Milliseconds that a client should wait before it reconnects after a lost stream."""

@@ -24,7 +24,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.records import LOCAL
 from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
-from ..config.messages import Layer, describe
+from ..config.mistakes import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..protocol.server import StateholdServer

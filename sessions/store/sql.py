@@ -313,7 +313,7 @@ class SQLStore(Queries):
     audit_head = read_method(audit_queries.head)
 
     async def write_audit(self, document: str) -> None:
-        """Append an entry to the audit log, durable on return. See sessions/principals/audit.py."""
+        """Append an entry to the audit log, durable on return. See sessions/principals/audit_log.py."""
         await self.transactions.write(AuditAppend(document))
 
     def append_audit(self, document: str, owner: str) -> None:

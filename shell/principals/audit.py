@@ -14,7 +14,7 @@ from ...server.exit_codes import FAILURE, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain, write_json_text
 from ...sessions.json_codec import JSON
-from ...sessions.principals.audit import AuditEvent, AuditHead, AuditRow, ChainCheck
+from ...sessions.principals.audit_log import AuditEvent, AuditHead, AuditRow, ChainCheck
 from ...sessions.store.sql import SQLStore
 from ...sessions.times import timestamp
 from ..output import CommandError, say, say_json, table

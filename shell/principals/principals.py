@@ -19,7 +19,7 @@ from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain
 from ...sessions.json_codec import JSON
-from ...sessions.principals.audit import AuditLog
+from ...sessions.principals.audit_log import AuditLog
 from ...sessions.principals.limits import FIELDS, PrincipalLimits
 from ...sessions.principals.rules import (
     PolicyLimits,

@@ -15,7 +15,7 @@ import pytest
 from statehold.server.config import reference
 from statehold.server.config.client_files import read_client_file
 from statehold.server.config.load import load
-from statehold.server.config.messages import FLAGS, setting_names
+from statehold.server.config.mistakes import FLAGS, setting_names
 from statehold.server.exit_codes import EXIT_CODES
 from statehold.sessions.lifecycle import OPEN, TABLE, Transition
 from statehold.shell import commands as command_reference

@@ -12,7 +12,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
-from statehold.tools.processes.child import ChildProcess, KeeperHandle, ProcessLimits
+from statehold.tools.processes.child_process import ChildProcess, KeeperHandle, ProcessLimits
 from statehold.tools.processes.keeper import (
     KeeperClient,
     KeptIdentity,

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.definition import schema_of
-from statehold.tools.own.admin import DeletedSession, ExportedSession, ImportedSession
-from statehold.tools.own.history import SessionHistory, SessionSummary, WrittenEntry
+from statehold.tools.own.admin_tools import DeletedSession, ExportedSession, ImportedSession
+from statehold.tools.own.history_tools import SessionHistory, SessionSummary, WrittenEntry
 from statehold.tools.own.results import (
     ForkResult,
     HistoryEntry,
@@ -18,8 +18,8 @@ from statehold.tools.own.results import (
     SessionInfo,
     StateValue,
 )
-from statehold.tools.own.sessions import LISTED, ClosedSession, ListedSession, SessionPage
-from statehold.tools.own.state import StateVersion
+from statehold.tools.own.session_tools import LISTED, ClosedSession, ListedSession, SessionPage
+from statehold.tools.own.state_tools import StateVersion
 
 _KINDS: dict[str, type[Any]] = {
     "session_list": SessionPage,

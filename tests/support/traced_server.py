@@ -19,7 +19,7 @@ ROOT = Path(statehold.server.__file__).resolve().parents[1]
 FOLDERS = ("sessions", "tools", "access", "server", "console", "shell")
 BACKGROUND = (
     "sessions/store/",
-    "sessions/principals/watch.py",
+    "sessions/principals/policy_watch.py",
     "server/process/access_files.py",
 )
 EVENT_LOOP = "asyncio/runners.py"

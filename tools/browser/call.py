@@ -18,8 +18,7 @@ from ...sessions.services import CallContext, ToolResult
 from . import errors as browser_errors
 from .answers.answer import ADDRESS, TITLE, PageAnswer
 from .answers.difference import difference
-from .answers.events import News, summarize, summarize_news
-from .answers.facts import StepFacts
+from .answers.page_events import News, summarize, summarize_news
 from .answers.page_snapshot import (
     ERROR_TOKENS,
     UNCHANGED,
@@ -28,6 +27,7 @@ from .answers.page_snapshot import (
     read_snapshot,
     shows_difference,
 )
+from .answers.step_facts import StepFacts
 from .devtools.world import WorldError
 from .egress.policy import scheme_allowed
 from .errors import BrowserToolFailed, was_action_done

@@ -20,7 +20,7 @@ from .connection import BrowserConnection
 from .devtools.interception import RequestInterceptor
 from .devtools.sdk import guid_of
 from .devtools.world import WorldError, origin_of
-from .egress.service import Egress, refuse_schemes
+from .egress.egress_service import Egress, refuse_schemes
 from .errors import BrowserToolFailed, InvalidSetting, describe_error
 from .process.browser_process import ProcessGone, while_alive
 from .process.pool import BrowserDied

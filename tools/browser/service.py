@@ -28,11 +28,11 @@ from ..processes.workdir import safe_name
 from ..upstream.probe import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
+from .egress.egress_service import Egress, OwnerHosts
 from .egress.policy import NetworkPolicy
-from .egress.service import Egress, OwnerHosts
 from .opening import BrowserOpening
+from .process.browser_launch import HostPlace, Launcher
 from .process.browser_process import BrowserProcess
-from .process.launch import HostPlace, Launcher
 from .process.pool import BrowserDied, Pool
 from .secrets.named import NamedSecrets
 from .secrets.source import load_secrets

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from . import errors
-from .answers.facts import StepTarget, role_target, target_of
 from .answers.naming import NAME_REF, RoleAndName, code_of, find_by_role
+from .answers.step_facts import StepTarget, role_target, target_of
 from .errors import BrowserToolFailed, describe_error
 from .session.locator import is_locator, parse_locator, parse_target
 

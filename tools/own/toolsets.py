@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
-from .admin import AdminTools
-from .branches import BranchTools
-from .control import ConsoleAddress, ControlTools
+from .admin_tools import AdminTools
+from .branch_tools import BranchTools
+from .control_tools import ConsoleAddress, ControlTools
 from .definition import OwnTool
-from .history import HistoryTools
-from .sessions import SessionTools
-from .sharing import SharingTools
-from .state import StateTools
-from .view import ViewTools
+from .history_tools import HistoryTools
+from .session_tools import SessionTools
+from .sharing_tools import SharingTools
+from .state_tools import StateTools
+from .view_tools import ViewTools
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore

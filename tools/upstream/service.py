@@ -27,7 +27,7 @@ from ...sessions.services import (
     ToolSpec,
 )
 from ..catalog import app_page
-from ..processes.child import KeeperHandle, ProcessLimits
+from ..processes.child_process import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
 from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from ...principals.audit import AuditHead, AuditRow, chain_hash
+from ...principals.audit_log import AuditHead, AuditRow, chain_hash
 from .. import schema
 from ..dialect import execute_many
 

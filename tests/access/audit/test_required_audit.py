@@ -15,7 +15,7 @@ from mcp import Client
 from support.gateway_process import JSON, Way, kill, opened_session, service, serving, toml
 from support.waiting import until
 
-from statehold.sessions.principals.audit import AuditHead, AuditRow, ChainCheck
+from statehold.sessions.principals.audit_log import AuditHead, AuditRow, ChainCheck
 
 ROUNDS = int(os.environ.get("AUDIT_KILLS", "12"))
 

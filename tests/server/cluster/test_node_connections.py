@@ -14,8 +14,8 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.cluster.assertion import Assertion, NodeRequest
-from statehold.server.cluster.dialer import UnixDialer
-from statehold.server.cluster.pool import MAX_CONNECTIONS, Peers
+from statehold.server.cluster.node_dialer import UnixDialer
+from statehold.server.cluster.node_pool import MAX_CONNECTIONS, Peers
 from statehold.server.sockets.address import claim_socket, remove_socket
 from statehold.sessions.records import Principal
 

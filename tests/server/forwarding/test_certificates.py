@@ -29,9 +29,9 @@ from support.machines import KEY, cluster, free_port
 from support.tcp_relay import relay
 
 from statehold.server.cluster.assertion import SignedAssertions
-from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
+from statehold.server.cluster.node_dialer import ClusterDialer, NodeUnreachable, UnixDialer
 from statehold.server.cluster.peer_port import Certificates
-from statehold.server.config.network import ClusterSettings
+from statehold.server.config.ports import ClusterSettings
 from statehold.sessions.records import NodeRecord
 
 

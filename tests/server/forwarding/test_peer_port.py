@@ -36,9 +36,9 @@ from support.token_file import write_tokens
 
 from statehold.server.cluster import tcp
 from statehold.server.cluster.assertion import HEADER, Assertion, NodeRequest, SignedAssertions
-from statehold.server.cluster.connection import ConnectionEnded, NodeConnection
-from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
-from statehold.server.cluster.messages import (
+from statehold.server.cluster.node_connection import ConnectionEnded, NodeConnection
+from statehold.server.cluster.node_dialer import ClusterDialer, NodeUnreachable, UnixDialer
+from statehold.server.cluster.node_messages import (
     HELLO,
     NOT_OWNER,
     REFUSED,

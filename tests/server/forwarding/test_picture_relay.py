@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from statehold.server.cluster.assertion import Assertion, Assertions, NodeRequest
-from statehold.server.cluster.connection import ConnectionEnded, NodeConnection
-from statehold.server.cluster.messages import FRAMES, LENGTH, encode_picture
+from statehold.server.cluster.node_connection import ConnectionEnded, NodeConnection
+from statehold.server.cluster.node_messages import FRAMES, LENGTH, encode_picture
 from statehold.server.cluster.picture_relay import MESSAGE_BYTES, NewestPictures
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -15,7 +15,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from statehold.server.cluster.assertion import SignedAssertions
-from statehold.server.cluster.dialer import ClusterDialer, NodeUnreachable, UnixDialer
+from statehold.server.cluster.node_dialer import ClusterDialer, NodeUnreachable, UnixDialer
 from statehold.server.cluster.node_server import NodeServer
 from statehold.server.cluster.owner import Owner, OwnerServer
 from statehold.server.cluster.peer_port import MAX_HANDSHAKES_OF_ADDRESS, open_peer_port

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from statehold.access.claims import VerifiedCaller
-from statehold.server.config.network import HttpSettings
+from statehold.server.config.ports import HttpSettings
 from statehold.server.http.bounded_protocol import bounded_protocol
 from statehold.server.http.clients import Clients
 from statehold.sessions.records import Principal

@@ -16,7 +16,7 @@ from support.gateway_process import JSON, Running, service, serving, toml
 from support.selection import matrix
 from support.token_file import write_tokens
 
-from statehold.server.config.network import HttpSettings
+from statehold.server.config.ports import HttpSettings
 from statehold.server.sdk.replay import Replay, SessionEvents
 
 WAYS: list[tuple[str, str]] = []

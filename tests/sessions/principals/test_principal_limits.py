@@ -12,7 +12,7 @@ from support.waiting import until
 from statehold.sessions.actions.document import json_text, read_document
 from statehold.sessions.errors import NotAllowed, SessionLimit, StoreUnavailable
 from statehold.sessions.policy import Policy
-from statehold.sessions.principals import watch
+from statehold.sessions.principals import policy_watch
 from statehold.sessions.principals.limits import PrincipalLimits
 from statehold.sessions.principals.rules import (
     EVERYBODY,
@@ -239,7 +239,7 @@ async def test_a_process_without_use_and_sessions_reads_nothing(
 ) -> None:
     """Until a request comes, which waits for what other processes wrote."""
     # A process that looks again and again is never blocked then.
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(policy_watch, "LOOK_SECONDS", 0.0)
     async with build(policy=Policy(shared=True)) as engine:
         policies, reads = engine.registry.policies, 0
         revocations = engine.store.access.revocations

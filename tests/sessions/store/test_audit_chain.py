@@ -10,7 +10,7 @@ import anyio
 import pytest
 from support.databases import DatabaseServer
 
-from statehold.sessions.principals.audit import ChainCheck
+from statehold.sessions.principals.audit_log import ChainCheck
 from statehold.sessions.store.sql import SQLStore
 
 KINDS = [

@@ -9,7 +9,7 @@ import pytest
 from statehold.client import History, HistoryEntry, MergeResult, ServiceStatus, SessionInfo
 from statehold.sessions.json_codec import JSON
 from statehold.tools.own.results import parse_result
-from statehold.tools.own.sessions import LISTED
+from statehold.tools.own.session_tools import LISTED
 
 LISTED_SESSION: JSON = {
     "session_id": "sh_1",

@@ -57,7 +57,7 @@ async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes) -> None:
 NODE = """
 import anyio, json, sys
 from pathlib import Path
-from statehold.tools.processes.child import ChildProcess, KeeperHandle
+from statehold.tools.processes.child_process import ChildProcess, KeeperHandle
 from statehold.tools.processes.keeper import KeeperClient, KeptIdentity
 from statehold.tools.processes.ledger import Ledger
 

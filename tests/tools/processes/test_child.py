@@ -18,7 +18,7 @@ from support.process_exit import alive, until_gone
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.tools.processes.child import ChildProcess, ProcessLimits
+from statehold.tools.processes.child_process import ChildProcess, ProcessLimits
 from statehold.tools.processes.framing import decode, encode
 from statehold.tools.processes.launch import find_setpriv
 from statehold.tools.processes.ledger import Ledger
@@ -282,7 +282,7 @@ async def test_the_child_dies_when_we_are_killed(fork_server: ForkServer, setpri
         "import anyio, sys\n"
         "from statehold.tools.processes import launch\n"
         f"if not {setpriv}: launch.find_setpriv = lambda: None\n"
-        "from statehold.tools.processes.child import ChildProcess\n"
+        "from statehold.tools.processes.child_process import ChildProcess\n"
         "async def main():\n"
         "    child = await ChildProcess.start(['sleep', '3600'], service='test')\n"
         "    print(child.pid, flush=True)\n"

@@ -12,7 +12,7 @@ from mcp_types import JSONRPCNotification
 from support.process_exit import alive, until_gone
 from support.selection import matrix
 
-from statehold.tools.processes.child import ChildProcess, ProcessLimits
+from statehold.tools.processes.child_process import ChildProcess, ProcessLimits
 from statehold.tools.processes.ledger import Ledger
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -20,7 +20,7 @@ import anyio, os, signal, sys
 from pathlib import Path
 from statehold.tools.processes import launch
 from statehold.tools.processes.ledger import Ledger
-from statehold.tools.processes.child import ChildProcess
+from statehold.tools.processes.child_process import ChildProcess
 
 async def main():
     ledger = Ledger(Path(sys.argv[1]), node="node")

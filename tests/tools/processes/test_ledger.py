@@ -17,7 +17,7 @@ from support.fork_server import ForkServer
 from support.process_exit import alive, until_gone
 
 from statehold.tools.processes import procfs
-from statehold.tools.processes.child import ChildProcess
+from statehold.tools.processes.child_process import ChildProcess
 from statehold.tools.processes.ledger import Ledger
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
@@ -26,7 +26,7 @@ PARENT = """
 import anyio, json, sys
 from pathlib import Path
 from statehold.tools.processes.ledger import Ledger
-from statehold.tools.processes.child import ChildProcess
+from statehold.tools.processes.child_process import ChildProcess
 
 async def main():
     ledger = Ledger(Path(sys.argv[1]), node="node", watchdog=sys.argv[2] == "watchdog")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from statehold.sessions.errors import NotAllowed
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import SessionView
-from statehold.tools.processes.child import ProcessLimits
+from statehold.tools.processes.child_process import ProcessLimits
 from statehold.tools.upstream.service import UpstreamService
 
 NOTHING: dict[str, Any] = {}

@@ -13,10 +13,10 @@ import anyio.lowlevel
 import h11
 from anyio.abc import SocketStream
 
-from .access import EgressAccess, not_allowed, unreachable
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
 from .policy import Target, UpstreamProxy
 from .resolver import NotFound, Resolver, is_loopback
+from .session_access import EgressAccess, not_allowed, unreachable
 from .tunnel import BROKEN, close, keep_alive
 
 HTTPS: Final = 443

@@ -365,8 +365,8 @@ class UpstreamProxy:
         except ValueError:
             raise _wrong_proxy("is no address of a proxy; write http://host:port") from None
         if parts.scheme != "http":
-            raise _wrong(
-                "the proxy", "is no HTTP proxy; write http://host:port, other kinds cannot be used"
+            raise _wrong_proxy(
+                "is no HTTP proxy; write http://host:port, other kinds cannot be used"
             )
         if not host or port == 0 or parts.path not in ("", "/") or parts.query or parts.fragment:
             raise _wrong_proxy("is no address of a proxy; write http://host:port")

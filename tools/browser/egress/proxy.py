@@ -24,13 +24,19 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 
 from ....sessions.clock import Clock, SystemClock
-from .access import AccessStatistics, EgressAccess, HostsCallback, RefusalCallback, unreachable
 from .bandwidth import TrafficQuota, affordable
-from .client import ProxyClient
+from .client_connection import ProxyClient
 from .dialer import EgressDialer
 from .peer import SocketOwners
 from .policy import NetworkPolicy, UpstreamProxy
 from .resolver import Resolver
+from .session_access import (
+    AccessStatistics,
+    EgressAccess,
+    HostsCallback,
+    RefusalCallback,
+    unreachable,
+)
 from .tunnel import GONE, close
 
 logger = logging.getLogger(__name__)

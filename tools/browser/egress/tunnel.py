@@ -13,8 +13,8 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 from ....sessions.clock import Clock
-from .access import EgressAccess
 from .policy import Target, UpstreamProxy
+from .session_access import EgressAccess
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 """The exceptions of a connection that has ended."""

@@ -21,7 +21,7 @@ from .events import (
     MouseInput,
     TouchInput,
 )
-from .keys import ALT
+from .keyboard import ALT
 
 if TYPE_CHECKING:
     from playwright.async_api import ElementHandle

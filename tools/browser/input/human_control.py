@@ -13,7 +13,7 @@ from ....sessions.errors import ServiceUnavailable
 from ....sessions.one_line import cut_line
 from ..answers.answer import ADDRESS
 from ..errors import BrowserToolFailed, describe_error
-from ..secrets.session import IS_SECRET
+from ..secrets.session_secrets import IS_SECRET
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame

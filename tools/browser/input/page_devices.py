@@ -16,7 +16,7 @@ from ..devtools.world import send_command
 from ..errors import BrowserToolFailed
 from ..session.clipboard import uses_clipboard
 from .events import CompositionInput, KeyInput, MouseInput, TextInput, TouchInput
-from .keys import key_code_of, modifiers_of, shortcut_of, text_of_key
+from .keyboard import key_code_of, modifiers_of, shortcut_of, text_of_key
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession

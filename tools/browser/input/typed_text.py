@@ -17,7 +17,7 @@ from .events import (
     TextInput,
     TouchInput,
 )
-from .keys import text_of_key
+from .keyboard import text_of_key
 
 LONGEST: Final = 10_000
 """Characters of a text before it ends."""

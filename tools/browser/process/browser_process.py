@@ -22,7 +22,7 @@ from .driver import CHECK_SECONDS, Driver
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext
 
-    from .launch import Launched
+    from .browser_launch import Launched
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from ....sessions.errors import ConnectionLost
-from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
+from ...processes.child_process import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper import KeptIdentity
 from ...processes.keeper_command import KeeperRefusal, KeeperUnreachable
 from ...processes.ledger import Ledger

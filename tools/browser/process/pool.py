@@ -25,8 +25,8 @@ from .driver import RECOVERY, Driver
 if TYPE_CHECKING:
     from playwright.async_api import Playwright
 
+    from .browser_launch import Launched
     from .host import HostAddress
-    from .launch import Launched
 
 logger = logging.getLogger("statehold.browser")
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from .capture import FRAME_SECONDS, PageCapture, Spawn
 from .frames import PageCondition, ScreenUpdate
+from .page_capture import FRAME_SECONDS, PageCapture, Spawn
 
 if TYPE_CHECKING:
     from ..session.tab import Tab
     from ..session.tabs import Tabs
-    from ..snapshot.watch import ContextWatch
+    from ..snapshot.storage_watch import ContextWatch
 
 
 class Screencast:

@@ -19,7 +19,7 @@ from .pause_hold import PauseHold
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Request, Route
 
-    from ..snapshot.watch import ContextWatch
+    from ..snapshot.storage_watch import ContextWatch
 
 LARGEST: Final = 100
 """The most routes of a session; every request is matched against each of them."""

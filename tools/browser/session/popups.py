@@ -13,7 +13,7 @@ from ..devtools.world import send_command
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
-    from ..snapshot.watch import ContextWatch
+    from ..snapshot.storage_watch import ContextWatch
     from .tabs import Tabs
 
 

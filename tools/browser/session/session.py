@@ -16,7 +16,7 @@ from ..config import BrowserConfig
 from ..egress.policy import scheme_allowed
 from ..errors import BrowserToolFailed
 from ..secrets.named import NamedSecrets
-from ..secrets.session import SessionSecrets
+from ..secrets.session_secrets import SessionSecrets
 from .agent_scripts import AgentScripts
 from .early_snapshot import SettledAddresses
 from .files import Files, reason

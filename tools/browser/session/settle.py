@@ -31,7 +31,7 @@ from .traffic import DATA_TYPES
 if TYPE_CHECKING:
     from playwright.async_api import Request
 
-    from ..snapshot.watch import ContextWatch
+    from ..snapshot.storage_watch import ContextWatch
     from .early_snapshot import EarlySnapshot
     from .tab import Tab
 

@@ -11,7 +11,7 @@ import anyio
 
 from ..devtools.pages import new_page
 from ..devtools.world import origin_of
-from ..snapshot.tab import DormantTab
+from ..snapshot.saved_tab import DormantTab
 from .tab import Level, Tab, TabEvents
 
 if TYPE_CHECKING:

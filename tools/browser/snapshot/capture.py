@@ -16,14 +16,14 @@ from ....sessions.one_line import plural
 from .. import errors
 from ..devtools.world import WorldError, origin_of, without_login
 from .model import ContextSnapshot, SavedTab
-from .records import describe_origins
 from .session_storage import without_sessions
 from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage
+from .storage_records import describe_origins
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-    from .tab import DormantTab
+    from .saved_tab import DormantTab
 
 PROBE_SECONDS: Final = 2.0
 """Seconds without an answer after which a page is saved by its address alone."""

@@ -11,8 +11,8 @@ from ....sessions.json_codec import JSON
 from .. import errors
 from ..devtools.blank_pages import load_blank
 from ..devtools.world import WorldError
-from .records import describe_origins
-from .watch import ContextWatch
+from .storage_records import describe_origins
+from .storage_watch import ContextWatch
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

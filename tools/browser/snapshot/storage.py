@@ -15,9 +15,9 @@ from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.interception import RequestInterceptor
 from ..devtools.world import WorldError
 from .model import NO_ITEMS, SavedTab, StoredOrigin
-from .records import StorageRecords, TabRecords
 from .session_storage import SessionStorage
-from .watch import ContextWatch
+from .storage_records import StorageRecords, TabRecords
+from .storage_watch import ContextWatch
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

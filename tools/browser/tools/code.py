@@ -15,7 +15,7 @@ from .. import errors
 from ..answers.answer import as_json
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
-from ..process.node import run_code
+from ..process.node_js import run_code
 from ..session.uploads import read_allowed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 

@@ -15,8 +15,8 @@ from pydantic import Field
 from .. import errors as browser_errors
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
-from ..process.node import match_lines
-from ..secrets.session import MASK
+from ..process.node_js import match_lines
+from ..secrets.session_secrets import MASK
 from ..session.tab import LEVELS, Level
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 

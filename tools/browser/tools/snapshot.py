@@ -17,7 +17,7 @@ from ..answers.difference import difference
 from ..answers.page_snapshot import TOKEN, fit
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
-from ..process.node import match_lines
+from ..process.node_js import match_lines
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, Whole, tool
 
 if TYPE_CHECKING:

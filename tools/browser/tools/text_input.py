@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
-from ..secrets.session import IS_SECRET
+from ..secrets.session_secrets import IS_SECRET
 from ..secrets.snapshot_line import refs_of_field
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ....sessions.one_line import escape_controls
-from ...processes.child import KeeperHandle, ProcessLimits
+from ...processes.child_process import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value

@@ -10,7 +10,7 @@ from typing import Final
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ...processes.call_log import CallLog
-from ...processes.child import ChildProcess, KeeperHandle, ProcessLimits
+from ...processes.child_process import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper_command import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
 from .base import EarlierTraffic, TransportResumption, UpstreamTransport

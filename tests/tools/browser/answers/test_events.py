@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.browsing import Browse, opened, section
 
-from statehold.tools.browser.answers.events import News, summarize, summarize_news
+from statehold.tools.browser.answers.page_events import News, summarize, summarize_news
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.tab import EVENT_LINES, TabEvents
 

@@ -23,7 +23,7 @@ from support.waiting import until
 
 from statehold.tools.browser.egress.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
 from statehold.tools.browser.egress.proxy import FilteringProxy
-from statehold.tools.browser.process import launch
+from statehold.tools.browser.process import browser_launch
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
@@ -196,7 +196,7 @@ async def world(
     async with AsyncExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             args = [arg for arg in BROWSER_ARGS if "resolver" not in arg]
-            patch.setattr(launch, "BROWSER_ARGS", args)
+            patch.setattr(browser_launch, "BROWSER_ARGS", args)
             data = tmp_path_factory.mktemp("data")
             world = await stack.enter_async_context(world_of(data, path))
         yield world

@@ -13,9 +13,9 @@ from anyio.abc import SocketStream
 from support.proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hello, port_of, site
 
 from statehold.sessions.errors import NotAllowed
+from statehold.tools.browser.egress.egress_service import Egress
 from statehold.tools.browser.egress.policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
-from statehold.tools.browser.egress.service import Egress
 from statehold.tools.browser.egress.socks import SocksReply
 
 NOBODY = 65534

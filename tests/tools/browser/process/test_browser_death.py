@@ -21,7 +21,7 @@ from statehold.tools.browser import opening
 from statehold.tools.browser.call import BrowserCall
 from statehold.tools.browser.connection import LATE_SAVE_SECONDS
 from statehold.tools.browser.devtools.world import World, send_command
-from statehold.tools.browser.egress.access import EgressAccess
+from statehold.tools.browser.egress.session_access import EgressAccess
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.browser.service import BrowserService

@@ -11,11 +11,11 @@ import pytest
 
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process import browsers
+from statehold.tools.browser.process.browser_launch import Launcher
 from statehold.tools.browser.process.browsers import RETRY_SECONDS, BrowserComing
 from statehold.tools.browser.process.choice import BrowserChoice, NoBrowser
 from statehold.tools.browser.process.executables import Machine as Place
 from statehold.tools.browser.process.install import Say
-from statehold.tools.browser.process.launch import Launcher
 
 
 class Machine:

@@ -19,7 +19,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ServiceUnavailable
-from statehold.tools.browser.process import launch
+from statehold.tools.browser.process import browser_launch
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.process.driver import Driver
 from statehold.tools.processes.keeper_command import KeeperCommand
@@ -118,7 +118,7 @@ async def test_a_browser_whose_start_fails_after_it_is_connected_is_closed(
     async def fail(*_: object, **__: object) -> None:
         raise Error("the driver ended")
 
-    monkeypatch.setattr(launch, "register", fail)
+    monkeypatch.setattr(browser_launch, "register", fail)
     async with running_in_hosts(data, shell) as service:
         with pytest.raises(ServiceUnavailable, match="did not start"):
             await service.open(new_view(), None)

@@ -18,7 +18,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.tools.browser.devtools.world import send_command
-from statehold.tools.browser.screencast import capture
+from statehold.tools.browser.screencast import page_capture
 from statehold.tools.browser.screencast.frames import PageCondition, ScreenFrame, ScreenUpdate
 from statehold.tools.browser.screencast.screencast import ScreenViewer
 from statehold.tools.browser.service import BrowserService
@@ -173,7 +173,7 @@ async def test_frames_are_limited_and_each_is_acknowledged(
                 if len(times) == 15:
                     break
     seconds = times[-1] - times[0]
-    assert seconds / capture.FRAME_SECONDS + 2 >= 15
+    assert seconds / page_capture.FRAME_SECONDS + 2 >= 15
     assert commands.count("screencastFrameAck") >= 13
 
 
@@ -192,7 +192,7 @@ async def test_a_slow_viewer_skips_frames_and_delays_nobody(browse: Browse, pixe
 async def test_a_still_page_sends_no_frames_but_is_known_to_be_live(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(page_capture, "HEARTBEAT_SECONDS", 0.1)
     await show(browse, COUNTER)
     async with browse.connection.screencast.watch() as viewer:
         frame = await next_frame(viewer)
@@ -212,8 +212,8 @@ async def test_a_still_page_sends_no_frames_but_is_known_to_be_live(
 async def test_the_picture_of_a_busy_page_is_not_called_live(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(capture, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(page_capture, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(page_capture, "ANSWER_SECONDS", 0.3)
     await show(browse, COUNTER)
     async with browse.connection.screencast.watch() as viewer:
         await next_update(viewer, LIVE)
@@ -374,7 +374,7 @@ async def test_a_viewer_at_a_low_rate_causes_no_captures_of_a_still_page(
     captured: list[float],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capture, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(page_capture, "HEARTBEAT_SECONDS", 0.1)
     await show(browse, COUNTER)
     async with browse.connection.screencast.watch(fps=2) as viewer:
         await next_frame(viewer)

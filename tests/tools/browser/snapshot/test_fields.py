@@ -10,7 +10,7 @@ from support.browsing import again, lost, opened
 from support.selection import matrix
 
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import restore, tab
+from statehold.tools.browser.snapshot import restore, saved_tab
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,9 @@ def site() -> Generator[Changing]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait long for fields that never come."""
-    monkeypatch.setattr(tab, "RETRY_LIMITS", {**tab.RETRY_LIMITS, "fieldMilliseconds": 300})
+    monkeypatch.setattr(
+        saved_tab, "RETRY_LIMITS", {**saved_tab.RETRY_LIMITS, "fieldMilliseconds": 300}
+    )
 
 
 NATIVE = """<form><input id=text value="as sent"><input name=note><textarea id=area>as sent</textarea>

@@ -10,8 +10,8 @@ from changing import Changing
 from support.browsing import Browse, opened
 
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import records
-from statehold.tools.browser.snapshot.records import StorageRecords
+from statehold.tools.browser.snapshot import storage_records
+from statehold.tools.browser.snapshot.storage_records import StorageRecords
 
 pytestmark = pytest.mark.anyio
 
@@ -51,7 +51,7 @@ def origin_state(number: int, *, items: str = "[]", other: Sequence[str] = ()) -
 def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(records, "MAX_NAMED_ORIGINS", 2)
+    monkeypatch.setattr(storage_records, "MAX_NAMED_ORIGINS", 2)
     storage = StorageRecords({})
     for number in range(1, 6):
         lost = ["Cache Storage", "private files"] if number < 5 else []
@@ -67,8 +67,8 @@ def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
 def test_the_storage_that_was_read_longest_ago_is_dropped_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(records, "STORED_BYTES", 2500)
-    monkeypatch.setattr(records, "MAX_NAMED_ORIGINS", 1)
+    monkeypatch.setattr(storage_records, "STORED_BYTES", 2500)
+    monkeypatch.setattr(storage_records, "MAX_NAMED_ORIGINS", 1)
     storage = StorageRecords({})
     for number in (1, 2, 3, 4, 1):
         storage.note(origin_state(number, items="x" * 1000))
@@ -80,8 +80,8 @@ def test_the_storage_that_was_read_longest_ago_is_dropped_first(
 
 
 def test_the_list_of_lost_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "MAX_STORED_ORIGINS", 1)
-    monkeypatch.setattr(records, "MAX_REMEMBERED_ORIGINS", 2)
+    monkeypatch.setattr(storage_records, "MAX_STORED_ORIGINS", 1)
+    monkeypatch.setattr(storage_records, "MAX_REMEMBERED_ORIGINS", 2)
     storage = StorageRecords({})
     for number in range(1, 6):
         storage.note(origin_state(number, items="[1]"))
@@ -95,8 +95,8 @@ def test_the_list_of_lost_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_checkpoint_drops_the_storage_that_was_read_longest_ago(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "STORED_BYTES", 2500)
-    monkeypatch.setattr(records, "MAX_NAMED_ORIGINS", 1)
+    monkeypatch.setattr(storage_records, "STORED_BYTES", 2500)
+    monkeypatch.setattr(storage_records, "MAX_NAMED_ORIGINS", 1)
     for number in (1, 2, 3, 4, 1):
         await browse.text("navigate", url=site.at(number))
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
@@ -118,7 +118,7 @@ async def test_a_dropped_site_is_not_restored(
         await browse.value("() => { localStorage.large = 'x'.repeat(1000) }")
         await browse.text("navigate", url=site.at(2))
         snapshot = await browse.saved()
-    monkeypatch.setattr(records, "STORED_BYTES", 1500)
+    monkeypatch.setattr(storage_records, "STORED_BYTES", 1500)
     async with opened(service, browse.next_view(), snapshot) as resumed:
         await resumed.value("() => { localStorage.large = 'x'.repeat(1000) }")
         snapshot = await resumed.saved()

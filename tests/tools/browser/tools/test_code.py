@@ -10,7 +10,7 @@ import pytest
 from support.browsing import Browse, opened, running, section
 
 from statehold.sessions.errors import InvalidArgument
-from statehold.tools.browser.process import node
+from statehold.tools.browser.process import node_js
 from statehold.tools.browser.service import BrowserService
 
 pytestmark = pytest.mark.peer
@@ -110,7 +110,7 @@ def _nowhere() -> str:
 async def test_invalid_code_is_refused_without_loading_playwright(
     unsafe: BrowserService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "_package", _nowhere)
+    monkeypatch.setattr(node_js, "_package", _nowhere)
     async with opened(unsafe) as browse:
         text = await browse.error("run_code_unsafe", code="async page => {")
         assert "Unexpected token" in section(text, "Error")

@@ -116,7 +116,7 @@ async def test_find_says_when_nothing_matches_and_what_it_needs(browse: Browse, 
 async def test_an_endless_regular_expression_is_stopped(
     browse: Browse, lab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("statehold.tools.browser.process.node.MATCH_SECONDS", 0.5)
+    monkeypatch.setattr("statehold.tools.browser.process.node_js.MATCH_SECONDS", 0.5)
     await browse.text("navigate", url=f"{lab}/frame?name={'a' * 60}!")
     assert "takes too long" in await browse.error("find", regex="(a+)+$")
     assert "Frame" in await browse.text("snapshot")

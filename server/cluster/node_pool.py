@@ -12,8 +12,8 @@ import anyio
 from ...sessions.errors import SessionLimit
 from ...sessions.live.budget import Budget
 from .assertion import BEGIN_SECONDS, Assertion, NodeRequest
-from .connection import ConnectionEnded, NodeConnection
-from .dialer import Dialer, NodeUnreachable
+from .node_connection import ConnectionEnded, NodeConnection
+from .node_dialer import Dialer, NodeUnreachable
 
 IDLE_SECONDS = 60.0
 """Seconds after which a connection without a request is closed."""

@@ -24,7 +24,7 @@ from ...sessions.registry import Registry
 from ...sessions.views import describe_control
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ControlInfo
-from .sessions import SessionArguments
+from .session_tools import SessionArguments
 
 
 class ConsoleAddress:

@@ -20,7 +20,7 @@ from ...sessions.times import timestamp
 from ..definition import Arguments
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ServiceStatus, SessionInfo, Stats
-from .sessions import CloseArguments, Name, SessionArguments, summary
+from .session_tools import CloseArguments, Name, SessionArguments, summary
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
     from ..session.tab import Tab
-    from ..snapshot.watch import ContextWatch
+    from ..snapshot.storage_watch import ContextWatch
 
 QUALITY: Final = 60
 FRAME_SECONDS: Final = 0.1

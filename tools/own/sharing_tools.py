@@ -15,7 +15,7 @@ from ...sessions.registry import Registry
 from ...sessions.views import describe_share
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ShareInfo
-from .sessions import SessionArguments, summary
+from .session_tools import SessionArguments, summary
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 

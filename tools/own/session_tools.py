@@ -30,14 +30,7 @@ from .definition import (
 )
 from .results import SessionInfo, ShareInfo
 
-SessionId = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=256,
-        description="Its id or name",
-    ),
-]
+SessionId = Annotated[str, Field(min_length=1, max_length=256, description="Its id or name")]
 Seconds = Annotated[float, Field(ge=0, le=3.2e9), WithJsonSchema({"type": "number"})]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Label = Annotated[Plain, Field(min_length=1, max_length=128)] | None

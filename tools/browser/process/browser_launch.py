@@ -19,7 +19,7 @@ from ..egress.policy import BROWSER_ARGS
 from .browsers import Browsers
 from .choice import BrowserChoice, launch_options
 from .flags import with_settings
-from .node import register_endpoint
+from .node_js import register_endpoint
 from .user_agent import register, user_agent, with_version
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import anyio
 from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
-from .access import EgressAccess, EgressRefused, not_allowed, unreachable
 from .dialer import EgressDialer, SiteConnection
 from .policy import Target, UpstreamProxy
+from .session_access import EgressAccess, EgressRefused, not_allowed, unreachable
 from .socks import Malformed, SocksReply, read_request, send_reply
 from .tunnel import (
     BROKEN,

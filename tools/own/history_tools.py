@@ -16,7 +16,7 @@ from ...sessions.registry import Registry
 from ...sessions.validation import Plain
 from .definition import Outcome, OwnTool, ToolContext, parse_time
 from .results import History, HistoryEntry
-from .sessions import SessionArguments, summary
+from .session_tools import SessionArguments, summary
 
 
 def _as_list(value: object) -> object:

@@ -20,8 +20,8 @@ from ...sessions.records import NodeRecord
 from ..sockets.request import find_socket, is_same_user
 from . import tcp
 from .assertion import Assertion, AssertionRefused, Assertions, NodeRequest, SignedAssertions
-from .connection import ConnectionEnded, NodeConnection
-from .messages import HELLO, HTTP_VERB, PROOF_HEADER
+from .node_connection import ConnectionEnded, NodeConnection
+from .node_messages import HELLO, HTTP_VERB, PROOF_HEADER
 
 CONNECT_SECONDS = 2.0
 _HTTP: Final = json.dumps({"verb": HTTP_VERB}).encode() + b"\n"

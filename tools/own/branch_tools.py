@@ -13,7 +13,7 @@ from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
 from .definition import Outcome, OwnTool, ToolContext
 from .results import ForkResult, MergeResult
-from .sessions import Name, SessionArguments, SessionId, summary
+from .session_tools import Name, SessionArguments, SessionId, summary
 
 MAX_LISTED_CONFLICTS = 1000
 """Most conflicts that a result lists."""

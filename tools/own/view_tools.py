@@ -14,9 +14,9 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.services import PageView, Viewable
-from .control import ConsoleAddress
+from .control_tools import ConsoleAddress
 from .definition import Outcome, OwnTool, ToolContext
-from .sessions import SessionArguments, summary
+from .session_tools import SessionArguments, summary
 
 PAGE_URI: Final = "ui://statehold/session-view"
 PAGE_TYPE: Final = "text/html;profile=mcp-app"

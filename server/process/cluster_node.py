@@ -14,11 +14,11 @@ from ...sessions.concurrency import unwrap_group
 from ...sessions.errors import StoreUnavailable
 from ...sessions.node import NODES, Node
 from ..cluster.assertion import SignedAssertions
-from ..cluster.dialer import ClusterDialer, Dialer, UnixDialer
+from ..cluster.node_dialer import ClusterDialer, Dialer, UnixDialer
+from ..cluster.node_pool import Peers
 from ..cluster.node_server import ANSWER_SECONDS, NodeServer, answer_nodes
 from ..cluster.owner import Owner
 from ..cluster.peer_port import Certificates, PeerPort, open_peer_port
-from ..cluster.pool import Peers
 from ..config.model import Config
 from ..gateway.gateway import Gateway
 from ..sockets.local_socket import LocalSocket

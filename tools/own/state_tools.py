@@ -12,7 +12,7 @@ from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
 from .definition import Outcome, OwnTool, ToolContext
 from .results import StateValue
-from .sessions import SessionArguments, summary
+from .session_tools import SessionArguments, summary
 
 Path = Annotated[
     str,

@@ -36,7 +36,7 @@ from pydantic_core import from_json
 
 from ...sessions.json_codec import JSON
 from .assertion import NodeRequest
-from .connection import ConnectionEnded
+from .node_connection import ConnectionEnded
 
 HTTP_VERB: Final = "http"
 """The verb of the local socket of a process after which its connection is one of HTTP."""
