@@ -21,7 +21,7 @@ from .scopes import CONTROL, SCOPES, scopes_in
 LEEWAY_SECONDS: Final = 30.0
 """Seconds by which the clock of an issuer may differ from ours."""
 SUBJECT_CHARACTERS: Final = 255
-MOST_GROUPS: Final = 1000
+MAX_GROUPS: Final = 1000
 _PORTS: Final = {"https": ":443", "http": ":80"}
 _MCP: Final = re.compile(r"/(?:sse|s/[^/?#]+/mcp)\Z")
 """The end of the URLs at which MCP is served beside /mcp."""
@@ -165,7 +165,7 @@ class ClaimChecks:
     def _groups(self, claims: JSON) -> list[str]:
         value: object = claims.get(self._settings.groups_claim)
         groups = cast("list[object]", value) if isinstance(value, list) else [value]
-        return [well_formed(group) for group in groups[:MOST_GROUPS] if isinstance(group, str)]
+        return [well_formed(group) for group in groups[:MAX_GROUPS] if isinstance(group, str)]
 
     def role(self, groups: Iterable[str]) -> Role:
         """Return the highest role of the groups."""

@@ -34,7 +34,7 @@ MAX_ABSENT_IDS: Final = 1000
 ANSWER_SECONDS: Final = 10.0
 """Seconds for the requests of one fetch."""
 RSA_BITS: Final = 2048
-MOST_KEYS: Final = 100
+MAX_KEYS: Final = 100
 
 _KEY_TYPES: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _CURVES: Final = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
@@ -116,7 +116,7 @@ class SigningKeys:
         keys: object = (await get_json(self._uri)).get("keys")
         if not isinstance(keys, list):
             raise VerifierUnavailable(f"{self._uri} has no keys")
-        return [key for key in cast("list[Any]", keys)[:MOST_KEYS] if isinstance(key, dict)]
+        return [key for key in cast("list[Any]", keys)[:MAX_KEYS] if isinstance(key, dict)]
 
     def _is_due(self) -> bool:
         pause = FIRST_FETCH_SECONDS if self._fetched_at is None else FETCH_SECONDS

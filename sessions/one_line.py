@@ -33,7 +33,7 @@ _QUOTES: Final = (
 _INVISIBLE: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 """Characters that count as letters or marks and show nothing, beside those that are not printable."""
 _OMITTED: Final = re.compile(f"[{_QUOTES}{_INVISIBLE}\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-MOST_MARKS: Final = 2
+MAX_MARKS: Final = 2
 """Combining marks on one letter. More of them cover the lines around it."""
 
 
@@ -69,7 +69,7 @@ def plain_name(text: str, most: int = NAME_CHARACTERS) -> str:
     marks = 0
     for character in _OMITTED.sub("", " ".join(unicodedata.normalize("NFC", text).split())):
         marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
-        if character.isprintable() and marks <= MOST_MARKS:
+        if character.isprintable() and marks <= MAX_MARKS:
             characters.append(character)
     name = " ".join("".join(characters).split())
     return name if len(name) <= most else f"{name[: most - 1].rstrip()}…"

@@ -53,7 +53,7 @@ _TOOL = re.compile(
 SIMILARITY = 0.6
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """The reasons of OpenSSL for the answer of a server that speaks no TLS."""
-LONGEST = 200
+MAX_CHARACTERS = 200
 """Characters of a name that is compared with others, and the names that it is compared with at most are MAX_COMPARED."""
 MAX_COMPARED = 5000
 
@@ -102,12 +102,14 @@ def near_names(
     name: str, names: Iterable[str], *, count: int = 1, similarity: float = SIMILARITY
 ) -> list[str]:
     """Return the names that are most similar to an unknown one, whatever their case, the nearest first."""
-    if len(name) > LONGEST:
+    if len(name) > MAX_CHARACTERS:
         return []
     import difflib
     from itertools import islice
 
-    known = {each.lower(): each for each in islice(names, MAX_COMPARED) if len(each) <= LONGEST}
+    known = {
+        each.lower(): each for each in islice(names, MAX_COMPARED) if len(each) <= MAX_CHARACTERS
+    }
     return [
         known[each] for each in difflib.get_close_matches(name.lower(), known, count, similarity)
     ]

@@ -31,7 +31,7 @@ from support.session_requests import LEGACY_VERSION, SessionRequest, session_req
 from support.token_file import write_tokens
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
-MOST_FROM_HALF: Final = 0.03
+MAX_FROM_HALF: Final = 0.03
 SESSIONS: Final = 40
 LIVE: Final = 5
 """Sessions that are asked for, and those with an open connection; the others are stored only, or idle."""
@@ -124,7 +124,7 @@ async def measure(plan: Plan) -> Table:
                 }
             )
             name = f"distance of the AUC from 0.5 ({request.title})"
-            table.targets.append(Target(name, abs(auc - 0.5), MOST_FROM_HALF, ""))
+            table.targets.append(Target(name, abs(auc - 0.5), MAX_FROM_HALF, ""))
     return table
 
 

@@ -2,7 +2,7 @@
 
 import { PageElement, html, nothing } from "./render.js";
 
-const MOST_LINES = 8;
+const MAX_LINES = 8;
 export const isCoarse = () => matchMedia("(pointer: coarse)").matches;
 
 class FieldChoices extends PageElement {
@@ -43,7 +43,7 @@ class FieldChoices extends PageElement {
 
   _renderList(name) {
     const { options } = this.field;
-    const size = isCoarse() ? 1 : Math.max(2, Math.min(MOST_LINES, options.length));
+    const size = isCoarse() ? 1 : Math.max(2, Math.min(MAX_LINES, options.length));
     const groups = [];
     for (const option of options) {
       if (groups.at(-1)?.name !== option.group) groups.push({ name: option.group, options: [] });

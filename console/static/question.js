@@ -2,7 +2,7 @@
 
 import { PageElement, html, nothing } from "./render.js";
 
-const MOST_BYTES = 3_000_000;
+const MAX_BYTES = 3_000_000;
 
 class Question extends PageElement {
   // `answer` gets the event that answers the question.
@@ -77,7 +77,7 @@ const isFirst = event => event.detail < 2;
 
 // Files as an event carries them. Raises an error with words for the person.
 export async function uploadsOf(files) {
-  if (files.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES) throw new Error("Files from here may have 3 MB together.");
+  if (files.reduce((sum, file) => sum + file.size, 0) > MAX_BYTES) throw new Error("Files from here may have 3 MB together.");
   try {
     return await Promise.all(files.map(uploadOf));
   } catch {

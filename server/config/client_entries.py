@@ -35,7 +35,7 @@ _TRANSPORTS: Final = {
     "streamablehttp": "http",
 }
 _LEAST_MILLISECONDS: Final = 1000
-_MOST: Final = 1e10
+_MAX_NUMBER: Final = 1e10
 _LABELS: Final = frozenset({"name", "displayName", "display_name", "title", "description", "icon"})
 """Keys for readers, which change nothing."""
 _BARE_VARIABLE: Final = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
@@ -119,7 +119,7 @@ def _seconds(value: object, unit: TimeUnit | None) -> float | None:
     """Return a time limit in seconds; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 < value < _MOST:
+    if not 0 < value < _MAX_NUMBER:
         return None
     if unit is None:
         unit = "ms" if value >= _LEAST_MILLISECONDS else "s"

@@ -13,8 +13,8 @@ from ...sessions.registry import Registry
 
 SCAN_SECONDS: Final = 0.4
 """Seconds for which a scan of all sessions serves everybody who asks."""
-MOST_RETURNED: Final = 200
-MOST_KEPT: Final = 10_000
+MAX_RETURNED: Final = 200
+MAX_KEPT: Final = 10_000
 
 Fingerprint = tuple[object, ...]
 
@@ -34,14 +34,14 @@ class SessionChangeLog:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._seen: dict[str, tuple[Fingerprint, str]] | None = None
-        self._changes = OwnedMap[str, SessionChange](MOST_KEPT)
+        self._changes = OwnedMap[str, SessionChange](MAX_KEPT)
         self._number = 0
         self._scanned_at = float("-inf")
 
     def read(self, since: int | None) -> tuple[list[SessionChange], int]:
         """Return the changes after a number, the oldest first, and the number to ask with next.
 
-        At most MOST_RETURNED are returned; None asks for the number alone.
+        At most MAX_RETURNED are returned; None asks for the number alone.
         """
         now = anyio.current_time()
         if now - self._scanned_at >= SCAN_SECONDS:
@@ -50,7 +50,7 @@ class SessionChangeLog:
         if since is None:
             return [], self._number
         found = [change for _, _, change in self._changes.entries() if change.number > since]
-        page = found[:MOST_RETURNED]
+        page = found[:MAX_RETURNED]
         return page, page[-1].number if len(page) < len(found) else self._number
 
     def _scan(self) -> None:

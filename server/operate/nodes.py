@@ -28,7 +28,7 @@ STORE_SECONDS: Final = 5.0
 """Seconds that the database may take to answer."""
 
 ANSWER_SECONDS = 3.0
-MOST_IDS: Final = 1000
+MAX_IDS: Final = 1000
 """Sessions that a request names at most; one about more is about all."""
 
 Send = Callable[[str, OperatorRequest], Awaitable[JSON]]
@@ -88,7 +88,7 @@ class LiveNodes:
         self, node_ids: Iterable[str | None], session_ids: Sequence[str] | None = None
     ) -> None:
         """Ask these nodes, all at once, which sessions they hold; with `session_ids`, which of these."""
-        chosen = None if session_ids is None or len(session_ids) > MOST_IDS else list(session_ids)
+        chosen = None if session_ids is None or len(session_ids) > MAX_IDS else list(session_ids)
         request = OperatorRequest(tool="operator_sessions", arguments={"session_ids": chosen})
         async with anyio.create_task_group() as tasks:
             for node in {node for node in node_ids if node is not None}:

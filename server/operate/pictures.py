@@ -30,7 +30,7 @@ LONGEST_URL: Final = 2000
 LONGEST_TITLE: Final = 200
 TITLES_SECONDS: Final = 2.0
 """Seconds between two looks at the titles of pages."""
-MOST_FPS: Final = 10.0
+MAX_FPS: Final = 10.0
 """The pictures a second of a capture, at most."""
 PAGE_SECONDS: Final = 10.0
 """Seconds for a new page to open."""
@@ -39,7 +39,7 @@ PAGE_SECONDS: Final = 10.0
 class PictureQuery(BaseModel):
     """The pictures that a viewer wants."""
 
-    fps: Annotated[float, Field(gt=0, le=MOST_FPS, description="Most pictures a second")] = MOST_FPS
+    fps: Annotated[float, Field(gt=0, le=MAX_FPS, description="Most pictures a second")] = MAX_FPS
     tab: Annotated[
         int | None, Field(ge=1, description="The number of a tab. Default: the current one")
     ] = None
@@ -72,7 +72,7 @@ class SessionPictures:
             query.tab, fps=query.fps, person=query.person
         ) as viewer:
             # Two pauses of the same length would add up to twice the age of a picture.
-            pause = 1 / query.fps if query.fps < MOST_FPS else 0.0
+            pause = 1 / query.fps if query.fps < MAX_FPS else 0.0
             yield _Messages(connection, viewer, pause)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ import resource
 from contextlib import suppress
 from typing import Final
 
-_MOST_USEFUL: Final = 65_536
+_MAX_USEFUL: Final = 65_536
 """The highest limit we set. Child processes inherit it, and some close every descriptor up to it when they start."""
 
 _MACOS_LIMIT: Final = 10_240
@@ -16,8 +16,8 @@ _MACOS_LIMIT: Final = 10_240
 def file_limit() -> int:
     """Return the highest limit that this process may set."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft, hard = (_MOST_USEFUL if value == resource.RLIM_INFINITY else value for value in limits)
-    return max(soft, min(hard, _MOST_USEFUL))
+    soft, hard = (_MAX_USEFUL if value == resource.RLIM_INFINITY else value for value in limits)
+    return max(soft, min(hard, _MAX_USEFUL))
 
 
 def raise_limit() -> None:

@@ -32,7 +32,7 @@ from .secret_names import (
 from .secret_texts import LEAST, MAX_LEVELS, MAX_MEMBERS, SLACK, SecretTexts, code_forms, hide_forms
 
 _REDACTED: Final = rf"\g<head>{REDACTED}"
-LONGEST: Final = 4 * 65_536
+MAX_CHARACTERS: Final = 4 * 65_536
 """Characters of the longest text that is searched for secrets; a longer one is left out. An expression on it takes a second
 at most, during which no other thread of Python runs."""
 KEY_LENGTH: Final = 128
@@ -271,7 +271,7 @@ class Redactor:
         return self._clean(text[: limit + SLACK])[:limit]
 
     def _clean(self, text: str, *, names: bool = True) -> str:
-        if len(text) > LONGEST:
+        if len(text) > MAX_CHARACTERS:
             return f"{REDACTED} ({len(text)} characters)"
         text = self.without_known(text)
         if len(text) < SHORTEST:

@@ -23,7 +23,7 @@ LEAST: Final = 4
 """Characters of the shortest secret that is searched for elsewhere; a shorter one occurs in ordinary words."""
 MAX_TEXTS: Final = 500
 """Secrets that are searched for in one entry."""
-MOST_CHARACTERS: Final = 8192
+MAX_CHARACTERS: Final = 8192
 """Their length in total, each counted up to SLACK characters."""
 MAX_MEMBERS: Final = 50_000
 """Members of a value that are searched for secrets."""
@@ -47,7 +47,7 @@ class SecretTexts:
                 continue
             found.add(text)
             length += min(len(text), SLACK)
-            if len(found) > MAX_TEXTS or length > MOST_CHARACTERS:
+            if len(found) > MAX_TEXTS or length > MAX_CHARACTERS:
                 self.complete = False
                 break
         if not self.complete:

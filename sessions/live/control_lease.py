@@ -12,7 +12,7 @@ from ..times import format_duration
 
 LEASE_SECONDS: Final = 60.0
 """Seconds for which a person keeps control without a renewal."""
-WORDS: Final = 500
+MAX_CHARACTERS: Final = 500
 """Characters kept of a reason, of a reply, and of the name of a holder."""
 
 _ENDS: Final[Mapping[ControlEnd, str]] = {
@@ -40,7 +40,7 @@ def human_lease(
     return ControlLease(
         driver=SessionDriver.HUMAN,
         epoch=lease.epoch + 1,
-        holder=one_line(holder)[:WORDS],
+        holder=one_line(holder)[:MAX_CHARACTERS],
         user=user,
         login=login,
         reason=lease.reason if lease.driver is SessionDriver.REQUESTED else None,

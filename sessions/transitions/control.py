@@ -14,7 +14,7 @@ from ..journal.entries import LinkEvent, control_entry, link_entry
 from ..lifecycle import LIVE, Status
 from ..live.control_lease import (
     LEASE_SECONDS,
-    WORDS,
+    MAX_CHARACTERS,
     due_end,
     ended_lease,
     human_lease,
@@ -287,7 +287,7 @@ class Controls:
         self._directory.schedule(session)
 
     def _redact(self, text: str) -> str:
-        return one_line(self._core.redactor.text(text, WORDS))
+        return one_line(self._core.redactor.text(text, MAX_CHARACTERS))
 
 
 class ControlGrant:

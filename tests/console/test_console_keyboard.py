@@ -12,7 +12,7 @@ from support.agent import agent
 from support.console_client import console_address
 from support.gateway_process import JSON, Running, Way
 
-MOST_TABS = 60
+MAX_TABS = 60
 NAME = """() => {
     const element = document.activeElement;
     return element.getAttribute("aria-label") || element.labels?.[0]?.innerText || element.innerText || "";
@@ -32,7 +32,7 @@ async def press(page: Page, *keys: str) -> None:
 async def tab_to(page: Page, name: str) -> None:
     """Press Tab until the element with a name has the focus, which has to be visible there."""
     seen: list[str] = []
-    for _ in range(MOST_TABS):
+    for _ in range(MAX_TABS):
         await page.keyboard.press("Tab")
         current = str(await page.evaluate(NAME)).strip()
         if current.startswith(name):

@@ -14,7 +14,7 @@ from ....sessions.ids import name_of_id
 from ....sessions.json_codec import JSON
 from ....tools.foreign_file import read_foreign
 from .foreign import (
-    LARGEST,
+    MAX_BYTES,
     Importable,
     Sessions,
     Unreadable,
@@ -54,7 +54,7 @@ def read_agentscope(source: Path, *, users: bool, named: Sequence[str]) -> tuple
 
 def _read_file(file: Path) -> Content:
     # agentscope writes halves of surrogate pairs, too; editors of Windows write a byte order mark.
-    text = read_foreign(file, LARGEST).decode("utf-8-sig", "surrogatepass")
+    text = read_foreign(file, MAX_BYTES).decode("utf-8-sig", "surrogatepass")
     written_at = file.stat().st_mtime
     return text, written_at, written_at
 

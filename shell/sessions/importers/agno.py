@@ -14,7 +14,7 @@ from ....sessions.journal.model_answer import ModelAnswer
 from ....sessions.json_codec import JSON
 from .agno_runs import EMPTY, MEDIA, JournalOfRuns
 from .foreign import (
-    LARGEST,
+    MAX_BYTES,
     Importable,
     Sessions,
     Unreadable,
@@ -129,8 +129,8 @@ def _runs(connection: sqlite3.Connection, row: JSON, tables: list[str]) -> list[
         )
         for id_, data in connection.execute(query, [row["session_id"]]):
             size += len(data or "")
-            if size > LARGEST:
-                raise ValueError(f"its runs have more than {LARGEST} bytes")
+            if size > MAX_BYTES:
+                raise ValueError(f"its runs have more than {MAX_BYTES} bytes")
             found[str(id_)] = _or_text(data, json.loads)
     # The migration to agno 3 copies the runs of a row and leaves them there.
     kept = [run for run in old if _id_of(run) not in found]

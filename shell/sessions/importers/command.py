@@ -45,7 +45,7 @@ from .agno import read_agno
 from .foreign import DIGEST, FIRST_VERSION, Importable, Sessions, Unreadable
 
 MAX_SESSIONS: Final = 1_000_000
-LARGEST: Final = 1 << 30
+MAX_BYTES: Final = 1 << 30
 """The most bytes of a document that is imported."""
 REPORT: Final = {
     "imported": "imported",
@@ -102,10 +102,10 @@ async def import_session(config: Config, store: SQLStore, arguments: CommandLine
 def _read_file(file: str) -> bytes:
     try:
         if file != "-":
-            return read_foreign(Path(file), LARGEST, any_kind=True)
-        content = sys.stdin.buffer.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise OSError(0, f"it has more than {LARGEST} bytes")
+            return read_foreign(Path(file), MAX_BYTES, any_kind=True)
+        content = sys.stdin.buffer.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise OSError(0, f"it has more than {MAX_BYTES} bytes")
         return content
     except OSError as error:
         raise CommandError.usage(f"{file}: {error.strerror}; name another file") from None
@@ -180,7 +180,7 @@ def _read_documents(folder: Path) -> tuple[int, Sessions]:
 def _documents(files: list[Path]) -> Iterator[Importable | Unreadable]:
     for file in files:
         try:
-            content = read_document(read_foreign(file, LARGEST))
+            content = read_document(read_foreign(file, MAX_BYTES))
             about = content.session
             digest = about.metadata.get(DIGEST)
             yield Importable(file.name, about.id, about.name, digest, partial(_itself, content))

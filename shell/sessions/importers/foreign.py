@@ -20,7 +20,7 @@ from ....sessions.records import LABELS, Timeouts
 from ....sessions.state.patch import size_of
 from ....sessions.validation import METADATA_LIMIT, label
 
-LARGEST: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 """The most bytes that are read of one session, and of one value of it."""
 DIGEST: Final = "statehold/imported_digest"
 """Metadata key of an imported session; its value changes with the session of the other system."""
@@ -160,7 +160,7 @@ def open_database(file: Path) -> sqlite3.Connection:
     uri = f"{file.absolute().as_uri()}?mode=ro"
     # Each page of the import may run in another thread.
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
     connection.row_factory = sqlite3.Row
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return connection

@@ -188,7 +188,7 @@ async def test_the_sessions_that_changed_are_listed_with_their_owners() -> None:
 async def test_many_changes_of_one_owner_hide_none_of_another(
     ann_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_log, "MOST_KEPT", 4)
+    monkeypatch.setattr(change_log, "MAX_KEPT", 4)
     ann, bob = Principal(subject="ann"), Principal(subject="bob")
     async with engine(Counting("counter")) as running:
         handler = OperatorHandler(running.registry, running.store)

@@ -15,7 +15,7 @@ from support.browsing import Browse, opened, running, section
 from support.waiting import until
 
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.session.files import MOST_DOWNLOADS
+from statehold.tools.browser.session.files import MAX_DOWNLOADS
 
 pytestmark = pytest.mark.peer
 
@@ -198,14 +198,14 @@ async def test_the_number_of_downloads_at_once_is_limited(browse: Browse, lab: s
     text = await browse.text("evaluate", function=script)
     text += await until_later(
         browse,
-        lambda: session.downloads_total >= len(urls) and session.downloads_active <= MOST_DOWNLOADS,
+        lambda: session.downloads_total >= len(urls) and session.downloads_active <= MAX_DOWNLOADS,
     )
     with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/many"):
         pass
     text += await until_later(browse, lambda: not session.downloads_active)
     text += await browse.text("tabs", action="list")
     refused = re.findall(
-        rf"failed: {MOST_DOWNLOADS} others are under way(?: \((\d+) times\))?", text
+        rf"failed: {MAX_DOWNLOADS} others are under way(?: \((\d+) times\))?", text
     )
-    assert sum(int(times or 1) for times in refused) == len(urls) - MOST_DOWNLOADS
-    assert len(await session.files.names()) == MOST_DOWNLOADS
+    assert sum(int(times or 1) for times in refused) == len(urls) - MAX_DOWNLOADS
+    assert len(await session.files.names()) == MAX_DOWNLOADS

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 Change: TypeAlias = tuple[range, range]
 """The numbers of the old lines that are replaced, and of the new lines in their place."""
 
-LONGEST: Final = 100
+MAX_LINES: Final = 100
 """The most lines that are compared with each other: the time of that grows with the square of their number."""
 
 
@@ -93,7 +93,7 @@ def _anchors(old: list[str], new: list[str], before: range, after: range) -> lis
 
 def _small_changes(old: list[str], new: list[str], before: range, after: range) -> Iterator[Change]:
     before, after = _different(old, new, before, after)
-    if max(len(before), len(after)) > LONGEST or not before or not after:
+    if max(len(before), len(after)) > MAX_LINES or not before or not after:
         if before or after:
             yield before, after
         return

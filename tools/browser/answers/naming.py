@@ -13,7 +13,7 @@ from ..secrets.snapshot_line import SnapshotLine, parse_line
 if TYPE_CHECKING:
     from playwright.async_api import FrameLocator, Locator, Page
 
-LONGEST: Final = 100
+MAX_CHARACTERS: Final = 100
 """The longest name, in characters, that is used in a locator."""
 
 _UNNAMED: Final = frozenset({"generic", "text", "iframe"})
@@ -27,7 +27,7 @@ _SCOPES: Final = frozenset(
 )
 """The roles of landmarks, forms, rows and dialogs: an element is looked for in one of them if it is one of several."""
 
-MOST_DEPTH: Final = 1000
+MAX_DEPTH: Final = 1000
 """The most blanks before a line that are counted."""
 
 _PREFIX: Final = re.compile(r"(?:g\d+)?(?:t\d+)?(?=(?:f\d+)?e)")
@@ -70,7 +70,7 @@ def code_of(snapshot: str, ref: str) -> str | None:
         return None
     role, quoted_name = match.groups()
     name = _unquote(quoted_name)
-    if role in _UNNAMED or not name or len(name) > LONGEST or _frame_of(snapshot, start):
+    if role in _UNNAMED or not name or len(name) > MAX_CHARACTERS or _frame_of(snapshot, start):
         return None
     names = [
         _unquote(other) for other in re.findall(rf"- '?{role} (\"(?:[^\"\\]|\\.)*\")", snapshot)
@@ -122,7 +122,7 @@ def find_by_role(snapshot: str, ref: str) -> RoleAndName | None:
         return None
     start, line = found
     role, name = _role_and_name(line.key)
-    if role in _UNNAMED or not name or len(name) > LONGEST:
+    if role in _UNNAMED or not name or len(name) > MAX_CHARACTERS:
         return None
     text, frame_ref = snapshot, ""
     if (frame := _frame_of(snapshot, start)) is not None:
@@ -135,7 +135,7 @@ def find_by_role(snapshot: str, ref: str) -> RoleAndName | None:
         if outer.role == "iframe":
             break
         outer_role, outer_name = _role_and_name(outer.key)
-        if outer_role not in _SCOPES or len(outer_name) > LONGEST:
+        if outer_role not in _SCOPES or len(outer_name) > MAX_CHARACTERS:
             continue
         if _count(text, outer_role, outer_name) == 1 == _count(_below(snapshot, place), role, name):
             return RoleAndName(role, name, RoleAndName(outer_role, outer_name), frame_ref)
@@ -169,11 +169,11 @@ def _count(snapshot: str, role: str, name: str) -> int:
 
 def _around(snapshot: str, start: int) -> Iterator[tuple[int, SnapshotLine]]:
     """Yield the positions and the lines of the elements around the line that begins at `start`, the nearest first."""
-    depth = _depth(snapshot[start : start + MOST_DEPTH])
+    depth = _depth(snapshot[start : start + MAX_DEPTH])
     while depth and start:
         end = start - 1
         start = snapshot.rfind("\n", 0, end) + 1
-        other = _depth(snapshot[start : min(end, start + MOST_DEPTH)])
+        other = _depth(snapshot[start : min(end, start + MAX_DEPTH)])
         if other >= depth:
             continue
         depth = other
@@ -183,9 +183,9 @@ def _around(snapshot: str, start: int) -> Iterator[tuple[int, SnapshotLine]]:
 
 def _below(snapshot: str, start: int) -> str:
     """Return the lines of the elements in the one whose line begins at `start`."""
-    depth = _depth(snapshot[start : start + MOST_DEPTH])
+    depth = _depth(snapshot[start : start + MAX_DEPTH])
     first = end = snapshot.find("\n", start) + 1
-    while end and _depth(snapshot[end : end + MOST_DEPTH]) > depth:
+    while end and _depth(snapshot[end : end + MAX_DEPTH]) > depth:
         end = snapshot.find("\n", end) + 1
     return snapshot[first : end or None] if first else ""
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("statehold.browser")
 
-MOST_KINDS: Final = 100
+MAX_KINDS: Final = 100
 """The most kinds of errors of listeners that are logged in one process: by type and lines."""
 _logged_kinds: set[tuple[object, ...]] = set()
-LARGEST: Final = 128 * 2**20
+MAX_ANSWER_BYTES: Final = 128 * 2**20
 """The largest answer, in bytes."""
 MAX_VALUES: Final = 100_000
 """The most values in one answer: decoding so many blocks the event loop for half a second."""
@@ -63,8 +63,8 @@ def decode_message(message: bytes) -> Any:
     """Return a message of the driver as Playwright expects it. An answer that is too large is replaced by an error."""
     if len(message) > _SMALL and (answer := _ANSWER.match(message)) is not None:
         reason = ""
-        if len(message) > LARGEST:
-            reason = f"more than {LARGEST // 2**20} MiB"
+        if len(message) > MAX_ANSWER_BYTES:
+            reason = f"more than {MAX_ANSWER_BYTES // 2**20} MiB"
         # Inside JSON strings the quotation mark is escaped, so this counts objects only.
         elif message.count(b'{"') > MAX_VALUES:
             reason = f"more than {MAX_VALUES} values"
@@ -97,7 +97,7 @@ def report_listener_error(emitter: object, event: object, error: BaseException) 
     """
     frames = list(walk_tb(error.__traceback__))
     kind = (type(error), *(line for _, line in frames))
-    is_new = kind not in _logged_kinds and len(_logged_kinds) < MOST_KINDS
+    is_new = kind not in _logged_kinds and len(_logged_kinds) < MAX_KINDS
     if is_new:
         _logged_kinds.add(kind)
         logger.error("a listener of an event of Playwright failed", exc_info=error)

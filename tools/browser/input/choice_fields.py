@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from ..errors import BrowserToolFailed
 from .events import (
     LONGEST_LABEL,
-    MOST_OPTIONS,
+    MAX_OPTIONS,
     AnyInput,
     ChoiceField,
     FieldInput,
@@ -51,7 +51,7 @@ _DESCRIBE: Final = f"""(element, events) => {{
   setTimeout(() => events.forEach(type => view.removeEventListener(type, stop, true)), 1000);
   const cut = text => String(text ?? "").slice(0, {LONGEST_LABEL});
   const isList = element.matches("select");
-  const options = isList ? [...element.options].slice(0, {MOST_OPTIONS}).map((option, index) => ({{
+  const options = isList ? [...element.options].slice(0, {MAX_OPTIONS}).map((option, index) => ({{
     index, text: cut(option.label || option.text), group: cut(option.parentElement.label),
     disabled: option.matches(":disabled"), hidden: option.hidden }})).filter(option => !option.hidden) : [];
   const {{ width, height }} = element.getBoundingClientRect();

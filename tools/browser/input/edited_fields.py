@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 
-from .selected_text import LONGEST, edited_text
+from .selected_text import MAX_CHARACTERS, edited_text
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
@@ -21,7 +21,7 @@ MAX_FIELDS: Final = 200
 """Fields of a frame that are read."""
 _FIELDS: Final = "input, textarea, [contenteditable]"
 _TEXTS: Final = f"""elements => elements.slice(0, {MAX_FIELDS}).map(element => [
-  String(element.value ?? element.innerText).slice(0, {LONGEST} + 1),
+  String(element.value ?? element.innerText).slice(0, {MAX_CHARACTERS} + 1),
   element.value !== undefined && element.value !== element.defaultValue && !/^(checkbox|radio|file)$/.test(element.type),
 ])"""
 """Returns the text of each field, and whether it differs from that of the document."""
@@ -63,7 +63,7 @@ class EditedFields:
 
     def _hide(self, tab: Tab, text: str) -> None:
         # A longer one is a document, in which little is the person's.
-        if len(text) > LONGEST:
+        if len(text) > MAX_CHARACTERS:
             return
         for line in text.splitlines():
             if line.strip() not in self._before[tab]:

@@ -8,15 +8,15 @@ from typing import Annotated, Final, Literal, Protocol, Self, TypeAlias
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, model_validator
 
-MOST_EVENTS: Final = 200
+MAX_EVENTS: Final = 200
 """The most events of one batch."""
 LONGEST_TEXT: Final = 100_000
 LONGEST_BATCH: Final = 2 * LONGEST_TEXT
 """Characters of the texts of one batch, which a page takes before the control of the person ends."""
-MOST_FILES: Final = 20
-MOST_OPTIONS: Final = 1000
+MAX_FILES: Final = 20
+MAX_OPTIONS: Final = 1000
 LONGEST_LABEL: Final = 200
-MOST_POINTS: Final = 10
+MAX_POINTS: Final = 10
 
 Coordinate = Annotated[float, Field(ge=-100_000, le=100_000, allow_inf_nan=False)]
 """CSS pixels from the corner of the frame; ScreenFrame.page_point() returns them."""
@@ -58,7 +58,7 @@ class TouchPoint(_InputModel):
 class TouchInput(_PointerInput):
     type: Literal["touch"]
     action: Literal["start", "move", "end", "cancel"]
-    points: Annotated[Sequence[TouchPoint], Field(max_length=MOST_POINTS)] = ()
+    points: Annotated[Sequence[TouchPoint], Field(max_length=MAX_POINTS)] = ()
     """All fingers that touch the screen after the event."""
     modifiers: Modifiers = 0
 
@@ -107,7 +107,7 @@ class PasteInput(_InputModel):
 
     type: Literal["paste"]
     text: Text = ""
-    uploads: Annotated[Sequence[UploadedFile], Field(max_length=MOST_FILES)] = ()
+    uploads: Annotated[Sequence[UploadedFile], Field(max_length=MAX_FILES)] = ()
 
 
 class DropInput(_InputModel):
@@ -116,7 +116,7 @@ class DropInput(_InputModel):
     type: Literal["drop"]
     x: Coordinate
     y: Coordinate
-    uploads: Annotated[Sequence[UploadedFile], Field(min_length=1, max_length=MOST_FILES)]
+    uploads: Annotated[Sequence[UploadedFile], Field(min_length=1, max_length=MAX_FILES)]
 
 
 class FieldInput(_InputModel):
@@ -162,8 +162,8 @@ class FilesInput(_InputModel):
     """The answer to a file chooser: files of the session by name, or files of the viewer. Without files it is cancelled."""
 
     type: Literal["files"]
-    names: Annotated[Sequence[str], Field(max_length=MOST_FILES)] = ()
-    uploads: Annotated[Sequence[UploadedFile], Field(max_length=MOST_FILES)] = ()
+    names: Annotated[Sequence[str], Field(max_length=MAX_FILES)] = ()
+    uploads: Annotated[Sequence[UploadedFile], Field(max_length=MAX_FILES)] = ()
 
 
 class SizeInput(_InputModel):
@@ -202,7 +202,7 @@ class InputBatch(_InputModel):
     tab: int | None = None
     number: Annotated[int | None, Field(ge=0)] = None
     events: Annotated[
-        Sequence[Annotated[AnyInput, Field(discriminator="type")]], Field(max_length=MOST_EVENTS)
+        Sequence[Annotated[AnyInput, Field(discriminator="type")]], Field(max_length=MAX_EVENTS)
     ]
 
     @model_validator(mode="after")
@@ -248,7 +248,7 @@ class ChoiceField(BaseModel):
     min: Annotated[str, Field(max_length=LONGEST_LABEL)]
     max: Annotated[str, Field(max_length=LONGEST_LABEL)]
     step: Annotated[str, Field(max_length=LONGEST_LABEL)]
-    options: Annotated[Sequence[FieldOption], Field(max_length=MOST_OPTIONS)]
+    options: Annotated[Sequence[FieldOption], Field(max_length=MAX_OPTIONS)]
 
 
 @dataclass(frozen=True, slots=True)

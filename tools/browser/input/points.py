@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Point: TypeAlias = tuple[float, float]
 
-MOST_FRAMES: Final = 10
+MAX_FRAMES: Final = 10
 _FIND: Final = """
   let element = point ? document.elementFromPoint(...point) : document.activeElement;
   for (;;) {
@@ -68,7 +68,7 @@ async def element_at(
       return !element ? "" : element.matches("iframe, frame") ? "frame" : ({test})(element) ? "element" : "";
     }}"""
     frame, left, top = page.main_frame, 0.0, 0.0
-    for _ in range(MOST_FRAMES):
+    for _ in range(MAX_FRAMES):
         inner = None if point is None else (point[0] - left, point[1] - top)
         found = await frame.evaluate(look, inner)
         element = (await frame.evaluate_handle(_ELEMENT, inner)).as_element() if found else None

@@ -13,7 +13,7 @@ from .points import FILES, file_members
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
-LONGEST: Final = 1000
+MAX_CHARACTERS: Final = 1000
 """Characters of the longest text of a field that is read whole."""
 _FOCUSED: Final = """
   let focused = document.activeElement;
@@ -28,8 +28,8 @@ _SELECTED: Final = f"""() => {{ {_FOCUSED}
   return String(getSelection());
 }}"""
 _EDITED: Final = f"""() => {{ {_FOCUSED}
-  if (focused?.matches?.("textarea, input")) return focused.value.slice(0, {LONGEST} + 1);
-  return focused?.isContentEditable ? focused.innerText.slice(0, {LONGEST} + 1) : "";
+  if (focused?.matches?.("textarea, input")) return focused.value.slice(0, {MAX_CHARACTERS} + 1);
+  return focused?.isContentEditable ? focused.innerText.slice(0, {MAX_CHARACTERS} + 1) : "";
 }}"""
 _PASTE: Final = f"""([text, files]) => {{ {_FOCUSED} {FILES}
   if (text) transfer.setData("text/plain", text);

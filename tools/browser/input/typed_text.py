@@ -19,7 +19,7 @@ from .events import (
 )
 from .keyboard import text_of_key
 
-LONGEST: Final = 10_000
+MAX_CHARACTERS: Final = 10_000
 """Characters of a text before it ends."""
 
 
@@ -45,7 +45,7 @@ class TypedText:
             self._composed = event.text
             self._place = place
             return
-        if place is not self._place or len(self._characters) > LONGEST:
+        if place is not self._place or len(self._characters) > MAX_CHARACTERS:
             self.end()
             self._place = place
         if isinstance(event, TextInput | PasteInput):

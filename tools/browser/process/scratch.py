@@ -14,7 +14,7 @@ from typing import Final
 from ...processes.workdir import private_folder
 
 PREFIX: Final = "statehold-driver-"
-LONGEST: Final = 58
+MAX_PATH_BYTES: Final = 58
 """The longest path in bytes. A full browser makes a socket whose path is some 45 bytes longer; the limit is 104 bytes on
 macOS and 108 on Linux."""
 
@@ -73,7 +73,7 @@ class ScratchFolder:
 
 
 def _fits(folder: Path) -> bool:
-    return len(os.fsencode(folder / f"{PREFIX}{'x' * 8}")) <= LONGEST
+    return len(os.fsencode(folder / f"{PREFIX}{'x' * 8}")) <= MAX_PATH_BYTES
 
 
 def _sweep(folder: Path) -> None:

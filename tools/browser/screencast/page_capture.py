@@ -29,7 +29,7 @@ FRAME_SECONDS: Final = 0.1
 """The shortest time between two acknowledgements, which bounds the frames in the long run."""
 LOW_FPS: Final = 2.0
 """The highest rate at which the capture stops between frames. Chromium captures each paint of a started screencast."""
-LARGEST: Final = 1920
+MAX_SIDE: Final = 1920
 """The longest side of a picture in pixels."""
 HEARTBEAT_SECONDS: Final = 2.0
 """Seconds without a frame after which the page is asked whether it still answers."""
@@ -150,7 +150,7 @@ class PageCapture:
 
     async def _begin(self) -> None:
         options: JSON = {"format": "jpeg", "quality": QUALITY}
-        sizes: JSON = {"maxWidth": LARGEST, "maxHeight": LARGEST}
+        sizes: JSON = {"maxWidth": MAX_SIDE, "maxHeight": MAX_SIDE}
         # One frame at a time. The browser keeps the last picture that was painted meanwhile, and sends it next.
         pace: JSON = {"maxFramesInFlight": 1, "sendLastFrame": True}
         await self._send("Page.startScreencast", {**options, **sizes, **pace})

@@ -21,7 +21,7 @@ from .spellings import MASK, Spellings, loose_expression
 
 SHORTEST: Final = 4
 """The shortest text that is masked everywhere."""
-LONGEST: Final = 500
+MAX_CHARACTERS: Final = 500
 """Characters of a text; a longer one is remembered in pieces."""
 MAX_PIECES: Final = 60
 """Pieces that are remembered of one text."""
@@ -67,7 +67,11 @@ class TypedTexts:
     def add(self, text: str) -> None:
         """Remember a text of at least SHORTEST characters."""
         lines = [line.strip() for line in text.splitlines()]
-        pieces = [line[at : at + LONGEST] for line in lines for at in range(0, len(line), LONGEST)]
+        pieces = [
+            line[at : at + MAX_CHARACTERS]
+            for line in lines
+            for at in range(0, len(line), MAX_CHARACTERS)
+        ]
         for piece in pieces[:MAX_PIECES]:
             if len(piece) < SHORTEST or piece in self._spellings or piece.lower() in PUBLIC:
                 continue

@@ -35,9 +35,9 @@ READ_BYTES: Final = 16 * 2**20
 NAME_BYTES: Final = 180
 SUFFIX_BYTES: Final = 20
 """With NAME_BYTES, the limits of a file name. Systems take 255 bytes; a number and a browser's suffix must fit as well."""
-MOST_FILES: Final = 1000
+MAX_FILES: Final = 1000
 """The most files of a session."""
-MOST_DOWNLOADS: Final = 10
+MAX_DOWNLOADS: Final = 10
 """The most concurrent downloads of a session; more are cancelled at once."""
 HEAD_BYTES: Final = 4096
 """The bytes of a file that are read to find out whether it is a text."""
@@ -241,11 +241,11 @@ class Files:
         Raises:
             OSError: The download failed or was cancelled; the message says why.
         """
-        is_admitted = len(self._arrived_bytes) < MOST_DOWNLOADS
+        is_admitted = len(self._arrived_bytes) < MAX_DOWNLOADS
         try:
             if not is_admitted:
                 await self._cancel(download)
-                raise OSError(f"{MOST_DOWNLOADS} others are under way")
+                raise OSError(f"{MAX_DOWNLOADS} others are under way")
             self._arrived_bytes[download] = 0
             await self._receive(download, await self.path(name))
         finally:
@@ -333,8 +333,8 @@ class Files:
 
     async def _check_room(self, size: int) -> None:
         size_so_far = await anyio.to_thread.run_sync(self._size)
-        if len(await self.names()) > MOST_FILES:
-            raise OSError(f"a session may have {MOST_FILES} files")
+        if len(await self.names()) > MAX_FILES:
+            raise OSError(f"a session may have {MAX_FILES} files")
         if size_so_far + size > self._largest * FILES_OF_SESSION:
             raise OSError(
                 f"the files of this session have {size_so_far} bytes, there is no room for {size} more"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-LONGEST: Final = 1000
+MAX_CHARACTERS: Final = 1000
 """The longest pattern, in characters."""
 MAX_ALTERNATIVES: Final = 64
 """The most patterns without braces to which one with braces may expand."""
@@ -36,8 +36,8 @@ class Glob:
         Raises:
             ValueError: It is no valid pattern.
         """
-        if len(pattern) > LONGEST:
-            raise ValueError(f"a pattern has at most {LONGEST} characters")
+        if len(pattern) > MAX_CHARACTERS:
+            raise ValueError(f"a pattern has at most {MAX_CHARACTERS} characters")
         host = _HOST.match(pattern)
         if host is not None:
             # Normalize the origin as browsers do.

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.browser")
 
 INIT_SECONDS: Final = 20.0
-MOST_ERRORS: Final = 5
+MAX_ERRORS: Final = 5
 """The most errors of listeners that are kept until the next call."""
 LONGEST_ERROR: Final = 2000
 
 
 class ListenerErrors:
-    """The errors of event listeners of init pages since the last call: MOST_ERRORS as texts, the others counted."""
+    """The errors of event listeners of init pages since the last call: MAX_ERRORS as texts, the others counted."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -37,7 +37,7 @@ class ListenerErrors:
         return len(self._texts) + self._others
 
     def add(self, error: BaseException) -> None:
-        if len(self._texts) < MOST_ERRORS:
+        if len(self._texts) < MAX_ERRORS:
             self._texts.append(
                 f"A listener of `init_page` failed: {describe_exception(error)[:LONGEST_ERROR]}."
             )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Node: TypeAlias = Page | Locator | FrameLocator
 
-LONGEST: Final = 2000
+MAX_CHARACTERS: Final = 2000
 """The longest locator that is parsed, in characters."""
 
 SUPPORTED: Final = (
@@ -113,8 +113,8 @@ def parse_locator(page: Page, text: str) -> tuple[Locator, str]:
     """
     from playwright.async_api import Error, Locator
 
-    if len(text) > LONGEST:
-        raise BrowserToolFailed(f"A locator of more than {LONGEST} characters is not read.")
+    if len(text) > MAX_CHARACTERS:
+        raise BrowserToolFailed(f"A locator of more than {MAX_CHARACTERS} characters is not read.")
     try:
         tree = _parse(text)
         locator = _evaluate(page, tree)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..snapshot.storage_watch import ContextWatch
 
-LARGEST: Final = 100
+MAX_ROUTES: Final = 100
 """The most routes of a session; every request is matched against each of them."""
 MOCKED_ROUTE: Final = "a mocked route"
 OFFLINE: Final = "the offline state"
@@ -121,8 +121,8 @@ class Mocks:
             IndexError: The limit is reached.
             ValueError: The pattern is invalid.
         """
-        if len(self._mocks) >= LARGEST:
-            raise IndexError(f"there may be at most {LARGEST} routes; remove one first")
+        if len(self._mocks) >= MAX_ROUTES:
+            raise IndexError(f"there may be at most {MAX_ROUTES} routes; remove one first")
         glob = Glob(mock.pattern)
 
         # Playwright sets attributes on the object of a bound method, which a frozen dataclass refuses.

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-LONGEST: Final = 1800.0
+MAX_SECONDS: Final = 1800.0
 """Seconds after which a hold ends by itself: a held session is never paused, and its recording grows."""
 
 
@@ -21,7 +21,7 @@ class PauseHold:
         *,
         spawn: Callable[..., None],
         expire: Callable[[], Awaitable[None]],
-        seconds: float = LONGEST,
+        seconds: float = MAX_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.what = what

@@ -13,7 +13,7 @@ from ...foreign_file import read_foreign
 from ..errors import InvalidSetting
 from .model import ContextSnapshot, StoredOrigin
 
-LARGEST: Final = 256 << 20
+MAX_BYTES: Final = 256 << 20
 """The most bytes of the configured file."""
 
 
@@ -60,7 +60,7 @@ async def load_storage_state(path: str | None) -> ContextSnapshot | None:
     if path is None:
         return None
     try:
-        data = await anyio.to_thread.run_sync(read_foreign, Path(path), LARGEST)
+        data = await anyio.to_thread.run_sync(read_foreign, Path(path), MAX_BYTES)
         return parse_storage_state(data)
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"

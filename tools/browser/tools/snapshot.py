@@ -27,7 +27,7 @@ TOKENS: Final = 20_000
 """The most tokens that browser_snapshot, unless it is told otherwise, and browser_find answer with."""
 CONTEXT_LINES: Final = 3
 """The number of lines shown around a match."""
-LONGEST: Final = 8000
+MAX_SIDE: Final = 8000
 """The longest side of a picture in pixels; models accept no larger ones."""
 INLINE_BYTES: Final = 3 * 2**20
 FONT_SECONDS: Final = 3.5
@@ -215,7 +215,7 @@ async def take_screenshot(call: BrowserCall, arguments: TakeScreenshot) -> None:
     if is_chosen or call.config.image_responses == "omit":
         return
     sides = _png_size(data) if kind == "png" else ()
-    if len(data) <= INLINE_BYTES and max(sides, default=0) <= LONGEST:
+    if len(data) <= INLINE_BYTES and max(sides, default=0) <= MAX_SIDE:
         call.answer.image(data, f"image/{kind}")
     else:
         call.answer.result("It is too large to be shown here; the file has it. A jpeg is smaller.")
@@ -263,7 +263,7 @@ async def clip_of(page: Page, scale: str) -> Any:
         "() => { const e = document.documentElement;"
         " return [+e.scrollWidth, +Math.max(e.scrollHeight, innerHeight), +devicePixelRatio]; }"
     )
-    longest = math.floor(LONGEST / (ratio if scale == "device" else 1))
+    longest = math.floor(MAX_SIDE / (ratio if scale == "device" else 1))
     if width <= longest and height <= longest:
         return None
     return {"x": 0, "y": 0, "width": min(width, longest), "height": min(height, longest)}

@@ -13,7 +13,7 @@ from ..session.tabs import Entry
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
 from .navigation import go_to, parse_url
 
-LARGEST = 10_000
+MAX_SIDE = 10_000
 STAY_OPEN = "The tabs stay open: they belong to the browser's user. browser_tabs closes one."
 NO_TABS = "No open tabs. The next call opens an empty one."
 
@@ -83,7 +83,7 @@ async def close(call: BrowserCall, arguments: NoArguments) -> None:
     call.answer.result(NO_TABS)
 
 
-Side = Annotated[Whole, Field(ge=1, le=LARGEST)]
+Side = Annotated[Whole, Field(ge=1, le=MAX_SIDE)]
 
 
 class Resize(BrowserArguments):

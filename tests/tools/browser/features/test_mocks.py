@@ -257,7 +257,7 @@ async def test_a_resumed_session_reports_its_routes_as_lost(service: BrowserServ
 async def test_the_number_of_routes_is_limited(
     browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mocks, "LARGEST", 3)
+    monkeypatch.setattr(mocks, "MAX_ROUTES", 3)
     for _ in range(3):
         await browse.text("route", pattern="**/x", body="")
     text = await browse.error("route", pattern="**/x", body="")

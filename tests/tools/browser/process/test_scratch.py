@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from statehold.tools.browser.process.scratch import LONGEST, ScratchFolder
+from statehold.tools.browser.process.scratch import MAX_PATH_BYTES, ScratchFolder
 
 HOLDER = """
 import sys
@@ -67,6 +67,6 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(short: Path) -> N
 
 def test_path_too_long_for_a_socket_is_in_the_temporary_folder(tmp_path: Path) -> None:
     scratch = ScratchFolder.make(tmp_path / ("deep" * 20))
-    assert len(os.fsencode(scratch.path)) <= LONGEST
+    assert len(os.fsencode(scratch.path)) <= MAX_PATH_BYTES
     scratch.remove()
     assert not scratch.path.exists()

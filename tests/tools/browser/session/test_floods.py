@@ -105,7 +105,7 @@ async def test_a_text_that_looks_like_many_values_is_one(browse: Browse) -> None
 def test_an_answer_that_is_too_large_becomes_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sdk, "LARGEST", 2 * 2**20)
+    monkeypatch.setattr(sdk, "MAX_ANSWER_BYTES", 2 * 2**20)
     monkeypatch.setattr(sdk, "MAX_VALUES", 1000)
     large = b"x" * (2 * 2**20)
     assert (

@@ -217,7 +217,7 @@ async def test_the_picture_of_a_very_long_page_is_cut_with_a_note(browse: Browse
     assert "it shows the upper part" in result.payload["content"][0]["text"]
     image = result.payload["content"][-1]
     sides = struct.unpack(">II", base64.b64decode(image["data"])[16:24])
-    assert sides == (1280, snapshot.LONGEST)
+    assert sides == (1280, snapshot.MAX_SIDE)
 
 
 @pytest.mark.thorough

@@ -26,9 +26,9 @@ logger = logging.getLogger("statehold.browser")
 
 NAME: Final = "session.md"
 """The name of the log among the files of its session."""
-LONGEST: Final = 100_000
+MAX_CHARACTERS: Final = 100_000
 """The most characters of one text in the log."""
-ROOM: Final = 4 * LONGEST
+ROOM: Final = 4 * MAX_CHARACTERS
 """The most characters of the arguments, and of the result, in the log."""
 _HEADING: Final = re.compile(r"^### (.+)\n", re.MULTILINE)
 _REDACTOR: Final = Redactor()
@@ -86,7 +86,7 @@ def _entry(tool: str, arguments: Mapping[str, Any], result: ToolResult, hides_re
         sections["Result"] = REDACTED
     parts = [f"### Tool call: {tool}"]
     for title, value in (("Args", dict(arguments)), ("Result", sections)):
-        redacted = _REDACTOR.value(value, LONGEST, room=ROOM, secrets=secrets)
+        redacted = _REDACTOR.value(value, MAX_CHARACTERS, room=ROOM, secrets=secrets)
         text = mask_logins(json.dumps(redacted, ensure_ascii=False, indent=2))
         parts += [f"- {title}", f"```json\n{text}\n```"]
     return "\n".join(["", *parts, ""])
