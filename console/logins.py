@@ -34,7 +34,7 @@ from ..sessions.records import (
     SessionRecord,
 )
 from ..sessions.registry import Registry
-from ..tools.own.definition import grantees_of
+from ..tools.own.own_tool import grantees_of
 
 if TYPE_CHECKING:
     from ..sessions.store.sql import SQLStore

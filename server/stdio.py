@@ -18,7 +18,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from ..tools.processes.process import PipeEnd
+from ..tools.processes.piped_process import PipeEnd
 from .client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
 
 

@@ -20,7 +20,7 @@ from ..sessions.one_line import one_line
 from ..tools.browser.config import BrowserConfig
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.config import UnusableConfig
-from ..tools.upstream.redaction import Secrets
+from ..tools.upstream.known_secrets import Secrets
 from ..tools.upstream.service import UpstreamService, transport_of
 from ..tools.upstream.shared_connections import describe_sharing
 from .output import say, say_json, table

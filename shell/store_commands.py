@@ -17,7 +17,7 @@ from ..server.printing import complain
 from ..sessions.cluster.lease import SeenNode
 from ..sessions.errors import StoreUnavailable
 from ..sessions.records import NodeRecord
-from ..sessions.store.file.backup import back_up
+from ..sessions.store.file.file_backup import back_up
 from ..sessions.store.leases import PostgresLeases
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import span

@@ -19,8 +19,17 @@ from pydantic import ValidationError
 
 from ..sessions.json_codec import JSON
 from ..sessions.services import ToolSpec
+from .argument_schema import (
+    allow_argument,
+    argument_names,
+    copy_json,
+    is_schema,
+    repair_object_schema,
+    repair_schema,
+    spell_out_booleans,
+)
 from .definition import Naming
-from .names import (
+from .tool_names import (
     Alias,
     Rename,
     describe_aliases,
@@ -31,15 +40,6 @@ from .names import (
     numbered_names,
     own_prefix,
     with_original_name,
-)
-from .schema import (
-    allow_argument,
-    argument_names,
-    copy_json,
-    is_schema,
-    repair_object_schema,
-    repair_schema,
-    spell_out_booleans,
 )
 
 logger = logging.getLogger("statehold.catalog")

@@ -14,7 +14,7 @@ from ...sessions.principals.rules import (
     PolicySubject,
     PolicyTarget,
 )
-from ...tools.browser.egress.policy import HostEntry
+from ...tools.browser.egress.network_policy import HostEntry
 from .auth import Role
 from .types import Section
 

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from statehold.tools.browser.snapshot.capture import capture
 from statehold.tools.browser.snapshot.restore import restore_context
-from statehold.tools.browser.snapshot.storage import OriginStorage
+from statehold.tools.browser.snapshot.saved_storage import OriginStorage
 
 from ..plan import Plan
 from ..report import Table, Target

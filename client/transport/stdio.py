@@ -16,8 +16,8 @@ from ...sessions.errors import (
     ServiceUnavailable,
     SessionError,
 )
+from ...tools.upstream.known_secrets import Secrets
 from ...tools.upstream.negotiation import EraPlan
-from ...tools.upstream.redaction import Secrets
 from ...tools.upstream.transports.json_rpc import JsonRpcConnection
 from ...tools.upstream.transports.stdio import open_stdio
 from .base import JsonRpcError, ProgressCallback, TransportBroken

@@ -22,7 +22,7 @@ from ...sessions.policy import Policy
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from ...tools.processes.launch import inherited_environment
 from ...tools.upstream.config import UpstreamConfig
-from ...tools.upstream.redaction import is_setting, named_secrets
+from ...tools.upstream.known_secrets import is_setting, named_secrets
 
 _VARIABLE = re.compile(
     r"\$\$(?P<escaped>\{)|\$\{(?P<editor>input|command|config):[^}]*\}"

@@ -15,8 +15,8 @@ import anyio.lowlevel
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import Service, ToolSpec
+from ...tools.upstream.change_stream import RENEWAL_SECONDS, changing_lists, quiet_lists
 from ...tools.upstream.connection import UpstreamConnection
-from ...tools.upstream.list_changes import RENEWAL_SECONDS, changing_lists, quiet_lists
 from ...tools.upstream.probe import list_prompts, list_tools
 from ...tools.upstream.service import UpstreamService
 from .list_updates import ListUpdate, ListUpdates

@@ -14,8 +14,8 @@ from ...sessions.json_codec import JSON
 from ...sessions.services import ToolSpec
 from ...tools.browser.config import BrowserConfig
 from ...tools.catalog import Catalog, Offer
-from ...tools.names import Rename, distinct_names, own_prefix
 from ...tools.own.toolsets import own_names
+from ...tools.tool_names import Rename, distinct_names, own_prefix
 from ...tools.upstream.identity import config_hash
 from ...tools.upstream.profile_file import FOLDER, ProfileFile, replace_file
 from ..config.model import Config, ServiceConfig

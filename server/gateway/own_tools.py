@@ -33,7 +33,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.owned_map import OwnedMap
 from ...sessions.registry import Registry
 from ...sessions.services import ToolResult
-from ...tools.own.definition import Outcome, OwnTool, ToolContext
+from ...tools.own.own_tool import Outcome, OwnTool, ToolContext
 from ...tools.own.session_tools import summary
 from ..sdk.caller import Caller
 

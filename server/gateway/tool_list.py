@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ...sessions.services import ToolSpec
 from ...tools.browser.config import BrowserConfig
 from ...tools.catalog import SESSION_ARGUMENT, Catalog, CatalogEntry, Naming, Offer
-from ...tools.own.definition import OwnTool
+from ...tools.own.own_tool import OwnTool
 from ..config.model import Config, ServiceConfig
 from .names import HeldNames, log_renames, offer_of
 from .uris import page_uri

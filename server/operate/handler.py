@@ -19,7 +19,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.live.budget import Budget
 from ...sessions.records import Principal
 from ...sessions.registry import Registry
-from ...tools.own.definition import OwnTool, ToolContext
+from ...tools.own.own_tool import OwnTool, ToolContext
 from ...tools.own.toolsets import OWN_NAMES, build_own_tools
 from ..sockets.local_socket import send_content, send_error
 from .operator_tools import OperatorTools, operator_tools

@@ -16,7 +16,7 @@ from ...sessions.live.session import Binding
 from ...sessions.registry import Registry
 from ...sessions.times import timestamp
 from ...tools.definition import Arguments
-from ...tools.own.definition import Outcome, OwnTool, ToolContext
+from ...tools.own.own_tool import Outcome, OwnTool, ToolContext
 from ...tools.own.session_tools import SessionArguments
 from ...tools.processes import procfs
 from ...tools.processes.workdir import safe_name

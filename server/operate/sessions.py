@@ -21,7 +21,7 @@ from ...sessions.records import LABELS, LOCAL, JournalRecord, SessionFilter, Ses
 from ...sessions.times import timestamp
 from ...sessions.views import describe, describe_binding, describe_share, expiry
 from ...sessions.wording import did_you_mean
-from ...tools.own.definition import parse_time
+from ...tools.own.own_tool import parse_time
 from ..sockets.local_socket import send_content, send_error
 from .nodes import LiveNodes, Send
 

@@ -13,7 +13,7 @@ from ...sessions.errors import SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.services import Offering
 from ...tools.catalog import SESSION_ARGUMENT, session_argument_name
-from ...tools.names import describe_renames_by_service
+from ...tools.tool_names import describe_renames_by_service
 from ..gateway.gateway import ttl_ms
 from ..gateway.names import NamedPrompts, log_renames, name_prompts
 from ..gateway.uris import address_messages_in_session

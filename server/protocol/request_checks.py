@@ -30,7 +30,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.wording import did_you_mean
 from ...tools.catalog import FALLBACK_ARGUMENT, SESSION_ARGUMENT, CatalogEntry, Naming
-from ...tools.own.definition import OwnTool, ToolContext, missing_session
+from ...tools.own.own_tool import OwnTool, ToolContext, missing_session
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import (

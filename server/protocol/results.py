@@ -15,7 +15,7 @@ from ...sessions.calls.request import CallAnswer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...tools.catalog import with_app_page
-from ...tools.own.definition import Outcome, OwnTool
+from ...tools.own.own_tool import Outcome, OwnTool
 from ..gateway.own_tools import AnotherProcess
 from ..gateway.uris import address_block, session_uri
 from ..sdk.caller import INSTANCE_META, OUR_STATE, SESSION_META

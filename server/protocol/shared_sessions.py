@@ -15,7 +15,7 @@ from ...sessions.errors import SessionNotFound
 from ...sessions.ids import ID_PREFIX
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal, ShareRights
-from ...tools.own.definition import grantees_of
+from ...tools.own.own_tool import grantees_of
 from ..gateway.gateway import Gateway
 from ..gateway.uris import parse_session_uri, parse_state_uri
 from ..sdk.access import RequestContext

@@ -19,7 +19,7 @@ from ..live.session import LiveSession, UnconfirmedUpdates
 from ..records import JournalKind, Principal, StateRecord
 from ..services import ToolResult
 from ..state.patch import MISSING, Mode, copy_json, size_of, tokens_of, update_state, value_at
-from ..state.schema import check_value
+from ..state.state_schema import check_value
 from ..transitions.access import Access
 
 MAX_TRIES = 8

@@ -28,7 +28,7 @@ from .dialect import (
     transaction,
 )
 from .drivers import DatabaseDriver
-from .file.folder import DataFolder
+from .file.store_folder import DataFolder
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from .dialect import (
     use_wal,
 )
 from .drivers import DatabaseDriver, FileDriver, ServerDriver
-from .file.folder import DatabaseDamaged, DataFolder
+from .file.store_folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
 from .upgrade import complete_revision, revision, upgrade
 

@@ -26,7 +26,7 @@ from .base import ClaimedSession, Write
 from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase
-from .file.folder import DataFolder
+from .file.store_folder import DataFolder
 from .leases import PostgresLeases
 from .people import audit_queries
 from .people.audit_queries import AuditAppend

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from ..errors import StoreUnavailable
 from .dialect import database_name
-from .file.folder import DatabaseDamaged
+from .file.store_folder import DatabaseDamaged
 from .schema import HEAD, metadata, version
 
 FIRST: Final = "0110"

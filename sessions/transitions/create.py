@@ -37,7 +37,7 @@ from ..records import (
 )
 from ..services import Service
 from ..state.patch import copy_json, size_of, validate_state
-from ..state.schema import check_schema, check_value
+from ..state.state_schema import check_schema, check_value
 from ..validation import validate_labels, validate_metadata, validate_name
 from ..wording import did_you_mean
 from .close import Closing

@@ -19,7 +19,7 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.one_line import plural
 from ...sessions.records import NodeRecord
 from ...sessions.store.dialect import FILE_NAME
-from ...sessions.store.file.folder import DAMAGED, LEAST_FREE
+from ...sessions.store.file.store_folder import DAMAGED, LEAST_FREE
 from ...sessions.store.file.wal import is_orphaned
 from ...sessions.store.sql import SQLStore
 from ...tools.processes import procfs

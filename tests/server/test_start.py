@@ -18,7 +18,7 @@ from support.piped import HELLO, Pipes, piped, tool_call
 from support.selection import matrix
 
 from statehold.server.exit_codes import FAILURE, OK, USAGE
-from statehold.sessions.store.file.folder import DataFolder
+from statehold.sessions.store.file.store_folder import DataFolder
 
 LIST: JSON = {"id": 1, "method": "tools/list"}
 UNNEEDED = {

@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 from statehold.sessions.clock import ManualClock
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import EgressAccess, FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
 from statehold.tools.browser.egress.socks import SocksReply

@@ -15,8 +15,8 @@ from statehold.sessions.services import Snapshot
 from statehold.tools.browser.snapshot.capture import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
+from statehold.tools.browser.snapshot.saved_storage import OriginStorage
 from statehold.tools.browser.snapshot.saved_tab import DormantTab
-from statehold.tools.browser.snapshot.storage import OriginStorage
 
 FLAGS = ["--no-sandbox"] if os.geteuid() == 0 else []
 SECONDS = 15.0

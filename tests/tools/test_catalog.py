@@ -14,7 +14,7 @@ from mcp.shared.inbound import find_invalid_x_mcp_header
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import ToolSpec
 from statehold.tools.catalog import Catalog, Naming, Offer, repair_definition
-from statehold.tools.names import describe_renames
+from statehold.tools.tool_names import describe_renames
 
 
 def spec(name: str, schema: Any = None, **more: Any) -> ToolSpec:

@@ -12,7 +12,7 @@ from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
 from statehold.sessions.times import format_duration
 from statehold.tools.definition import Arguments, schema_of
-from statehold.tools.own.definition import Outcome, OwnTool, ToolContext
+from statehold.tools.own.own_tool import Outcome, OwnTool, ToolContext
 
 
 class ExampleArguments(Arguments):

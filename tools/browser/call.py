@@ -29,7 +29,7 @@ from .answers.page_snapshot import (
 )
 from .answers.step_facts import StepFacts
 from .devtools.world import WorldError
-from .egress.policy import scheme_allowed
+from .egress.network_policy import scheme_allowed
 from .errors import BrowserToolFailed, was_action_done
 from .secrets.spellings import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from .devtools.world import is_origin
 from .egress.addresses import parse_host
-from .egress.policy import HostEntry, UpstreamProxy
+from .egress.network_policy import HostEntry, UpstreamProxy
 from .snapshot.encryption import SHORTEST_KEY
 
 Capability = Literal[

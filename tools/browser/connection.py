@@ -28,7 +28,7 @@ from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
 from .input.human_control import HumanControl
 from .resumption import ContextResumption
-from .session.recording.call_log import CallRecording
+from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
 from .tool import BrowserTool
 

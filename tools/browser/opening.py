@@ -32,8 +32,8 @@ from .session.files import Files
 from .session.host_errors import MAX_HOSTS
 from .session.init_page import run_init_pages
 from .session.output_folder import OutputFolder
-from .session.recording import call_log
-from .session.recording.call_log import CallRecording
+from .session.recording import markdown_log
+from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
 from .snapshot.capture import capture
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .egress.proxy import EgressAccess
     from .process.browser_process import BrowserProcess
     from .process.host import BrowserHost
-    from .snapshot.storage import OriginStorage
+    from .snapshot.saved_storage import OriginStorage
 
 SAVE_SECONDS: Final = 15.0
 CHECKPOINT_SECONDS: Final = 4.0
@@ -296,7 +296,7 @@ class BrowserOpening:
         config = self._config
         largest, folder = config.download_bytes, config.output_folder
         if folder is None:
-            return CallRecording(self._files.folder / call_log.NAME, largest=largest)
+            return CallRecording(self._files.folder / markdown_log.NAME, largest=largest)
         if config.output_max_size is not None:
             largest = min(largest, config.output_max_size // MAX_LOGS)
         return CallRecording(

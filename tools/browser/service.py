@@ -29,7 +29,7 @@ from ..upstream.probe import Check
 from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.egress_service import Egress, OwnerHosts
-from .egress.policy import NetworkPolicy
+from .egress.network_policy import NetworkPolicy
 from .opening import BrowserOpening
 from .process.browser_launch import HostPlace, Launcher
 from .process.browser_process import BrowserProcess

@@ -18,7 +18,7 @@ from ...sessions.lifecycle import Status
 from ...sessions.registry import Registry
 from ...sessions.times import timestamp
 from ..definition import Arguments
-from .definition import Outcome, OwnTool, ToolContext
+from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ServiceStatus, SessionInfo, Stats
 from .session_tools import CloseArguments, Name, SessionArguments, summary
 

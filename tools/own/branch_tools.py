@@ -11,7 +11,7 @@ from ...sessions.actions.branches import COUNT_LIMIT
 from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
-from .definition import Outcome, OwnTool, ToolContext
+from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ForkResult, MergeResult
 from .session_tools import Name, SessionArguments, SessionId, summary
 

@@ -22,7 +22,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import ControlLease, SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.views import describe_control
-from .definition import Outcome, OwnTool, ToolContext
+from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ControlInfo
 from .session_tools import SessionArguments
 

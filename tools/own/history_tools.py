@@ -14,7 +14,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, JournalKind, SessionRecord
 from ...sessions.registry import Registry
 from ...sessions.validation import Plain
-from .definition import Outcome, OwnTool, ToolContext, parse_time
+from .own_tool import Outcome, OwnTool, ToolContext, parse_time
 from .results import History, HistoryEntry
 from .session_tools import SessionArguments, summary
 

@@ -18,7 +18,7 @@ from ...sessions.registry import Registry
 from ...sessions.transitions.create import CreationOptions
 from ...sessions.validation import Plain
 from ..definition import Arguments
-from .definition import (
+from .own_tool import (
     Handler,
     Outcome,
     OwnTool,

@@ -13,7 +13,7 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.records import Grantee, GranteeKind, Principal, ShareRights
 from ...sessions.registry import Registry
 from ...sessions.views import describe_share
-from .definition import Outcome, OwnTool, ToolContext
+from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ShareInfo
 from .session_tools import SessionArguments, summary
 

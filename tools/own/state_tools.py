@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
-from .definition import Outcome, OwnTool, ToolContext
+from .own_tool import Outcome, OwnTool, ToolContext
 from .results import StateValue
 from .session_tools import SessionArguments, summary
 

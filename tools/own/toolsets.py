@@ -10,8 +10,8 @@ from ...sessions.registry import Registry
 from .admin_tools import AdminTools
 from .branch_tools import BranchTools
 from .control_tools import ConsoleAddress, ControlTools
-from .definition import OwnTool
 from .history_tools import HistoryTools
+from .own_tool import OwnTool
 from .session_tools import SessionTools
 from .sharing_tools import SharingTools
 from .state_tools import StateTools

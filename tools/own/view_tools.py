@@ -15,7 +15,7 @@ from ...sessions.records import SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.services import PageView, Viewable
 from .control_tools import ConsoleAddress
-from .definition import Outcome, OwnTool, ToolContext
+from .own_tool import Outcome, OwnTool, ToolContext
 from .session_tools import SessionArguments, summary
 
 PAGE_URI: Final = "ui://statehold/session-view"

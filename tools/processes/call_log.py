@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
-from .process import PipeEnd
+from .piped_process import PipeEnd
 
 _COUNTER: Final = struct.Struct("=Q")
 _OPEN_LINE: Final = 2 * _COUNTER.size

@@ -21,7 +21,7 @@ from .keeper import KeeperClient, KeptIdentity, KeptProcess
 from .keeper_command import KeeperUnreachable
 from .launch import inherited_environment
 from .ledger import Ledger
-from .process import OwnProcess, Process
+from .piped_process import OwnProcess, Process
 from .stderr import OutputTail
 
 logger = logging.getLogger("statehold.upstream")

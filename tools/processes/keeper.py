@@ -34,7 +34,7 @@ from .keeper_command import (
     connect_to_keeper,
 )
 from .launch import death_signal_prefix, require_program
-from .process import PipeEnd
+from .piped_process import PipeEnd
 
 logger = logging.getLogger("statehold.upstream")
 

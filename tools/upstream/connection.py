@@ -33,13 +33,13 @@ from ...sessions.errors import (
 )
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
-from . import list_changes
+from . import change_stream
 from .calls import LEVELS, ActiveCalls, LogLevel, UpstreamCall
+from .change_stream import Listener
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
-from .list_changes import Listener
+from .known_secrets import Secrets
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
 from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
-from .redaction import Secrets
 from .resource_updates import ResourceUpdates
 from .results import facts_of, next_round, validate_result
 from .resumption import UpstreamResumption
@@ -115,7 +115,7 @@ class UpstreamConnection:
         self._first_number = 0
         self._rpc: JsonRpcConnection | None = None
         self._listener: Listener | None = None
-        self._quiet_lists = list_changes.QuietLists(None)
+        self._quiet_lists = change_stream.QuietLists(None)
         self._had_calls = False
         self._is_closed = False
         self._session_check = SessionCheck(service)
@@ -417,8 +417,8 @@ class UpstreamConnection:
 
         Connections that would receive the same notifications share the lock `turn`, so that only one listens at a time.
         """
-        self._quiet_lists = list_changes.QuietLists(self.peer)
-        filters = list_changes.list_change_filter(self.peer)
+        self._quiet_lists = change_stream.QuietLists(self.peer)
+        filters = change_stream.list_change_filter(self.peer)
         if filters and self._listener is None:
             self._listener = Listener(
                 self.service, filters, self._send_subscription, self._report_change
@@ -428,11 +428,11 @@ class UpstreamConnection:
 
     def report_missed_changes(self) -> None:
         """Report a change of each list that may have changed while no process was connected."""
-        for kind in list_changes.changing_lists(self.peer):
+        for kind in change_stream.changing_lists(self.peer):
             self._report_change(f"notifications/{kind}/list_changed")
 
     async def _send_subscription(self, filters: JSON) -> None:
-        rpc, method = self.rpc, list_changes.LISTEN
+        rpc, method = self.rpc, change_stream.LISTEN
         params: JSON = {"notifications": filters, "_meta": self.peer.meta({})}
         headers = self.peer.headers(method, params) if rpc.http else None
         await rpc.listen(method, params, number=rpc.number(), headers=headers)
@@ -476,7 +476,7 @@ class UpstreamConnection:
                 call.progress(params)
         elif method == "notifications/message":
             self._calls.log(params, number, names_calls=self.rpc.http)
-        elif method == list_changes.ACKNOWLEDGED:
+        elif method == change_stream.ACKNOWLEDGED:
             filters: JSON = params.get("notifications") or {}
             for uri in filters.get("resourceSubscriptions") or ():
                 self._resource_updates.handle_acknowledgement(uri)

@@ -15,7 +15,7 @@ from typing import Final
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, ErrorData
 
 from ...sessions.errors import RequestRefused, ServiceUnavailable
-from .redaction import Secrets
+from .known_secrets import Secrets
 from .transports.http_errors import NO_ANSWER, STAND_INS, TOO_LONG, HttpRefusal, HttpRefused
 
 

@@ -14,8 +14,8 @@ from mcp_types import METHOD_NOT_FOUND
 from ...sessions.errors import NotAllowed, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import CallContext
+from .change_stream import Listener, Send
 from .errors import UpstreamRefused
-from .list_changes import Listener, Send
 from .negotiation import OFFERED_CAPABILITIES
 from .transports.json_rpc import JsonRpcConnection
 

@@ -44,11 +44,11 @@ from .identity import (
     transport_of,
     transports_of,
 )
+from .known_secrets import Secrets
 from .live_items import LiveItems
 from .negotiation import EraChoice, Peer
 from .probe import Check, HeaderMap, Profile, header_map, probe_upstream
 from .profile_file import ProfileFile
-from .redaction import Secrets
 from .resource_updates import InternalContext
 from .transports.http_errors import HttpRefused
 from .transports.opener import TransportOpener

@@ -17,7 +17,7 @@ from .errors import (
     system_remedy,
     violation_of,
 )
-from .remote import RemoteDatabase, interrupt
+from .remote_database import RemoteDatabase, interrupt
 from .sqlite import FILE_NAME, WRITES, is_damage, make_engine, set_durable, sync, use_wal
 from .statements import (
     accumulate,

@@ -13,7 +13,7 @@ from statehold.server.gateway.own_tools import AnotherProcess
 from statehold.server.sdk.caller import Caller
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL
-from statehold.tools.own.definition import Outcome, ToolContext
+from statehold.tools.own.own_tool import Outcome, ToolContext
 
 
 def caller(operation: str, instance: str, *, repeated: bool = False) -> Caller:

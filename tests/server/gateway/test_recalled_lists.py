@@ -33,7 +33,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.shell.main import main
-from statehold.tools.upstream import list_changes
+from statehold.tools.upstream import change_stream
 from statehold.tools.upstream.service import UpstreamService
 
 # Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
@@ -390,7 +390,7 @@ async def test_a_tool_or_prompt_that_a_service_does_not_announce_is_found_when_i
 async def test_a_service_that_announces_nothing_is_asked_from_time_to_time_in_use(
     gated: GatedUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changes, "RENEWAL_SECONDS", 0.0)
+    monkeypatch.setattr(change_stream, "RENEWAL_SECONDS", 0.0)
     async with (
         gated.connected() as client,
         client.listen(tools_list_changed=True, prompts_list_changed=True) as changes,

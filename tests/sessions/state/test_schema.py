@@ -10,7 +10,7 @@ import pytest
 from statehold.sessions.errors import InvalidArgument, StateInvalid
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.state.patch import LIMIT
-from statehold.sessions.state.schema import SCHEMA_LIMIT, check_schema, check_value
+from statehold.sessions.state.state_schema import SCHEMA_LIMIT, check_schema, check_value
 
 REFUSED: list[tuple[str, JSON]] = [
     ("/type is no valid schema", {"type": "objekt"}),

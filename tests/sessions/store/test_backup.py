@@ -18,7 +18,7 @@ from store_making import NODE, OTHER, Sessions, entry, node_record, version_of
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import StateRecord
 from statehold.sessions.store import Write
-from statehold.sessions.store.file.backup import PAGES, back_up
+from statehold.sessions.store.file.file_backup import PAGES, back_up
 from statehold.sessions.store.sql import SQLStore
 
 

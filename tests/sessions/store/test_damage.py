@@ -19,7 +19,7 @@ from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.node import Node
 from statehold.sessions.records import SessionFilter, StateRecord
 from statehold.sessions.store import database, schema
-from statehold.sessions.store.file.backup import back_up
+from statehold.sessions.store.file.file_backup import back_up
 from statehold.sessions.store.sql import SQLStore
 
 MANY = 120

@@ -22,7 +22,7 @@ from support.selection import matrix
 from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.records import SessionFilter
 from statehold.sessions.store import Write, sql
-from statehold.sessions.store.file.folder import DataFolder
+from statehold.sessions.store.file.store_folder import DataFolder
 from statehold.sessions.store.sql import SQLStore
 
 

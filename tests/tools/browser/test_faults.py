@@ -38,7 +38,7 @@ from statehold.tools.browser.process import driver
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session import session as sessions
 from statehold.tools.browser.session.tab import MAX_DIALOGS, Tab
-from statehold.tools.browser.session.tabs import Entry
+from statehold.tools.browser.session.tab_list import Entry
 from statehold.tools.browser.tool import BrowserTool
 from statehold.tools.browser.tools import navigation
 from statehold.tools.processes import procfs

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from statehold.tools.processes.process import PipeEnd
+from statehold.tools.processes.piped_process import PipeEnd
 
 pytestmark = pytest.mark.anyio
 
 CYCLES = """
 import asyncio, os, threading
 import uvloop
-from statehold.tools.processes.process import PipeEnd
+from statehold.tools.processes.piped_process import PipeEnd
 
 over = threading.Event()
 failed = []

@@ -18,10 +18,10 @@ from support.fork_server import ForkServer
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.tools.upstream import list_changes as subject
+from statehold.tools.upstream import change_stream as subject
+from statehold.tools.upstream.change_stream import Listener, list_change_filter
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.connection import UpstreamConnection
-from statehold.tools.upstream.list_changes import Listener, list_change_filter
 from statehold.tools.upstream.negotiation import Peer
 from statehold.tools.upstream.service import UpstreamService
 

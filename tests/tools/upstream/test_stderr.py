@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.tools.processes.stderr import last_cause
 from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.redaction import Secrets
+from statehold.tools.upstream.known_secrets import Secrets
 from statehold.tools.upstream.service import UpstreamService
 
 NODE = """node:internal/modules/cjs/loader:1080

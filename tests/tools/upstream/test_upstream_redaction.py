@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from statehold.tools.upstream.config import UpstreamConfig
-from statehold.tools.upstream.redaction import Secrets
+from statehold.tools.upstream.known_secrets import Secrets
 
 S = "s3cret-v4lue"
 

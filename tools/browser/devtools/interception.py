@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 import anyio
 
 from ....sessions.json_codec import JSON
-from ..egress.policy import LOCAL_SCHEMES
+from ..egress.network_policy import LOCAL_SCHEMES
 from .world import origin_of, send_command
 
 if TYPE_CHECKING:

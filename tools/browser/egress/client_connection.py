@@ -10,7 +10,7 @@ from anyio.abc import SocketStream
 
 from ....sessions.clock import Clock
 from .dialer import EgressDialer, SiteConnection
-from .policy import Target, UpstreamProxy
+from .network_policy import Target, UpstreamProxy
 from .session_access import EgressAccess, EgressRefused, not_allowed, unreachable
 from .socks import Malformed, SocksReply, read_request, send_reply
 from .tunnel import (

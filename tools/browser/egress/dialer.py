@@ -14,7 +14,7 @@ import h11
 from anyio.abc import SocketStream
 
 from .addresses import LOOPBACK, IPAddress, is_here, meanings
-from .policy import Target, UpstreamProxy
+from .network_policy import Target, UpstreamProxy
 from .resolver import NotFound, Resolver, is_loopback
 from .session_access import EgressAccess, not_allowed, unreachable
 from .tunnel import BROKEN, close, keep_alive

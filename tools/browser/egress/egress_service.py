@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from ....sessions.errors import NotAllowed, ServiceUnavailable
-from .policy import OTHER_SCHEMES, NetworkPolicy, UpstreamProxy
+from .network_policy import OTHER_SCHEMES, NetworkPolicy, UpstreamProxy
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Route

@@ -27,8 +27,8 @@ from ....sessions.clock import Clock, SystemClock
 from .bandwidth import TrafficQuota, affordable
 from .client_connection import ProxyClient
 from .dialer import EgressDialer
+from .network_policy import NetworkPolicy, UpstreamProxy
 from .peer import SocketOwners
-from .policy import NetworkPolicy, UpstreamProxy
 from .resolver import Resolver
 from .session_access import (
     AccessStatistics,

@@ -12,7 +12,7 @@ import anyio
 
 from ....sessions.clock import Clock
 from .bandwidth import Bandwidth
-from .policy import NetworkPolicy, UpstreamProxy
+from .network_policy import NetworkPolicy, UpstreamProxy
 from .socks import SocksReply
 
 

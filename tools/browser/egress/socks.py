@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from .policy import Target
+from .network_policy import Target
 
 _VERSION: Final = 5
 _NO_AUTHENTICATION: Final = 0

@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
 from ....sessions.clock import Clock
-from .policy import Target, UpstreamProxy
+from .network_policy import Target, UpstreamProxy
 from .session_access import EgressAccess
 
 BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)

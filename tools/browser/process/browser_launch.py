@@ -15,7 +15,7 @@ import anyio
 from ....sessions.errors import ServiceUnavailable
 from .. import errors
 from ..config import BrowserConfig
-from ..egress.policy import BROWSER_ARGS
+from ..egress.network_policy import BROWSER_ARGS
 from .browsers import Browsers
 from .choice import BrowserChoice, launch_options
 from .flags import with_settings

@@ -16,7 +16,7 @@ from .page_capture import FRAME_SECONDS, PageCapture, Spawn
 
 if TYPE_CHECKING:
     from ..session.tab import Tab
-    from ..session.tabs import Tabs
+    from ..session.tab_list import Tabs
     from ..snapshot.storage_watch import ContextWatch
 
 

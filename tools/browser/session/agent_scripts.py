@@ -15,9 +15,9 @@ from ..devtools.world import origin_of
 if TYPE_CHECKING:
     from playwright.async_api import Request, Worker
 
-    from ..snapshot.storage import OriginStorage
+    from ..snapshot.saved_storage import OriginStorage
     from .tab import Tab
-    from .tabs import Tabs
+    from .tab_list import Tabs
 
 EMPTY: Final = "about:blank"
 WRITTEN: Final = "blob:"

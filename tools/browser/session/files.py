@@ -23,7 +23,7 @@ from ...processes.workdir import private_folder
 from ..devtools.sdk import artifact_of
 from ..errors import describe_error
 from .output_folder import OutputFolder, new_file
-from .recording import call_log
+from .recording import markdown_log
 
 if TYPE_CHECKING:
     from playwright.async_api import Download
@@ -371,7 +371,7 @@ def _safe_name(text: str) -> str:
     stem = name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix.encode())]
     name = stem.decode(errors="ignore").rstrip(". ") + suffix or "file"
     # Some systems do not tell capitals apart.
-    return f"file-{name}" if name.casefold() == call_log.NAME else name
+    return f"file-{name}" if name.casefold() == markdown_log.NAME else name
 
 
 def _contents(path: Path, mask: Mask) -> JSON:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ....sessions.owned_map import BoundedMap
-from ..egress.policy import Target
+from ..egress.network_policy import Target
 from .tab import TabEvents
 
 MAX_HOSTS: Final = 50

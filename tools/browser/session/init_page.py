@@ -13,7 +13,7 @@ import anyio.to_thread
 from ..devtools.sdk import LISTENER_REPORT
 from ..errors import InvalidSetting, describe_exception
 from ..secrets.spellings import mask_logins
-from .tabs import Tabs
+from .tab_list import Tabs
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

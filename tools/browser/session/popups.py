@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
     from ..snapshot.storage_watch import ContextWatch
-    from .tabs import Tabs
+    from .tab_list import Tabs
 
 
 class Popups:

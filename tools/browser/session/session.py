@@ -13,7 +13,7 @@ from ....sessions.concurrency import RaceLost, race
 from ....sessions.one_line import cut_line
 from ..answers.answer import ADDRESS, TITLE
 from ..config import BrowserConfig
-from ..egress.policy import scheme_allowed
+from ..egress.network_policy import scheme_allowed
 from ..errors import BrowserToolFailed
 from ..secrets.named import NamedSecrets
 from ..secrets.session_secrets import SessionSecrets
@@ -23,16 +23,16 @@ from .files import Files, reason
 from .host_errors import HostErrors
 from .init_page import ListenerErrors
 from .mocks import Mocks, Offline
-from .recording.call_log import RecordedCode
+from .recording.markdown_log import RecordedCode
 from .recording.trace import Trace
 from .recording.video import Videos
 from .tab import Tab, TabEvents
-from .tabs import Entry, Tabs, dismiss_dialog
+from .tab_list import Entry, Tabs, dismiss_dialog
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Request
 
-    from ..snapshot.storage import OriginStorage
+    from ..snapshot.saved_storage import OriginStorage
     from .clipboard import Clipboard
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from anyio.abc import TaskGroup
 from ....sessions.concurrency import RaceLost, race
 from .. import errors
 from ..devtools.world import WorldError
-from .activity import SOURCE, Rest
 from .early_snapshot import LARGE, prepare
+from .page_activity import SOURCE, Rest
 from .traffic import DATA_TYPES
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import anyio
 
 from .. import errors
 from ..devtools.world import World
-from .activity import Activity, FrameActivity
+from .page_activity import Activity, FrameActivity
 from .traffic import Traffic
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from ..devtools.sdk import guid_of
 from ..process.host import HostAddress
 from .model import ContextSnapshot, SavedTab
 from .restore import RestoredContext
+from .saved_storage import OriginStorage
 from .saved_tab import DormantTab
-from .storage import OriginStorage
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page

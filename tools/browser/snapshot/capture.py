@@ -16,8 +16,8 @@ from ....sessions.one_line import plural
 from .. import errors
 from ..devtools.world import WorldError, origin_of, without_login
 from .model import ContextSnapshot, SavedTab
+from .saved_storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage
 from .session_storage import without_sessions
-from .storage import DATABASE_SECONDS, READ_SECONDS, OriginStorage
 from .storage_records import describe_origins
 
 if TYPE_CHECKING:

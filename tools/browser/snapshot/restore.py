@@ -16,8 +16,8 @@ from ....sessions.services import RestoreReport
 from .. import errors
 from ..devtools.pages import close_context, new_context
 from .model import ContextSnapshot
+from .saved_storage import OriginStorage
 from .saved_tab import DormantTab, TabReport, load_tab
-from .storage import OriginStorage
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page

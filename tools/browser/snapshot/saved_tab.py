@@ -17,8 +17,8 @@ from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.pages import cancel_when_stopped, new_page
 from ..devtools.world import WorldError, origin_of
 from .model import SavedTab
+from .saved_storage import OriginStorage
 from .session_storage import without_sessions
-from .storage import OriginStorage
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Request, Response

@@ -16,7 +16,7 @@ from ....sessions.json_codec import JSON
 from ...definition import NoArguments
 from .. import errors
 from ..call import BrowserCall
-from ..egress.policy import scheme_allowed
+from ..egress.network_policy import scheme_allowed
 from ..errors import BrowserToolFailed, describe_error
 from ..session.early_snapshot import prepare
 from ..session.locator import find_element

@@ -9,7 +9,7 @@ from pydantic import Field
 from ...definition import NoArguments
 from ..call import BrowserCall
 from ..errors import BrowserToolFailed
-from ..session.tabs import Entry
+from ..session.tab_list import Entry
 from ..tool import BrowserArguments, BrowserTool, Whole, tool
 from .navigation import go_to, parse_url
 

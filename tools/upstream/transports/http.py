@@ -22,7 +22,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.owned_map import BoundedMap
 from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
-from ..list_changes import LISTEN, Reopening
+from ..change_stream import LISTEN, Reopening
 from ..sdk import redirect_location
 from .answer_stream import AnswerStream
 from .base import TransportResumption, UpstreamTransport

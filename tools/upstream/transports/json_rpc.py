@@ -28,8 +28,8 @@ from ....sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailab
 from ....sessions.json_codec import JSON
 from ....sessions.one_line import escape_controls
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
+from ..known_secrets import Secrets
 from ..negotiation import EraPlan, Peer, negotiate
-from ..redaction import Secrets
 from .base import Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
 from .pipe_requests import CAUSE, EndWatchingStream, PipeRequests, is_tracing

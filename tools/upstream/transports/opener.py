@@ -13,7 +13,7 @@ from ...processes.child_process import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
-from ..redaction import Secrets
+from ..known_secrets import Secrets
 from .base import OpenTransport
 from .http import open_http, resume_http
 from .sse import open_sse

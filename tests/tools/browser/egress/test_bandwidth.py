@@ -8,7 +8,7 @@ from support.proxy_ends import LOCAL, browser, echo, get, hello, site
 
 from statehold.sessions.clock import ManualClock
 from statehold.tools.browser.egress.bandwidth import Bandwidth
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
 
 

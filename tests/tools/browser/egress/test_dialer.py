@@ -22,7 +22,7 @@ from support.proxy_ends import (
 )
 
 from statehold.sessions.clock import ManualClock
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.resolver import Resolver
 from statehold.tools.browser.egress.socks import SocksReply

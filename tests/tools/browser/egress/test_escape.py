@@ -21,7 +21,11 @@ from support.proxy_ends import read_head, read_rest, site
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.tools.browser.egress.policy import BROWSER_ARGS, NetworkPolicy, scheme_allowed
+from statehold.tools.browser.egress.network_policy import (
+    BROWSER_ARGS,
+    NetworkPolicy,
+    scheme_allowed,
+)
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.process import browser_launch
 from statehold.tools.browser.service import BrowserService

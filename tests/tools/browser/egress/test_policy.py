@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from statehold.tools.browser.egress.addresses import special
-from statehold.tools.browser.egress.policy import (
+from statehold.tools.browser.egress.network_policy import (
     OTHER_SCHEMES,
     NetworkPolicy,
     Target,

@@ -14,7 +14,7 @@ from support.proxy_ends import LOCAL, OVER, Browser, browser, connect, get, hell
 
 from statehold.sessions.errors import NotAllowed
 from statehold.tools.browser.egress.egress_service import Egress
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.socks import SocksReply
 

@@ -11,7 +11,7 @@ from support.browsing import opened, running, section
 from support.proxy_ends import Browser, Refusals, browser, echo, hello, read_rest, site
 from support.selection import matrix
 
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy
 from statehold.tools.browser.egress.socks import SocksReply
 

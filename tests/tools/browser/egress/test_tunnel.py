@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from support.proxy_ends import LOCAL, OVER, Refusals, browser, echo, read_head, read_rest, site
 
 from statehold.sessions.clock import ManualClock
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.egress.socks import SocksReply
 

@@ -9,7 +9,7 @@ import pytest
 from anyio.abc import SocketStream
 from support.proxy_ends import Refusals, browser, connect, echo, read_head, site
 
-from statehold.tools.browser.egress.policy import NetworkPolicy
+from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy, UpstreamProxy
 from statehold.tools.browser.egress.socks import SocksReply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.browsing import Browse, section
 
-from statehold.tools.browser.session.recording.call_log import MAX_LINES
+from statehold.tools.browser.session.recording.markdown_log import MAX_LINES
 
 pytestmark = pytest.mark.peer
 

@@ -11,7 +11,7 @@ from support.browsing import Browse, section
 from support.selection import matrix
 
 from statehold.tools.browser.secrets.named import NamedSecret, NamedSecrets
-from statehold.tools.browser.session.activity import Activity, Rest
+from statehold.tools.browser.session.page_activity import Activity, Rest
 
 pytestmark = pytest.mark.peer
 

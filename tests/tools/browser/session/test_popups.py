@@ -16,7 +16,7 @@ from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.session import tabs as tabs_of_sessions
+from statehold.tools.browser.session import tab_list as tabs_of_sessions
 
 pytestmark = pytest.mark.peer
 

@@ -11,7 +11,7 @@ from support.saved_contexts import FLAGS
 
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.restore import restore_context
-from statehold.tools.browser.snapshot.storage import OriginStorage
+from statehold.tools.browser.snapshot.saved_storage import OriginStorage
 
 RESTORES = 20
 COOKIES = [

@@ -33,7 +33,7 @@ from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.snapshot import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot, StoredOrigin
 from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
-from statehold.tools.browser.snapshot.storage import OriginStorage
+from statehold.tools.browser.snapshot.saved_storage import OriginStorage
 
 
 @pytest.mark.thorough

@@ -17,7 +17,7 @@ from support.selection import matrix
 
 from statehold.tools.browser import opening
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot import capture, storage
+from statehold.tools.browser.snapshot import capture, saved_storage
 
 pytestmark = pytest.mark.anyio
 
@@ -462,7 +462,7 @@ async def test_a_checkpoint_that_did_not_read_all_says_so_and_is_followed_by_ano
     await browse.text("navigate", url=site.url)
     await browse.text("close")
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "READ_SECONDS", 0)
+        patch.setattr(saved_storage, "READ_SECONDS", 0)
         snapshot = await browse.saved(light=True)
     assert snapshot.data["lost"] == [f"the latest storage of {site.url}"]
     assert browse.connection.unsaved

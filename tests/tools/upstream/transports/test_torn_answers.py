@@ -15,7 +15,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, SessionError
-from statehold.tools.upstream import list_changes
+from statehold.tools.upstream import change_stream
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.connection import UpstreamConnection
 from statehold.tools.upstream.service import UpstreamService
@@ -212,7 +212,7 @@ async def test_a_forgotten_session_that_is_told_as_a_tool_error_is_lost(words: s
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again at once."""
-    monkeypatch.setattr(list_changes, "PAUSES", (0.0,))
+    monkeypatch.setattr(change_stream, "PAUSES", (0.0,))
 
 
 CHANGED = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
@@ -256,8 +256,8 @@ async def test_the_pauses_before_a_stream_is_opened_again_grow_until_it_lasts(
     async def sleep(seconds: float) -> None:
         waited.append(seconds)
 
-    monkeypatch.setattr(list_changes.anyio, "sleep", sleep)
-    reopening = list_changes.Reopening()
+    monkeypatch.setattr(change_stream.anyio, "sleep", sleep)
+    reopening = change_stream.Reopening()
     for _ in range(5):
         reopening.record_open()
         await reopening.pause()

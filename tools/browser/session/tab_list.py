@@ -17,7 +17,7 @@ from .tab import Level, Tab, TabEvents
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
 
-    from ..snapshot.storage import OriginStorage
+    from ..snapshot.saved_storage import OriginStorage
 
 Entry: TypeAlias = Tab | DormantTab
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import StoreUnavailable
 from ..dialect import FILE_NAME, explain
-from .folder import DataFolder
+from .store_folder import DataFolder
 
 PAGES: Final = 1000
 """The pages that are copied between two reports: about 4 MB."""
