@@ -9,8 +9,10 @@ import anyio
 import pytest
 from support.holding import Run, create_paused, holding
 from support.selection import matrix
+from support.waiting import until_blocking
 
 from statehold.server.exit_codes import FAILURE, OK, USAGE
+from statehold.sessions.json_codec import JSON
 from statehold.sessions.principals.rules import Membership, PolicyTarget
 from statehold.sessions.records import Principal
 from statehold.sessions.store.sql import SQLStore
@@ -71,8 +73,14 @@ def test_a_share_is_recorded_while_no_process_holds_its_session(
     session = create_paused(data, "work")["work"]
     monkeypatch.setenv("STATEHOLD_AUDIT", "required")
     assert statehold("sessions", "share", "work", "--with", "ben").code == OK
-    entries = statehold("audit", "tail", "--json").json["entries"]
-    request, result = (entry for entry in entries if entry["operation"] == "session_share")
+
+    def recorded() -> list[JSON]:
+        entries = statehold("audit", "tail", "--json").json["entries"]
+        return [entry for entry in entries if entry["operation"] == "session_share"]
+
+    # The server that ran it writes the result a moment after its answer.
+    until_blocking(lambda: len(recorded()) == 2)
+    request, result = recorded()
     assert (request["event"], request["transport"]) == ("request", "command")
     assert (result["event"], result["outcome"]) == ("result", "ok")
     assert request["session_id"] == session
