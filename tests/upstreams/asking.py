@@ -102,7 +102,8 @@ class Asking(Quick):
             return {"contents": [{"uri": params["uri"], "text": words}], **cached}
         if method == "resources/read":
             if params["uri"] != "quick://value":
-                raise Refused(-32602, f"Unknown resource: {params['uri']}")
+                uri = params["uri"]
+                raise Refused(-32602, f"Unknown resource: {uri}", {"uri": uri})
             return {"contents": [{"uri": params["uri"], "text": str(self.count)}], **cached}
         if method == "prompts/list":
             report = {"name": "report", "arguments": [{"name": "tone", "required": False}]}

@@ -313,7 +313,6 @@ async def test_the_words_of_an_http_error_are_quoted() -> None:
         await connection.aclose()
 
 
-@pytest.mark.thorough
 async def test_a_byte_order_mark_before_an_answer_does_no_harm() -> None:
     with odd_server() as odd:
 
