@@ -126,11 +126,12 @@ class Nothing:
     checkpoint_seconds: float | None = None
 
     async def tools(self) -> Sequence[ToolSpec]:
-        return [self.tool(TOOL)]
+        return tuple(self.specs.values())
 
-    def tool(self, name: str) -> ToolSpec:
+    @property
+    def specs(self) -> Mapping[str, ToolSpec]:
         schema: JSON = {"type": "object", "properties": {}}
-        return ToolSpec(name, {"name": name, "inputSchema": schema})
+        return {TOOL: ToolSpec(TOOL, {"name": TOOL, "inputSchema": schema})}
 
     async def open(self, session: SessionView, snapshot: Snapshot | None) -> _Connection:
         return _Connection()

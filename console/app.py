@@ -20,7 +20,7 @@ from ..access.audit.recorder import OpenRequest, user_name
 from ..access.refusals import Backoff, RefusalLog
 from ..access.verifier import Verifier
 from ..server.gateway.gateway import Gateway
-from ..server.http.request import read_body
+from ..server.http.exchange import read_body
 from ..server.operate.handler import OperatorHandler
 from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from ..server.cluster.node_connection import ConnectionEnded
 from ..server.cluster.node_messages import encode_picture
 from ..server.gateway.gateway import Gateway
-from ..server.http.request import BODY_LIMIT
+from ..server.http.exchange import BODY_LIMIT
 from ..server.operate.pictures import SessionPictures, ViewerQuery
 from ..server.sockets.request import Refused
 from ..sessions.errors import (

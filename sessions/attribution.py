@@ -38,9 +38,7 @@ def notice_member(notice: str, *, is_first: bool = False) -> str:
 
 def attribute_text(text: str, author: str) -> str:
     """Return a text, behind `[author] ` if it begins like a note."""
-    if text[:1] in _OTHER_BEGINNINGS or not _fold(text).startswith(_NOTE_WORDS):
-        return text
-    return f"[{author}] {text}"
+    return f"[{author}] {text}" if _begins(text, _NOTE_WORDS) else text
 
 
 def attribute_value(value: Any, author: str) -> Any:
@@ -56,7 +54,7 @@ def attribute_value(value: Any, author: str) -> Any:
         return value
     members: dict[str, Any] = {}
     for name, member in cast("dict[str, Any]", value).items():
-        if name[:1] not in _OTHER_BEGINNINGS and _fold(name).startswith(_NOTICE_WORDS):
+        if _begins(name, _NOTICE_WORDS):
             name = f"[{author}] {name}"
         members[name] = attribute_text(member, author) if isinstance(member, str) else member
     return members
@@ -66,6 +64,15 @@ def similar(*headings: str) -> Callable[[str], bool]:
     """Return a function that finds whether a text begins with one of these headings, however it is spelled."""
     words = tuple(map(_fold, headings))
     return lambda text: _fold(text).startswith(words)
+
+
+def _begins(text: str, words: str) -> bool:
+    """Whether a text begins with folded words. Most texts are not read further than their first letter."""
+    if text[:1] in ORDINARY_BEGINNINGS:
+        return False
+    signs = _SIGNS.match(text)
+    first = "" if signs is None else text[signs.end() : signs.end() + 1]
+    return (not first or first not in ORDINARY_BEGINNINGS) and _fold(text).startswith(words)
 
 
 def _fold(text: str) -> str:
@@ -78,9 +85,9 @@ def _fold(text: str) -> str:
 
 _NOTE_WORDS: Final = _fold(NOTE)
 _NOTICE_WORDS: Final = _fold(NOTICE_MEMBER)
-_OTHER_BEGINNINGS: Final = frozenset(
+ORDINARY_BEGINNINGS: Final = frozenset(
     character
-    for character in string.ascii_letters + string.digits
+    for character in ("", *string.ascii_letters, *string.digits)
     if _fold(character) not in (_NOTE_WORDS[0], _NOTICE_WORDS[0])
 )
 """The characters with which most texts and names begin, and no note: such texts are not read further."""

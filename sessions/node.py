@@ -197,8 +197,10 @@ class Node:
         capacity: int = 0,
         version: str = "",
     ) -> None:
+        self.id: Final = node_id or new_node_id()
+        """Id of this node in the store. New at every start."""
         self.record = NodeRecord(
-            id=node_id or new_node_id(),
+            id=self.id,
             proof_key="",
             address=address,
             started_at=clock(),
@@ -217,11 +219,6 @@ class Node:
         self._clock = clock
         self._has_left = False
         self._stack = AsyncExitStack()
-
-    @property
-    def id(self) -> str:
-        """Id of this node in the store. New at every start."""
-        return self.record.id
 
     @property
     def forwards(self) -> bool:

@@ -63,7 +63,7 @@ class Registry:
         self.spawn: Callable[..., None] = core.tasks.spawn
         """Starts work that lives at most as long as the registry. A failure is logged and stops nothing else."""
         self.quota = Quota(core)
-        self._directory = Directory(core, self._drop_fenced, self.quota)
+        self.directory = Directory(core, self._drop_fenced, self.quota)
         self.snapshots = Snapshots(core)
         self.connector = Connector(core, self.snapshots, self._recover)
         self.admission = Admission(core)
@@ -72,22 +72,22 @@ class Registry:
         self.orphans = Orphans(core, self.connector, self.admission, self.running_operations)
         due_summaries = DueSummaries(core.policy.summaries if summarize else SummaryTriggers())
         self.pausing = Pausing(
-            core, self._directory, self.connector, self.snapshots, self.orphans, due_summaries
+            core, self.directory, self.connector, self.snapshots, self.orphans, due_summaries
         )
         self.closing = Closing(
-            core, self._directory, self.connector, self.orphans, self.pausing, due_summaries
+            core, self.directory, self.connector, self.orphans, self.pausing, due_summaries
         )
         self._recovery = Recovery(core, self.connector, self.pausing, self.closing)
-        self.access = Access(core, self._directory, self.pausing)
-        self.controls = Controls(core, self._directory, self.access)
+        self.access = Access(core, self.directory, self.pausing)
+        self.controls = Controls(core, self.directory, self.access)
         """The leases of people who drive sessions."""
-        self._creation = Creation(core, self._directory, self.connector, self.closing, self.quota)
-        self.states = States(core, self._directory, self.access, self.quota)
-        self.history = Histories(core, self._directory, self.access, self.quota, due_summaries)
-        self.runs = Runs(core, self._directory, self.access, self.quota)
+        self._creation = Creation(core, self.directory, self.connector, self.closing, self.quota)
+        self.states = States(core, self.directory, self.access, self.quota)
+        self.history = Histories(core, self.directory, self.access, self.quota, due_summaries)
+        self.runs = Runs(core, self.directory, self.access, self.quota)
         self.branches = Branches(
             core,
-            self._directory,
+            self.directory,
             self.access,
             self.snapshots,
             self._creation,
@@ -95,21 +95,21 @@ class Registry:
             self.states,
         )
         self.rename_delete = RenameDelete(
-            core, self._directory, self.access, self.closing, self.quota
+            core, self.directory, self.access, self.closing, self.quota
         )
-        self.sharing = Sharing(core, self._directory)
+        self.sharing = Sharing(core, self.directory)
         self.summaries = Summaries(
-            core, self._directory, self.history, self.rename_delete, due_summaries, summarize
+            core, self.directory, self.history, self.rename_delete, due_summaries, summarize
         )
-        self.porting = Porting(core, self._directory, self.branches, self.quota)
-        core.budget.attach(Eviction(core, self._directory, self.pausing))
-        self._rebalancing = Rebalancing(core, self._directory, self.pausing)
+        self.porting = Porting(core, self.directory, self.branches, self.quota)
+        core.budget.attach(Eviction(core, self.directory, self.pausing))
+        self._rebalancing = Rebalancing(core, self.directory, self.pausing)
         self._suspension = Suspension(
-            core, self._directory, self.connector, self.pausing, self.closing, self._record_beat
+            core, self.directory, self.connector, self.pausing, self.closing, self._record_beat
         )
-        self._expiry = Expiry(core, self._directory, self.pausing, self.closing, self.controls)
+        self._expiry = Expiry(core, self.directory, self.pausing, self.closing, self.controls)
         self.revocations = Revocations(
-            core, self._directory, self.pausing, self.closing, self.controls
+            core, self.directory, self.pausing, self.closing, self.controls
         )
         self.policies = PolicyWatch(core, self.revocations.look)
 
@@ -142,7 +142,7 @@ class Registry:
         return is_handled
 
     def _in_flight(self) -> int | None:
-        return sum(session.in_flight for session in self._directory) if self._directory else None
+        return sum(session.in_flight for session in self.directory) if self.directory else None
 
     def _record_beat(self) -> None:
         if self.core.node.is_draining and not self.draining:
@@ -166,8 +166,8 @@ class Registry:
                 return
             if record.status is Status.PAUSED and record.status_at < since:
                 return
-            await self._directory.claim(record)
-            session = self._directory.get(session_id)
+            await self.directory.claim(record)
+            session = self.directory.get(session_id)
             if session is not None:
                 await self.pausing.resume(session, cause="its connection outlived its process")
         except (SessionError, StoreUnavailable) as error:
@@ -178,13 +178,13 @@ class Registry:
 
         With a lease, other nodes answer calls of these sessions afterwards, and this one forwards them.
         """
-        self.access.draining = True
+        self.directory.draining = True
         await self.core.node.drain()
         for _ in range(MAX_LAST_CLAIMS):
-            await self.closing.drain(self._directory)
+            await self.closing.drain(self.directory)
             # A claim that began before may have come after; none begins now.
-            await self._directory.wait_claimed()
-            if not len(self._directory):
+            await self.directory.wait_claimed()
+            if not len(self.directory):
                 break
 
     async def drain(self) -> None:
@@ -198,7 +198,7 @@ class Registry:
 
     async def abandon(self) -> None:
         """Refuse new work, and close every connection without saving: other nodes have declared this one dead."""
-        self.access.draining = True
+        self.directory.draining = True
         await self._suspension.abandon()
 
     @property
@@ -209,22 +209,22 @@ class Registry:
     @property
     def draining(self) -> bool:
         """Whether new work is refused because the process ends."""
-        return self.access.draining
+        return self.directory.draining
 
     @property
     def on_purged(self) -> list[Callable[[str], None]]:
         """Called with the id of a session when nothing of it is left."""
-        return self._directory.on_purged
+        return self.directory.on_purged
 
     def statistics(self) -> dict[str, int]:
         """Counts for health and tests."""
         budget = self.core.budget.statistics()
         return {
-            "owned": len(self._directory),
+            "owned": len(self.directory),
             "live": budget.used,
             "idle": budget.idle,
             "waiting": budget.waiting,
-            "in_flight": sum(s.in_flight for s in self._directory),
+            "in_flight": sum(s.in_flight for s in self.directory),
             "deadlines": len(self.core.deadlines),
         }
 
@@ -247,46 +247,46 @@ class Registry:
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> LiveSession:
         """Return a session that this node owns, in any open status; see Directory.find."""
-        return await self._directory.find(principal, ref, namespace)
+        return await self.directory.find(principal, ref, namespace)
 
     def find_here(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that this node owns, in any status; None when it owns none of that id."""
-        return self._directory.find_here(principal, session_id)
+        return self.directory.find_here(principal, session_id)
 
     def live(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""
-        return self.access.ready_nowait(principal, session_id)
+        return self.directory.ready(principal, session_id)
 
     def owns(self, session_id: str, epoch: int = 0) -> bool:
         """Whether this node owns a session and takes work for it. `epoch`: only if it owns it in that epoch."""
-        session = self._directory.get(session_id)
+        session = self.directory.get(session_id)
         return not self.draining and session is not None and epoch in (0, session.record.epoch)
 
     def forget_owner(self, session_id: str) -> None:
         """Look for the owner of another node's session again; see Directory.forget_owner."""
-        self._directory.forget_owner(session_id)
+        self.directory.forget_owner(session_id)
 
     def owned_sessions(self) -> list[LiveSession]:
         """Return every session this node owns, of all principals; for operators."""
-        return list(self._directory)
+        return list(self.directory)
 
     async def info(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> dict[str, Any]:
         """Return everything a caller may know of one of its sessions, open or closed."""
-        return await self._directory.info(principal, ref, namespace)
+        return await self.directory.info(principal, ref, namespace)
 
     async def info_of_owner(
         self, principal: Principal, ref: str, namespace: str | None = None
     ) -> dict[str, Any]:
         """Return the same as info(), from the node that owns the session; see Directory.info_of_owner."""
-        return await self._directory.info_of_owner(principal, ref, namespace)
+        return await self.directory.info_of_owner(principal, ref, namespace)
 
     async def page(
         self, principal: Principal, session_filter: SessionFilter
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of the caller's sessions, most recently used first, and the cursor of the next page."""
-        return await self._directory.page(principal, session_filter)
+        return await self.directory.page(principal, session_filter)
 
     async def ready(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -307,7 +307,7 @@ class Registry:
         Raises:
             SessionBusy: calls are in flight, or a connection has something under way that would be lost.
         """
-        session = await self._directory.find(principal, ref)
+        session = await self.directory.find(principal, ref)
         if not await self.pausing.pause(session, PauseCause(cause)):
             raise busy(session)
         return session
@@ -318,7 +318,7 @@ class Registry:
         Raises:
             ServiceUnavailable: none of its connections could be opened. Otherwise its bindings have the errors.
         """
-        session = await self._directory.find(principal, ref)
+        session = await self.directory.find(principal, ref)
         if session.status is Status.PAUSED:
             await self.pausing.resume(session, cause="requested")
         session = await self.ready(principal, session.id)
@@ -351,7 +351,7 @@ class Registry:
                 now, longest = self.core.clock.now(), self._longest_lifetime(session.record.owner)
                 end = max(now, min(end + seconds, now + longest) if longest else end + seconds)
                 await session.save(lifetime_ends_at=end)
-                self._directory.schedule(session)
+                self.directory.schedule(session)
         return session
 
     def _longest_lifetime(self, owner: str) -> float:

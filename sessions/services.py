@@ -96,48 +96,41 @@ class ToolResult:
         return self.payload.get("resultType") == "input_required"
 
 
+@dataclass(frozen=True, slots=True)
+class CallerOptions:
+    """A request with which a caller calls, as far as a connection may use it."""
+
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The caller's `_meta` as it may be passed on: without the keys of its own hop."""
+    wants_progress: bool = False
+    log_level: str | None = None
+    """The lowest level of log messages the caller asked for, None for none, SERVERS_LEVEL to leave it to the server."""
+    input_responses: JSON | None = None
+    """The caller's answers when this request continues an `InputRequiredResult` (SEP-2322), else None."""
+    request_state: str | None = None
+    """The upstream's `requestState` that belongs to `input_responses`."""
+    can_return_input_required: bool = False
+    """Whether an `InputRequiredResult` may be returned to this caller as it is (2026-07-28)."""
+    result_tokens: int | None = None
+    """The tokens of a text with an outline, such as a page, that the caller reads; None leaves it to the service."""
+    is_owner: bool = True
+    """Whether the caller is the owner of the session, and may hear what another call of it may have caused."""
+
+
 class CallContext(Protocol):
-    """The request that a connection serves, as far as the connection may use it. Valid until the call returns.
+    """The call that a connection serves. Valid until the call returns.
 
     All methods may be called at any time during the call; after it they do nothing.
     """
 
     @property
-    def meta(self) -> Mapping[str, Any]:
-        """The caller's `_meta` as it may be passed on: without the keys of its own hop."""
-        ...
-
-    @property
-    def wants_progress(self) -> bool: ...
-
-    @property
-    def log_level(self) -> str | None:
-        """The lowest level of log messages the caller asked for, None for none, SERVERS_LEVEL to leave it to the server."""
+    def options(self) -> CallerOptions:
+        """The request of the caller: of a parked call that continues, the last one."""
         ...
 
     @property
     def capabilities(self) -> JSON:
         """The JSON of the caller's MCP `ClientCapabilities`, empty when unknown."""
-        ...
-
-    @property
-    def input_responses(self) -> JSON | None:
-        """The caller's answers when this request continues an `InputRequiredResult` (SEP-2322), else None."""
-        ...
-
-    @property
-    def request_state(self) -> str | None:
-        """The upstream's `requestState` that belongs to `input_responses`."""
-        ...
-
-    @property
-    def can_return_input_required(self) -> bool:
-        """Whether an `InputRequiredResult` may be returned to this caller as it is (2026-07-28)."""
-        ...
-
-    @property
-    def result_tokens(self) -> int | None:
-        """The tokens of a text with an outline, such as a page, that the caller reads; None leaves it to the service."""
         ...
 
     @property
@@ -153,11 +146,6 @@ class CallContext(Protocol):
     @property
     def operation_id(self) -> str | None:
         """The operation id of the call if its receipt is stored, else None."""
-        ...
-
-    @property
-    def is_owner(self) -> bool:
-        """Whether the caller is the owner of the session, and may hear what another call of it may have caused."""
         ...
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
@@ -439,6 +427,7 @@ class Service(Protocol):
         """
         ...
 
-    def tool(self, name: str) -> ToolSpec | None:
-        """Return the known description of a tool without asking the service. None: the tool may change everything."""
+    @property
+    def specs(self) -> Mapping[str, ToolSpec]:
+        """The descriptions of its tools by name, as far as they are known. Another tool may change everything."""
         ...

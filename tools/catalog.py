@@ -143,9 +143,12 @@ class Catalog:
         ]
         self.legacy_definitions: list[JSON] = [_for_legacy(tool) for tool in self.definitions]
         """The same for clients before 2026-07-28, which accept only output schemas of type object."""
-        self._schemas = {tool["name"]: tool["inputSchema"] for tool in self.definitions}
+        self.schemas: Mapping[str, Mapping[str, Any]] = {
+            tool["name"]: tool["inputSchema"] for tool in self.definitions
+        }
+        """The input schemas of the tools."""
         self.with_headers = frozenset(
-            name for name, schema in self._schemas.items() if x_mcp_header_map(schema)
+            name for name, schema in self.schemas.items() if x_mcp_header_map(schema)
         )
         """The tools that mirror arguments in `Mcp-Param-*` headers."""
 
@@ -165,10 +168,6 @@ class Catalog:
             else tool
             for tool in definitions
         ]
-
-    def schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return the input schema of a tool, None when there is no such tool."""
-        return self._schemas.get(name)
 
     def _choose_names(self, offer: Offer) -> dict[str, str]:
         """Return the name in the list of each tool of a service. Record the renamed ones."""

@@ -90,7 +90,7 @@ class StdioTransport:
         await self.open()
         connection = self._connection
         assert connection is not None
-        number = connection.number()
+        number = next(connection.numbers)
         if progress_callback is not None:
             params["_meta"]["progressToken"] = number
             self._progress[number] = progress_callback

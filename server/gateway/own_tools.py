@@ -35,7 +35,7 @@ from ...sessions.registry import Registry
 from ...sessions.services import ToolResult
 from ...tools.own.own_tool import Outcome, OwnTool, ToolContext
 from ...tools.own.session_tools import summary
-from ..sdk.caller import Caller
+from ..sdk.caller import OwnMeta
 
 MAX_FORWARDED_IDS = 10_000
 """Operation ids of forwarded calls that are remembered."""
@@ -69,7 +69,7 @@ class OwnToolCalls:
         """Principal and operation id of calls that another node ran. It stored their receipts with their sessions."""
 
     async def run(
-        self, tool: OwnTool, context: ToolContext, arguments: JSON, caller: Caller
+        self, tool: OwnTool, context: ToolContext, arguments: JSON, meta: OwnMeta
     ) -> Outcome:
         """Run a tool, or return the outcome of the earlier call with this id.
 
@@ -79,18 +79,18 @@ class OwnToolCalls:
             AnotherProcess: the call names another process than this, and was not run.
             SessionError: the tool failed; InvalidArgument for a malformed id, with any tool.
         """
-        requested_id = caller.operation_id
+        requested_id = meta.operation_id
         if requested_id is None or tool.read_only:
             return await tool.run(context, arguments)
         operation_id = validate_operation_id(requested_id)
         principal = context.principal
-        if caller.instance is not None:
-            if caller.instance != self.instance and not caller.is_repeat:
+        if meta.instance is not None:
+            if meta.instance != self.instance and not meta.is_repeat:
                 # Otherwise a repeat that reaches the named process would run there, too.
                 raise AnotherProcess(self.instance)
             digest = digest_of(context.pinned_session or "", tool.name, arguments)
             operation = Operation(
-                principal.key, operation_id, digest, caller.instance, caller.is_repeat
+                principal.key, operation_id, digest, meta.instance, meta.is_repeat
             )
             if not self._forwarded_ids.get((principal.key, operation_id)):
                 return await self._run_here(tool, context, arguments, operation)

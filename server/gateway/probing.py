@@ -127,6 +127,7 @@ class Probes:
         finally:
             # A cancelled or failed probe does not run again; end the waits for it.
             self._are_done.set()
+            self._tools.is_complete = True
             self.wake_waiters()
         for note in self.on_done:
             note()
@@ -139,6 +140,7 @@ class Probes:
         """End all waits, since the gateway is left."""
         self._is_ended = True
         self._are_done.set()
+        self._tools.is_complete = True
         self.wake_waiters()
 
     async def _probe_first(self, name: str, service: Service) -> None:

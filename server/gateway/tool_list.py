@@ -30,6 +30,8 @@ class ToolList:
         """Statehold's own tools by name, in the order of the list."""
         self.on_changed: list[Callable[[], Awaitable[None]]] = []
         """Called when the list has changed, to notify clients."""
+        self.is_complete = False
+        """Whether every service was probed."""
         self._settings = dict(services)
         self._header = config.server.session_header
         self._asked = "toolsets" in config.model_fields_set
@@ -119,6 +121,13 @@ class ToolList:
     def entry(self, name: object, naming: Naming) -> CatalogEntry | None:
         """Return the entry of a tool of a service; None for another name."""
         return self.catalog(naming).entries.get(name) if isinstance(name, str) else None
+
+    def called_entry(self, name: str, naming: Naming) -> CatalogEntry | None:
+        """Return the entry of a tool that a client calls; None for another name, and while services are probed."""
+        entry = self.catalog(naming).entries.get(name) if self.is_complete else None
+        if entry is not None and name not in self._names.tools:
+            self.hold_name(entry)
+        return entry
 
     def own_tool(self, name: str, naming: Naming) -> OwnTool | None:
         """Return the tool of ours that callers who name the session like this may call, None if there is none."""

@@ -23,20 +23,20 @@ from ..gateway.gateway import Gateway, health_of, readiness_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
 from .authentication import Authentication
+from .exchange import WholeBody
 from .fast_path import FastPath
 from .foreign_sessions import ForeignSessions, session_prefix
 from .host_check import HostCheck
 from .open_streams import OpenStreams
-from .request import WholeBody
 from .sse import Sse
 
 
 class HttpApplication:
     """The HTTP application. Its lifespan runs the MCP transports and ends their streams.
 
-    A request passes the checks of Host and Origin, then the check of its token. If another node holds its transport session,
-    that node answers. All others pass the fast path, and those that it does not take go to the routes. The code that reads a
-    message checks its size and depth. For the clients of other nodes, it is a ClientApplication.
+    A request passes the checks of Host and Origin, then the check of its token, then the fast path. One that it does not
+    take goes to the node that holds its transport session, or to the routes. The code that reads a message checks its size
+    and depth. For the clients of other nodes, it is a ClientApplication.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class HttpApplication:
         self.streams = OpenStreams(challenges)
         # The calls of the fast path are no streams.
         app = self.streams.wrap(routes)
-        app = self.fast_path = FastPath(app, server, self._manager, needs_user=needs_user)
         app = ForeignSessions(app, gateway, self.streams, needs_user=needs_user)
+        app = self.fast_path = FastPath(app, server, self._manager, needs_user=needs_user)
         if needs_user:
             app = AuthContextMiddleware(app)
             gateway.registry.revocations.on_look.append(self._end_revoked)

@@ -29,7 +29,7 @@ from ...sessions.json_codec import loads
 from ...sessions.principals.audit_log import AuditEvent
 from ...sessions.principals.policy_watch import PolicyWatch
 from ..asgi import replay_messages
-from .request import read_body
+from .exchange import read_body
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 

@@ -149,7 +149,8 @@ class BoundedHttp(HttpToolsProtocol):
             self._start_body_timer()
         if self._has_progress:
             self._pending_bytes = 0
-            self._cancel_head_timer()
+            if self._head_timer is not None:
+                self._cancel_head_timer()
             return
         self._pending_bytes += len(data)
         if self.transport.is_closing():
@@ -278,7 +279,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._has_progress = True
         self._chunks = self._chunked_bytes = 0
-        self._compare_hosts()
+        if not self.url.startswith(b"/"):
+            self._compare_hosts()
         if self._proxies is not None:
             self._check_proxy(self._proxies)
         super().on_headers_complete()
@@ -304,8 +306,6 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _compare_hosts(self) -> None:
         """Add the host in the request's target to its headers if they differ: HostCheck refuses a request with two."""
-        if self.url.startswith(b"/"):
-            return
         _, separator, rest = self.url.partition(b"://")
         if not separator:
             return
@@ -323,7 +323,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._has_progress = True
         self._in_body = False
-        self._cancel_body_timer()
+        if self._body_timer is not None:
+            self._cancel_body_timer()
         super().on_message_complete()
         if not self.cycle.response_complete:
             self._clients.busy(self)

@@ -33,12 +33,14 @@ from ..asgi import replay_messages
 from ..protocol.server import StateholdServer
 from ..sdk.access import request_connection
 from ..sdk.caller import DELIVERY_SCOPE, PIN_SCOPE
-from .legacy_era import LegacyEra
-from .request import (
+from .exchange import (
     METHOD,
     NAME,
     PARAM,
+    PING_SECONDS,
     VERSION,
+    AcceptedResponse,
+    CallResponse,
     Head,
     PlainRequest,
     parse_call,
@@ -46,7 +48,7 @@ from .request import (
     read_body,
     read_head,
 )
-from .response import PING_SECONDS, AcceptedResponse, CallResponse
+from .legacy_era import LegacyEra
 
 logger = logging.getLogger("statehold.server")
 
@@ -252,7 +254,7 @@ class ModernEra:
         """Whether the tool is known and the `Mcp-Param-*` headers agree with its arguments."""
         catalog = self._server.catalog
         name: str = params["name"]
-        schema = catalog.schema(name)
+        schema = catalog.schemas.get(name)
         if schema is None:
             return False
         if name not in catalog.with_headers:

@@ -29,9 +29,8 @@ from ..cluster.node_dialer import NodeUnreachable
 from ..cluster.node_messages import NOT_OWNER
 from ..cluster.node_pool import Peers
 from ..gateway.gateway import Gateway
+from .exchange import SESSION, encode_event, read_body
 from .open_streams import OpenStreams
-from .request import SESSION, read_body
-from .response import encode_event
 
 _NODE: Final = "n_"
 """How the id of a node begins; see sessions/node.py."""

@@ -262,9 +262,11 @@ class Forwarder:
         naming, name = self._requester.naming(ctx), params["name"]
         tool = self._gateway.tools.own_tool(name, naming)
         entry = self._gateway.tools.entry(name, naming) if tool is None else None
-        spec = None if entry is None else self._gateway.services[entry.service].tool(entry.tool)
+        spec = (
+            None if entry is None else self._gateway.services[entry.service].specs.get(entry.tool)
+        )
         definition = tool.definition() if tool else spec.definition if spec else {}
-        has_operation_id = Caller(ctx, params).operation_id is not None
+        has_operation_id = Caller(ctx, params).own_meta.operation_id is not None
         return may_repeat(definition, has_operation_id=has_operation_id)
 
 

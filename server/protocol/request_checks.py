@@ -262,14 +262,18 @@ class CallParser:
                 principal,
                 namespace,
                 pinned_id,
-                run=caller.run_id,
+                run=caller.own_meta.run_id,
                 caller=caller,
                 groups=requester.groups(),
                 is_shared=requester.is_shared(ctx),
             )
             return OwnCall(tool, context, arguments)
-        waiting = WaitProgress(caller)
-        entry = await self._gateway.probes.entry(name, naming, waiting)
+        reported_seconds = 0.0
+        entry = self._gateway.tools.called_entry(name, naming)
+        if entry is None:
+            waiting = WaitProgress(caller)
+            entry = await self._gateway.probes.entry(name, naming, waiting)
+            reported_seconds = waiting.highest_progress
         if entry is None:
             reason = self._gateway.probes.missing_tool_reason(name)
             if reason is not None:
@@ -280,7 +284,7 @@ class CallParser:
             message = f"Unknown tool: {name[:128]}.{hint}{absent}".rstrip(".")
             raise MCPError(code=types.INVALID_PARAMS, message=message)
         session = await self._take_session(ctx, principal, entry, arguments, pin)
-        return ServiceCall(principal, session, entry, arguments, waiting.highest_progress)
+        return ServiceCall(principal, session, entry, arguments, reported_seconds)
 
     async def _absent_services(self, principal: Principal, session: object) -> str:
         """Return a sentence about the services of a session that this server lacks; empty without any."""

@@ -55,18 +55,20 @@ def service_result(
     content blocks of a newer type become text.
     """
     result = dict(answer.payload)
-    session = answer.session if form.asks_session or answer.is_news else None
+    is_news = answer.is_first or answer.notice is not None
+    session = answer.session.summary() if form.asks_session or is_news else None
     if result.get("resultType") == "input_required":
         return _with_meta(mark_request_state(result), session, form)
     content: list[JSON] = list(result.get("content", ()))
     meta = dict(result.get("_meta") or {})
     if not own_uris:
-        session_id = answer.session["id"]
+        session_id = answer.session.id
         content = [
             address_block(block, session_id, service) if block.get("type") in _RESOURCES else block
             for block in content
         ]
-        meta = with_app_page(meta, partial(session_uri, answer.session["id"], service))
+        if meta:
+            meta = with_app_page(meta, partial(session_uri, session_id, service))
     meta.pop(NOTICE_META, None)
     if answer.notice is not None:
         content = _with_notice(content, answer.notice)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -39,6 +39,7 @@ from ...sessions.errors import (
     OutcomeUnknown,
     OwnedByAnotherNode,
     RequestRefused,
+    ServiceUnavailable,
     SessionError,
     SessionNotFound,
     StoreUnavailable,
@@ -179,7 +180,7 @@ class StateholdServer(Server[dict[str, Any]]):
         return self._gateway.tools.catalog("explicit")
 
     def _schema(self, name: str) -> Mapping[str, Any] | None:
-        return self.catalog.schema(name)
+        return self.catalog.schemas.get(name)
 
     async def _list_tools(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
@@ -275,67 +276,36 @@ class StateholdServer(Server[dict[str, Any]]):
             MCPError: the call has to be answered with a JSON-RPC error.
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
+        started_at, outcome, record = time.monotonic(), "error", None
         try:
-            record = await self._admit(ctx)
-        except StoreUnavailable as error:
-            logger.error("%s", error)
-            return await self._error_result(ctx, results.store_down())
-        outcome = "error"
-        try:
+            record = None if self._audit is None else await self._admit(ctx)
             try:
-                result = await self._call(ctx)
+                result = await self._run(ctx)
             except OwnedByAnotherNode as owner:
-                result = await self._forwarder.forward(ctx, owner, partial(self._call, ctx))
+                result = await self._forwarder.forward(ctx, owner, partial(self._run, ctx))
             outcome = "ok" if record is None else outcome_of(result)
-            return result
-        except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
-            if is_handed_back(ctx, error):
-                raise
-            outcome = error.code
-            return await self._error_result(ctx, error)
-        finally:
-            if record is not None:
-                record.end(outcome)
-
-    async def _call(self, ctx: RequestContext) -> JSON:
-        """Answer a tools/call in this process.
-
-        Raises:
-            MCPError: the call has to be answered with a JSON-RPC error.
-            OwnedByAnotherNode, NodeUnavailable: nothing ran.
-        """
-        params = dict(ctx.params or {})
-        started_at, outcome = time.monotonic(), "refused"
-        caller = Caller(ctx, params)
-        try:
-            refuse_unencodable(params)
-            call = await self._parser.parse(ctx, params, caller)
-            try:
-                result = await self._run_call(ctx, params, call, caller)
-            except (SessionNotFound, MCPError) as error:
-                if not await self._shared_sessions.allows_call(ctx, call, error):
-                    raise
-                call = await self._parser.parse(ctx, params, caller)
-                result = await self._run_call(ctx, params, call, caller)
-            outcome = "error" if result.get("isError") else "ok"
             return result
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
-        except (OwnedByAnotherNode, NodeUnavailable):
-            raise
         except SessionError as error:
+            outcome = error.code
+            if is_handed_back(ctx, error):
+                raise
             return await self._error_result(ctx, error)
         except StoreUnavailable as error:
             logger.error("%s", error)
+            outcome = ServiceUnavailable.code
             return await self._error_result(ctx, results.store_down())
         except MCPError:
             raise
         except Exception:
-            logger.exception("a call of %.100s failed", params.get("name"))
+            logger.exception("a call of %.100s failed", (ctx.params or {}).get("name"))
             raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
         finally:
-            caller.close()
+            if record is not None:
+                record.end(outcome)
             if logger.isEnabledFor(logging.DEBUG):
+                params = ctx.params or {}
                 # Quoted, since a caller may send any name.
                 logger.debug(
                     "call of %.130r in session %.130r: %s after %.3f s",
@@ -345,15 +315,26 @@ class StateholdServer(Server[dict[str, Any]]):
                     time.monotonic() - started_at,
                 )
 
-    def _run_call(
-        self, ctx: RequestContext, params: JSON, call: OwnCall | ServiceCall, caller: Caller
-    ) -> Awaitable[JSON]:
-        """Return the run of a call, for its caller to await."""
-        if isinstance(call, OwnCall):
-            return self._call_own_interactively(ctx, params, call, caller)
-        if is_modern(ctx) and (parked_call_state(params) is not None or may_ask(ctx)):
-            return self._call_service_interactively(ctx, params, call)
-        return self._call_service(ctx, call, caller)
+    async def _run(self, ctx: RequestContext) -> JSON:
+        """Run a tools/call in this process."""
+        params = dict(ctx.params or {})
+        caller = Caller(ctx, params)
+        try:
+            refuse_unencodable(params)
+            while True:
+                call = await self._parser.parse(ctx, params, caller)
+                try:
+                    if isinstance(call, OwnCall):
+                        return await self._call_own_interactively(ctx, params, call, caller)
+                    if caller.modern and (parked_call_state(params) is not None or may_ask(ctx)):
+                        return await self._call_service_interactively(ctx, params, call)
+                    return await self._call_service(ctx, call, caller)
+                except (SessionNotFound, MCPError) as error:
+                    if not await self._shared_sessions.allows_call(ctx, call, error):
+                        raise
+                    caller.bind(ctx, params)  # it is not that of the owner any more
+        finally:
+            caller.close()
 
     def return_notice(self, ctx: RequestContext) -> None:
         """Put the notice of a call back for the next answer, because this answer was not delivered."""
@@ -400,31 +381,32 @@ class StateholdServer(Server[dict[str, Any]]):
             return await self._call_own(ctx, call.asked_by(asked), asked)
 
         # A command repeats no arguments when it answers.
-        work_key = call.work_key(has_arguments=caller.can_return_input_required)
+        work_key = call.work_key(has_arguments=caller.options.can_return_input_required)
         principal = call.context.principal
         return await self.run_or_resume(ctx, params, principal, call.session, work_key, work)
 
     async def _call_own(self, ctx: RequestContext, call: OwnCall, caller: Caller) -> JSON:
         calls = self._gateway.own_tool_calls
-        outcome = await calls.run(call.tool, call.context, call.arguments, caller)
+        outcome = await calls.run(call.tool, call.context, call.arguments, caller.own_meta)
         caller.carry(outcome.delivery)
         result = results.own_tool_result(outcome, call.tool, self._form(ctx))
-        if caller.instance is not None:
+        if caller.own_meta.instance is not None:
             result.setdefault("_meta", {})[INSTANCE_META] = calls.instance
         return result
 
     async def _call_service(self, ctx: RequestContext, call: ServiceCall, caller: Caller) -> JSON:
+        meta = caller.own_meta
         request = Request(
             call.principal,
             call.session,
             call.entry.service,
             call.entry.tool,
             call.arguments,
-            operation_id=caller.operation_id,
-            epoch=caller.epoch,
-            is_repeat=caller.is_repeat,
-            acknowledged_operations=caller.acknowledged_operations,
-            run=caller.run_id,
+            operation_id=meta.operation_id,
+            epoch=meta.epoch,
+            is_repeat=meta.is_repeat,
+            acknowledged_operations=meta.acknowledged_operations,
+            run=meta.run_id,
             namespace=self._gateway.config.namespace,
             client=caller.client_name,
             reported_seconds=call.reported_seconds,
@@ -435,7 +417,8 @@ class StateholdServer(Server[dict[str, Any]]):
         except CallDeferred as error:
             caller.carry(error.delivery)
             raise
-        caller.carry(answer.delivery)
+        if answer.delivery is not None:
+            caller.carry(answer.delivery)
         is_pinned = self._requester.pin(ctx) is not None
         own_uris = is_pinned and self._resources.own_service(ctx) is not None
         return results.service_result(

@@ -315,14 +315,14 @@ class TextArguments:
         own = tools.own_tool(name, naming)
         if own is not None:
             return own.definition(naming=naming)["inputSchema"]
-        if tools.catalog(naming).schema(name) is None:
+        if tools.catalog(naming).schemas.get(name) is None:
             from ...sessions.calls.deadline import WaitProgress
             from ..sdk.caller import Caller
 
             caller = Caller(ctx, ctx.params or {})
             await self._gateway.probes.entry(name, naming, WaitProgress(caller))
             caller.close()
-        return tools.catalog(naming).schema(name)
+        return tools.catalog(naming).schemas.get(name)
 
 
 def typed_params(params: JSON, schema: Mapping[str, Any] | None) -> JSON:

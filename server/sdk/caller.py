@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
 from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...sessions.calls.notices import Delivery
@@ -21,8 +23,9 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...sessions.json_codec import JSON
-from ...sessions.services import SERVERS_LEVEL
+from ...sessions.services import SERVERS_LEVEL, CallerOptions
 from ...sessions.validation import label
+from ...tools.upstream.results import OUR_META
 from ..sockets.command import RESULT_TOKENS
 from .access import RequestContext, outbound_of
 
@@ -73,6 +76,7 @@ COMMAND_SCOPE: Final = "statehold.command"
 """The key in the lifespan state of a connection of a command; see sockets/command.py."""
 
 _HOP_KEYS = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
+_PROTOCOL_META = "io.modelcontextprotocol/"
 _CAPABILITIES_BY_METHOD = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -82,11 +86,68 @@ _CAPABILITIES_BY_METHOD = {
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 
 
+@dataclass(frozen=True, slots=True)
+class OwnMeta:
+    """The members of the `_meta` of a call that only Statehold reads."""
+
+    operation_id: str | None = None
+    """The id under which at most one call is run; see sessions/calls/idempotency.py."""
+    epoch: int | None = None
+    """The epoch in which the caller made its operation id."""
+    is_repeat: bool = False
+    """Whether the caller has sent this operation id before."""
+    instance: str | None = None
+    """The process to which the caller addressed the call; see gateway/own_tools.py."""
+    acknowledged_operations: Sequence[str] = ()
+    """The ids of operations whose results the caller has and will not request again."""
+    run_id: str | None = None
+    """The id with which the caller groups its calls."""
+
+    @staticmethod
+    def parse(meta: Mapping[str, Any]) -> OwnMeta:
+        """Return these members of a `_meta`.
+
+        Raises:
+            InvalidArgument: a member is malformed.
+        """
+        epoch: object = meta.get("statehold/operation_epoch")
+        if epoch is not None and (type(epoch) is not int or epoch < 0):
+            raise InvalidArgument(
+                '_meta["statehold/operation_epoch"] should be the epoch of _meta["statehold/session"], or 0.'
+            )
+        settled: object = meta.get("statehold/settled", [])
+        operations = cast("list[object]", settled) if isinstance(settled, list) else None
+        if operations is None or len(operations) > MAX_ACKNOWLEDGED_OPERATIONS:
+            raise InvalidArgument(
+                f'_meta["statehold/settled"] should be a list of at most {MAX_ACKNOWLEDGED_OPERATIONS} operation ids.'
+            )
+        return OwnMeta(
+            _label(meta, "operation_id"),
+            epoch,
+            meta.get("statehold/operation_repeated") is True,
+            _label(meta, "operation_instance"),
+            [label('_meta["statehold/settled"]', operation_id) for operation_id in operations],
+            _label(meta, "run_id"),
+        )
+
+
+_NO_META: Final = OwnMeta()
+
+
+def _label(meta: Mapping[str, Any], name: str) -> str | None:
+    value = meta.get(f"statehold/{name}")
+    return None if value is None else label(f'_meta["statehold/{name}"]', value)
+
+
 class Caller:
     """The caller of one tool call; implements CallContext. It outlives a request only if the call is parked for input.
 
     After close() notifications are dropped and questions are refused.
     """
+
+    wants_facts = False
+    """The session layer knows whether the journal keeps them."""
+    operation_id = None
 
     def __init__(
         self, ctx: RequestContext, params: Mapping[str, Any], *, ask: Ask | None = None
@@ -97,9 +158,32 @@ class Caller:
 
     def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
         """Use another request from now on: the one that continues the parked call."""
+        meta: JSON = params.get("_meta") or {}
         self._ctx = ctx
-        self._params = params
-        self._raw_meta: Mapping[str, Any] = params.get("_meta") or {}
+        self._meta = meta
+        self.modern = is_modern(ctx)
+        own: JSON = {}
+        relayed: JSON = {}
+        for key, value in meta.items():
+            if key.startswith(OUR_META):
+                own[key] = value
+            elif key not in _HOP_KEYS and not key.startswith(_PROTOCOL_META):
+                relayed[key] = value
+        self._own_meta = own
+        state, tokens = params.get("requestState"), own.get(RESULT_TOKENS)
+        if not isinstance(state, str) or not state.startswith(OUR_STATE):
+            state = None
+        self.options = CallerOptions(
+            relayed,
+            "progressToken" in meta,
+            self.log_level,
+            params.get("inputResponses"),
+            state and state[len(OUR_STATE) :],
+            # A command ends before the answer comes, and has then no arguments to repeat: its calls are parked instead.
+            self.modern and COMMAND_SCOPE not in ctx.lifespan_context,
+            tokens if type(tokens) is int and tokens >= 0 else None,
+            ctx.request is None or OWNER_SCOPE not in ctx.request.scope,
+        )
 
     def close(self) -> None:
         self._closed = True
@@ -111,85 +195,21 @@ class Caller:
             request.scope[DELIVERY_SCOPE] = delivery
 
     @property
-    def modern(self) -> bool:
-        return is_modern(self._ctx)
-
-    @property
-    def meta(self) -> Mapping[str, Any]:
-        return {
-            key: value
-            for key, value in self._raw_meta.items()
-            if key not in _HOP_KEYS
-            and not key.startswith(("io.modelcontextprotocol/", "statehold/"))
-        }
-
-    @property
-    def operation_id(self) -> str | None:
-        """The id under which at most one call is run; see sessions/calls/idempotency.py. Raises InvalidArgument."""
-        return self._label("operation_id")
-
-    @property
-    def run_id(self) -> str | None:
-        """The id with which the caller groups its calls. Raises InvalidArgument."""
-        return self._label("run_id")
-
-    @property
-    def acknowledged_operations(self) -> list[str]:
-        """The ids of operations whose results the caller has and will not request again. Raises InvalidArgument."""
-        operation_ids: object = self._raw_meta.get("statehold/settled")
-        if operation_ids is None:
-            return []
-        if (
-            not isinstance(operation_ids, list)
-            or len(cast("list[object]", operation_ids)) > MAX_ACKNOWLEDGED_OPERATIONS
-        ):
-            raise InvalidArgument(
-                f'_meta["statehold/settled"] should be a list of at most {MAX_ACKNOWLEDGED_OPERATIONS} operation ids.'
-            )
-        return [
-            label('_meta["statehold/settled"]', operation_id)
-            for operation_id in cast("list[object]", operation_ids)
-        ]
-
-    @property
-    def epoch(self) -> int | None:
-        """The epoch in which the caller made its operation id; see sessions/calls/idempotency.py. Raises InvalidArgument."""
-        epoch: object = self._raw_meta.get("statehold/operation_epoch")
-        if epoch is None or (type(epoch) is int and epoch >= 0):
-            return epoch
-        raise InvalidArgument(
-            '_meta["statehold/operation_epoch"] should be the epoch of _meta["statehold/session"], or 0.'
-        )
-
-    @property
-    def is_repeat(self) -> bool:
-        """Whether the caller has sent this operation id before."""
-        return self._raw_meta.get("statehold/operation_repeated") is True
-
-    @property
-    def instance(self) -> str | None:
-        """The process to which the caller addressed the call; see gateway/own_tools.py. Raises InvalidArgument."""
-        return self._label("operation_instance")
-
-    def _label(self, name: str) -> str | None:
-        value = self._raw_meta.get(f"statehold/{name}")
-        return None if value is None else label(f'_meta["statehold/{name}"]', value)
-
-    @property
-    def wants_progress(self) -> bool:
-        return "progressToken" in self._raw_meta
+    def own_meta(self) -> OwnMeta:
+        """The members of `_meta` for Statehold. Raises InvalidArgument."""
+        return OwnMeta.parse(self._own_meta) if self._own_meta else _NO_META
 
     @property
     def log_level(self) -> str | None:
-        if is_modern(self._ctx):
-            level = self._raw_meta.get("io.modelcontextprotocol/logLevel")
+        if self.modern:
+            level = self._meta.get(LOG_LEVEL_META_KEY)
             return level if level in LEVELS else None
         return connection_of(self._ctx).state.get(LOG_LEVEL, SERVERS_LEVEL)
 
     @property
     def client_name(self) -> str | None:
         """The name of the client in its handshake; None when it is not known."""
-        info: object = self._raw_meta.get(CLIENT_INFO)
+        info: object = self._meta.get(CLIENT_INFO)
         if isinstance(info, dict):
             name: object = cast("JSON", info).get("name")
             return name if isinstance(name, str) else None
@@ -208,35 +228,6 @@ class Caller:
                 else client_capabilities.model_dump(by_alias=True, exclude_none=True, mode="json")
             )
         return capabilities
-
-    @property
-    def input_responses(self) -> JSON | None:
-        return self._params.get("inputResponses")
-
-    @property
-    def request_state(self) -> str | None:
-        state = self._params.get("requestState")
-        if isinstance(state, str) and state.startswith(OUR_STATE):
-            return state[len(OUR_STATE) :]
-        return None
-
-    @property
-    def can_return_input_required(self) -> bool:
-        # A command ends before the answer comes, and has then no arguments to repeat: its calls are parked instead.
-        return self.modern and COMMAND_SCOPE not in self._ctx.lifespan_context
-
-    @property
-    def result_tokens(self) -> int | None:
-        tokens: object = self._raw_meta.get(RESULT_TOKENS)
-        return tokens if type(tokens) is int and tokens >= 0 else None
-
-    wants_facts = False
-    """The session layer knows whether the journal keeps them."""
-
-    @property
-    def is_owner(self) -> bool:
-        request = self._ctx.request
-        return request is None or OWNER_SCOPE not in request.scope
 
     @property
     def reachable(self) -> bool:

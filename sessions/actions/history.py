@@ -176,7 +176,7 @@ class Histories:
                 f"content takes {size} bytes; {NOTE_BYTES} are allowed.",
                 recovery="Split the message, or keep it elsewhere and note where it is.",
             )
-        session = self._access.ready_nowait(principal, ref)
+        session = self._directory.ready(principal, ref)
         if session is not None:
             return session, await self._note(session, role, content, run)
         async with self._access.hold(principal, ref) as session:
@@ -224,7 +224,7 @@ class Histories:
         Raises:
             SessionClosed, SessionExpired, SessionFailed: the session is closed.
         """
-        session = self._access.ready_nowait(principal, ref)
+        session = self._directory.ready(principal, ref)
         if session is not None:
             await self._write_summary(session, text, topics)
             return session

@@ -48,7 +48,7 @@ class Runs:
             SessionClosed, SessionExpired, SessionFailed: the session is closed.
         """
         label("run_id", run)
-        session = self._access.ready_nowait(principal, ref)
+        session = self._directory.ready(principal, ref)
         if session is not None:
             return session, await self._write(session, run, status, error)
         async with self._access.hold(principal, ref) as session:

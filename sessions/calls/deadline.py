@@ -6,10 +6,10 @@ Time in which a call waits for its caller's answer does not count. A call ends a
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import anyio
 
@@ -18,7 +18,7 @@ from ..errors import OutcomeUnknown, SessionBusy, SessionClosed, SessionError
 from ..json_codec import JSON
 from ..live.connection import LiveConnection, OpenQuestions
 from ..live.session import LiveSession
-from ..services import CallContext
+from ..services import CallContext, CallerOptions
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ class WaitProgress:
                 await anyio.sleep(PROGRESS_SECONDS)
                 blocked_seconds = blocked_seconds + PROGRESS_SECONDS if describe() else 0.0
 
-        if self._ctx.wants_progress:
+        if self._ctx.options.wants_progress:
             activity = "Waiting for the calls before"
             return await race(partial(self._tell, lambda: activity, describe), work)
         try:
@@ -92,7 +92,7 @@ class WaitProgress:
 
     async def run(self, activity: str, work: Callable[[], Awaitable[T]]) -> T:
         """Run `work` and return its result, with progress messages."""
-        if not self._ctx.wants_progress:
+        if not self._ctx.options.wants_progress:
             return await work()
         return await race(partial(self._tell, lambda: activity), work)
 
@@ -100,7 +100,7 @@ class WaitProgress:
         self, activity: Callable[[], str], work: Callable[[], Awaitable[T]]
     ) -> T:
         """Run `work`, which waits for services to start, and return its result. The first message is sent at once."""
-        if not self._ctx.wants_progress:
+        if not self._ctx.options.wants_progress:
             return await work()
         await self._say(PROGRESS_SECONDS, activity())
         self._before = self.reported_seconds
@@ -166,44 +166,16 @@ class DeadlineContext:
         self._remaining_seconds = 0.0
 
     @property
-    def meta(self) -> Mapping[str, Any]:
-        return self._ctx.meta
-
-    @property
-    def wants_progress(self) -> bool:
-        return self._ctx.wants_progress
-
-    @property
-    def log_level(self) -> str | None:
-        return self._ctx.log_level
+    def options(self) -> CallerOptions:
+        return self._ctx.options
 
     @property
     def capabilities(self) -> JSON:
         return self._ctx.capabilities
 
     @property
-    def input_responses(self) -> JSON | None:
-        return self._ctx.input_responses
-
-    @property
-    def request_state(self) -> str | None:
-        return self._ctx.request_state
-
-    @property
-    def can_return_input_required(self) -> bool:
-        return self._ctx.can_return_input_required
-
-    @property
-    def result_tokens(self) -> int | None:
-        return self._ctx.result_tokens
-
-    @property
     def reachable(self) -> bool:
         return self._ctx.reachable
-
-    @property
-    def is_owner(self) -> bool:
-        return self._ctx.is_owner
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         waiting = self._waiting
@@ -268,8 +240,6 @@ def enforce_deadline(
             yield deadline_context
         finally:
             calls.discard(scope)
-            if questions is not None:
-                questions[0].close(deadline_context)
     if not scope.cancelled_caught:
         return
     if deadline_context.error is None and scope.deadline > anyio.current_time():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..core import Core
@@ -11,7 +11,6 @@ from ..journal.entries import CallEntry, excerpt
 from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.session import LiveSession
-from ..policy import Policy
 from ..records import Principal
 from ..services import CallContext, ToolResult, ToolSpec
 from .deadline import WaitProgress
@@ -56,6 +55,8 @@ class Call:
     session: LiveSession
     binding: Binding
     context: CallContext
+    waiting: WaitProgress
+    """Reports to the caller while the call waits."""
     operation: Operation | None = None
     was_sent: bool = False
     """Whether the call may have reached the server."""
@@ -64,11 +65,11 @@ class Call:
     result: ToolResult | None = None
     delivery: Delivery | None = None
     """The notice that the answer or the refusal carries."""
-    waiting: WaitProgress = field(init=False)
-    """Reports to the caller while the call waits."""
 
-    def __post_init__(self) -> None:
-        self.waiting = WaitProgress(self.context, self.request.reported_seconds)
+    @property
+    def has_due_notice(self) -> bool:
+        """Whether its session or its binding has a notice for the next answer."""
+        return self.session.notice is not None or self.binding.notice is not None
 
     @property
     def service(self) -> str:
@@ -80,23 +81,19 @@ class Call:
 
     @property
     def spec(self) -> ToolSpec | None:
-        return self.binding.service.tool(self.request.tool)
+        return self.binding.service.specs.get(self.request.tool)
 
     @property
     def continues(self) -> bool:
         """Whether its caller answers the questions of an earlier call."""
-        return self.context.input_responses is not None or self.context.request_state is not None
+        options = self.context.options
+        return options.input_responses is not None or options.request_state is not None
 
     @property
     def stored_operation_id(self) -> str | None:
         """Its operation id if its receipt is stored, else None."""
         operation = self.operation
         return operation.id if operation is not None and operation.origin is None else None
-
-    def wants_facts(self, policy: Policy) -> bool:
-        """Whether the journal will have an entry with facts of the call."""
-        is_recorded = policy.journal_calls or self.stored_operation_id is not None
-        return is_recorded and policy.journal_facts
 
     def record_sent(self, was_sent: bool) -> None:
         """Record whether the call may have reached the server, and so may have had an effect."""
@@ -137,10 +134,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallAnswer:
-    """The answer to a call: the result, the session's summary after the call, and a notice to show first."""
+    """The answer to a call: the result, its session, and a notice to show first."""
 
     payload: JSON
-    session: dict[str, Any]
+    session: LiveSession
     notice: str | None = None
     is_first: bool = False
     """Whether it is the first answer in a session that its caller did not create itself."""
@@ -148,8 +145,3 @@ class CallAnswer:
     """Whether structured content may repeat the notice; see notices.py."""
     delivery: Delivery | None = None
     """The notice, for Router.return_notice()."""
-
-    @property
-    def is_news(self) -> bool:
-        """Whether it tells its caller of a new session or a replaced connection."""
-        return self.is_first or self.notice is not None

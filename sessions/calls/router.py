@@ -74,11 +74,12 @@ class Router:
             RequestRefused: the server answered with a JSON-RPC error.
         """
         registry = self._registry
-        session = registry.access.ready_nowait(request.principal, request.session)
+        session = registry.directory.ready(request.principal, request.session)
         if session is None:
             session = await registry.ready(request.principal, request.session, request.namespace)
         # No await between this check and begin(): the session cannot change in between.
-        call = Call(request, session, _binding(session, request.service), context)
+        waiting = WaitProgress(context, request.reported_seconds)
+        call = Call(request, session, _binding(session, request.service), context, waiting)
         registry.quota.admit_call(session.record.owner)
         registry.admission.admit(session, request.service, request.tool, request.sharee)
         try:
@@ -101,16 +102,15 @@ class Router:
         finally:
             registry.admission.release(session, request.sharee)
         # A repeat has the notice of the first answer, which may be lost, and one that is due now.
-        self._take_notice(call, result)
+        if call.has_due_notice:
+            self._take_notice(call, result)
         due_notice = None if call.delivery is None else call.delivery.text
         notice = (
             "\n".join(dict.fromkeys(part for part in (result.notice, due_notice) if part)) or None
         )
         is_first, session.is_unreported = session.is_unreported, False
-        accepts = accepts_notice(call.spec)
-        return CallAnswer(
-            result.payload, session.summary(), notice, is_first, accepts, call.delivery
-        )
+        accepts = notice is None or accepts_notice(call.spec)
+        return CallAnswer(result.payload, session, notice, is_first, accepts, call.delivery)
 
     def _operation(self, call: Call) -> tuple[Operation, Receipts]:
         """Return the operation of a call with an id, and the receipts to guard it with."""
@@ -158,7 +158,8 @@ class Router:
                 call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
                 outcome = await self._send(call)
             # Taken before the receipt is written, which keeps the notice for repeats.
-            self._take_notice(call, outcome)
+            if call.has_due_notice:
+                self._take_notice(call, outcome)
             if call.delivery is not None:
                 outcome.notice = call.delivery.text
             return outcome
@@ -179,11 +180,13 @@ class Router:
         live = binding.live
         if live is None or not live.usable:
             activity = f"Opening {request.service}"
-            session.has_older_caller = not call.context.can_return_input_required
+            session.has_older_caller = not call.context.options.can_return_input_required
             with end_with_session(session):
                 connect = partial(self._registry.connector.connect_for_call, session, binding)
                 live = await call.waiting.run(activity, connect)
         seconds = binding.service.call_seconds
+        policy, operation_id = self._core.policy, call.stored_operation_id
+        is_recorded = policy.journal_calls or operation_id is not None
         try:
             origin = live.questions, session, request.tool
             with enforce_deadline(
@@ -191,13 +194,14 @@ class Router:
                 call.context,
                 call.waiting,
                 origin,
-                call.stored_operation_id,
-                wants_facts=call.wants_facts(self._core.policy),
+                operation_id,
+                wants_facts=is_recorded and policy.journal_facts,
                 session=session,
             ) as context:
                 slot = await _take_slot(call, live)
                 try:
-                    self._refuse_lost_notice(call)
+                    if call.has_due_notice:
+                        self._refuse_lost_notice(call)
                     self._core.node.require_lease()
                     call.record_sent(True)
                     try:
@@ -251,8 +255,7 @@ class Router:
 
     def _refuse_lost_notice(self, call: Call) -> None:
         """Refuse the call with a due notice when its client would not show the notice in the result."""
-        is_due = call.session.notice is not None or call.binding.notice is not None
-        if not is_due or shows_content(call.request.client) or accepts_notice(call.spec):
+        if shows_content(call.request.client) or accepts_notice(call.spec):
             return
         self._take_notice(call, None)
         if call.delivery is not None:
@@ -269,7 +272,8 @@ class Router:
                 owner, quota = call.session.record.owner, self._registry.quota
                 if not quota.room(owner):
                     entry.withhold()
-                await core.redactions.redact(entry, owner)
+                if not entry.is_small():
+                    await core.redactions.redact(entry, owner)
                 quota.count(owner, entry.approximate_bytes())
                 entry.seq = call.session.next_seq()
                 core.store.append_call(entry, owner)
@@ -304,7 +308,7 @@ class Router:
                     saved = None if binding.usable else read
                     answer = await binding.service.answer(view, method, params, saved)
                     return answer, session
-                session.has_older_caller = not context.can_return_input_required
+                session.has_older_caller = not context.options.can_return_input_required
                 live = await registry.connector.connect_for_call(session, binding)
                 connection = live.connection
                 if not isinstance(connection, RequestSender):

@@ -104,7 +104,6 @@ class Excerpt:
     """The part of a result that its entry shows, so that the rest need not be held until the entry is written."""
 
     status: str
-    is_error: bool
     blocks: list[str | dict[str, str | None]]
     """The beginnings of the first texts, and the types and addresses of other blocks."""
     extent: dict[str, Any]
@@ -117,7 +116,9 @@ class Excerpt:
         """Return the result as the journal keeps it. `secrets` are those of the arguments, which results often repeat."""
 
         def show(text: str) -> str:
-            return redactor.beginning(secrets.hide(text, was_cut=len(text) == TEXT + SLACK), TEXT)
+            if secrets is not NO_SECRETS:
+                text = secrets.hide(text, was_cut=len(text) == TEXT + SLACK)
+            return redactor.beginning(text, TEXT)
 
         content = [
             show(block)
@@ -125,7 +126,7 @@ class Excerpt:
             else {key: value and show(value) for key, value in block.items()}
             for block in self.blocks
         ]
-        return {"content": content, "is_error": self.is_error, **self.extent}
+        return {"content": content, "is_error": self.status == "error", **self.extent}
 
 
 def excerpt(result: ToolResult) -> Excerpt:
@@ -146,7 +147,7 @@ def excerpt(result: ToolResult) -> Excerpt:
     extent: dict[str, Any] = {"cut": lengths} if lengths else {}
     if len(all_blocks) > MAX_BLOCKS:
         extent["left_out"] = len(all_blocks) - MAX_BLOCKS
-    return Excerpt(status_of(result), result.is_error, blocks, extent, result.secrets, result.facts)
+    return Excerpt(status_of(result), blocks, extent, result.secrets, result.facts)
 
 
 def _reference(fields: Mapping[str, object]) -> dict[str, str | None]:
@@ -244,7 +245,12 @@ class CallEntry:
         A text that has too many secrets is left out as a whole.
         """
         limit, redactor = self.limit, self.redactor
-        secrets = self._secrets()
+        if isinstance(self.outcome, Excerpt) and self.outcome.secrets is not None:
+            secrets = SecretTexts(self.outcome.secrets)
+        elif self.spec is None or not self.spec.secret:
+            secrets = NO_SECRETS
+        else:
+            secrets = SecretTexts(texts_under(self.spec.secret, self.arguments))
         request = _request(self.arguments, limit, redactor, secrets)
         if REDACTED in request or request.startswith(CUT):
             secrets = secrets.joined(redactor.secret_texts(self.arguments))
@@ -269,13 +275,6 @@ class CallEntry:
         if isinstance(outcome, SessionError):
             return None, redactor.text_without(secrets, outcome.message, limit), None
         return None, None, None
-
-    def _secrets(self) -> SecretTexts:
-        if isinstance(self.outcome, Excerpt) and self.outcome.secrets is not None:
-            return SecretTexts(self.outcome.secrets)
-        if self.spec is None or not self.spec.secret:
-            return NO_SECRETS
-        return SecretTexts(texts_under(self.spec.secret, self.arguments))
 
     def record(self) -> JournalRecord:
         """Return the entry as a record."""
@@ -415,9 +414,9 @@ def run_entry(
 def status_of(outcome: ToolResult | BaseException) -> str:
     """Return the outcome of a call, in one word."""
     if isinstance(outcome, ToolResult):
-        if outcome.input_required:
+        if outcome.payload.get("resultType") == INPUT_REQUIRED:
             return INPUT_REQUIRED
-        return "error" if outcome.is_error else "ok"
+        return "error" if outcome.payload.get("isError") is True else "ok"
     return _status_without(outcome)
 
 

@@ -273,7 +273,8 @@ class Redactor:
     def _clean(self, text: str, *, names: bool = True) -> str:
         if len(text) > MAX_CHARACTERS:
             return f"{REDACTED} ({len(text)} characters)"
-        text = self.without_known(text)
+        if self._secrets:
+            text = self.without_known(text)
         if len(text) < SHORTEST:
             return text
         lower = text.lower()

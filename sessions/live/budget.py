@@ -55,8 +55,8 @@ class Share:
         return free > self.total // RESERVE and own + 1 <= RATIO * (free - 1)
 
     def lacks_reserve(self, total_used: int) -> bool:
-        """Whether a part of the reserve is used."""
-        return self.shared and total_used > self.total - self.total // RESERVE
+        """Whether a part of the reserve is used, where there is one."""
+        return total_used > self.total - self.total // RESERVE
 
 
 class Evictor(Protocol):
@@ -138,7 +138,7 @@ class Budget:
         """
         if holder in self._owners:
             return
-        if self._is_free(owner):
+        if owner not in self._waiting and self._allows(owner):
             self._take(holder, owner)
             return
         own_queue = self._waiting.get(owner, ())
@@ -164,7 +164,7 @@ class Budget:
 
     def take_free(self, owner: str) -> str | None:
         """Take one more place for an owner if one is free, and return its holder, to be released; else None."""
-        if not self._is_free(owner):
+        if owner in self._waiting or not self._allows(owner):
             return None
         ticket = f"{next(self._tickets)}"
         self._take(ticket, owner)
@@ -203,7 +203,8 @@ class Budget:
         self._holder_counts[owner] -= 1
         if not self._holder_counts[owner]:
             del self._holder_counts[owner]
-        self._admit_waiting(owner)
+        if self._waiting:
+            self._admit_waiting(owner)
         self.ask_holders()
 
     def mark_idle(self, holder: str) -> None:
@@ -228,7 +229,9 @@ class Budget:
         """Ask holders to give way, since more of them may do so by now: for owners that wait, else for the reserve."""
         if self._waiting:
             self._evict()
-        elif self._capacity.lacks_reserve(len(self._owners) - len(self._evicting)):
+        elif self._capacity.shared and self._capacity.lacks_reserve(
+            len(self._owners) - len(self._evicting)
+        ):
             self._refill()
 
     def mark_busy(self, holder: str) -> None:
@@ -262,9 +265,6 @@ class Budget:
 
     def _waiters(self) -> int:
         return sum(map(len, self._waiting.values()))
-
-    def _is_free(self, owner: str) -> bool:
-        return owner not in self._waiting and self._allows(owner)
 
     def _allows(self, owner: str) -> bool:
         if owner == self._host:

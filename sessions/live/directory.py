@@ -60,6 +60,8 @@ class Directory:
         self._on_fenced = on_fenced
         self._quota = quota
         self._closes_idle = core.policy.on_idle == "close"
+        self.draining = False
+        """Set when the process ends, or an operator has the node drain: new work is refused, or left to other nodes."""
         self.on_purged: list[Callable[[str], None]] = []
         """Called with the id of a session when nothing of it is left."""
         self._live: dict[str, LiveSession] = {}
@@ -134,12 +136,11 @@ class Directory:
 
     def ready(self, principal: Principal, session_id: str) -> LiveSession | None:
         """Return a session that takes a call at once, without waiting; None when it does not."""
-        session = self._owned(principal, session_id)
-        if session is None:
+        session = self._live.get(session_id)
+        if session is None or session.record.owner != principal.key or self.draining:
             return None
-        if session.changing.locked() or session.fenced:
-            return None
-        return session if session.status in LIVE else None
+        is_ready = session.status in LIVE and not session.changing.locked() and not session.fenced
+        return session if is_ready and self._core.node.may_act() else None
 
     async def find(
         self, principal: Principal, ref: str, namespace: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -92,7 +93,7 @@ class Quota:
         self._thread = CapacityLimiter(1)
         self._turn = anyio.Lock()
         self._floor = core.policy.free_disk_bytes
-        self._usage: dict[str, Usage] = {}
+        self._usage = defaultdict[str, Usage](Usage)
         self._disk_is_low = False
         self._disk_read_at: float | None = None
 
@@ -112,7 +113,7 @@ class Quota:
         most = self._limit_of(owner)
         if not most:
             return
-        usage = self._usage_of(owner)
+        usage = self._usage[owner]
         over = growth > 0 and usage.bytes + growth > most
         self._measure_when_due(owner, usage, over=over)
         if over:
@@ -122,7 +123,7 @@ class Quota:
     def count(self, owner: str, growth: int) -> None:
         """Count bytes that a principal stores whatever its budget, because they follow something that has happened."""
         if growth and self._limit_of(owner):
-            usage = self._usage_of(owner)
+            usage = self._usage[owner]
             self._measure_when_due(owner, usage, over=False)
             usage.add(growth)
 
@@ -131,7 +132,7 @@ class Quota:
         if self._floor and self._is_disk_low():
             return 0
         most = self._limit_of(owner)
-        return max(0, most - self._usage_of(owner).bytes) if most else UNLIMITED
+        return max(0, most - self._usage[owner].bytes) if most else UNLIMITED
 
     def admit_call(self, owner: str) -> None:
         """Check that a principal may call a service, which adds an entry to the journal.
@@ -150,12 +151,6 @@ class Quota:
         if limits.is_active:
             return limits.of(owner).stored_bytes
         return self._core.policy.stored_bytes_per_principal
-
-    def _usage_of(self, owner: str) -> Usage:
-        usage = self._usage.get(owner)
-        if usage is None:
-            usage = self._usage[owner] = Usage()
-        return usage
 
     def _is_disk_low(self) -> bool:
         now = self._core.clock.now()
@@ -176,7 +171,7 @@ class Quota:
 
     def usage(self, owner: str) -> dict[str, Any]:
         """Return the count of a principal, its limit (0: none), and when it was measured (None: not yet)."""
-        usage = self._usage_of(owner)
+        usage = self._usage[owner]
         self._measure_when_due(owner, usage, over=False)
         return {
             "bytes": usage.bytes,

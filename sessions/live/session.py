@@ -109,6 +109,7 @@ class LiveSession:
         on_deadline: Callable[[LiveSession], None] = _nothing,
         on_fenced: Callable[[LiveSession], None] = _nothing,
     ) -> None:
+        self.id: Final = record.id
         self.record = record
         self.state = state
         self.status: Status = record.status
@@ -183,10 +184,6 @@ class LiveSession:
         if not count and self._quiet is not None:
             self._quiet.set()
             self._quiet = None
-
-    @property
-    def id(self) -> str:
-        return self.record.id
 
     @property
     def generation(self) -> int:
@@ -298,24 +295,23 @@ class LiveSession:
                     redactor=self._redactor,
                 )
             )
-        self._log(event, row, cause)
+        if event in _LOGGED and logger.isEnabledFor(logging.INFO):
+            self._log(_LOGGED[event], cause, with_address=event is Event.OPENED)
         self.status = row.target
         self.record.status_at = now
         if row.target is Status.IDLE:
             self.idle_since = now
-        self.creation_ended.set()
-        if row.target is not Status.ACTIVE:
+        if row.source is Status.CREATING:
+            self.creation_ended.set()
+        if event not in (Event.CALL_ADMITTED, Event.CALLS_SETTLED):
             self._on_deadline(self)
         return row
 
-    def _log(self, event: Event, row: Transition, cause: str | None) -> None:
-        verb = _LOGGED.get(event)
-        if verb is None or not logger.isEnabledFor(logging.INFO):
-            return
+    def _log(self, verb: str, cause: str | None, *, with_address: bool) -> None:
         name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
         owner = Principal.of_key(self.record.owner)
         whose = "" if owner.key == LOCAL.key else f" of {json.dumps(owner.words)}"
-        address = client_address.get() if event is Event.OPENED else ""
+        address = client_address.get() if with_address else ""
         whence = f" from {address}" if address else ""
         reason = (
             "" if cause is None else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
@@ -449,6 +445,9 @@ class LiveSession:
             deadlines.append(self.record.lifetime_ends_at)
         if self.status is Status.IDLE and times.idle:
             deadlines.append(self.idle_since + times.idle)
+        if self.status is Status.ACTIVE and times.idle:
+            # Not later than after its last call, so that the end of a call needs no look at the deadlines.
+            deadlines.append(self._clock.now() + times.idle)
         if self.status is Status.PAUSED and times.paused:
             deadlines.append(max(self.record.status_at, self.idle_since) + times.paused)
         return min(deadlines, default=None)

@@ -222,7 +222,8 @@ class Snapshots:
         live.called_at = self._core.clock.now()
         if _has_unsaved(binding, live):
             binding.unsaved_at = live.called_at
-        self.schedule(session, binding)
+            if binding.service.pause == "snapshot":
+                self.schedule(session, binding)
 
     def record_own_change(
         self, session: LiveSession, binding: Binding, live: LiveConnection
@@ -343,7 +344,7 @@ def _may_have_changed(binding: Binding, entry: JournalRecord) -> bool:
         or entry.tool is None
     ):
         return False
-    spec = binding.service.tool(entry.tool)
+    spec = binding.service.specs.get(entry.tool)
     return spec is None or not spec.reads
 
 

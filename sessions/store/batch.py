@@ -7,7 +7,7 @@ statement per kind, and so are neighbouring creates. Every other unit runs by it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
@@ -62,10 +62,12 @@ def apply(connection: Connection, units: Sequence[BatchItem], compactor: Compact
     for unit in units:
         if isinstance(unit.work, CallEntry):
             unit.work = _prepare_entry(unit.work)
-    # Together, for one lock of the end of their chain: they do not depend on the other units.
-    audit_queries.append(connection, [u.work for u in units if isinstance(u.work, AuditAppend)])
-    others = [unit for unit in units if not isinstance(unit.work, AuditAppend)]
-    for kind, group in groupby(others, key=_kind):
+    audits = [unit.work for unit in units if isinstance(unit.work, AuditAppend)]
+    if audits:
+        # Together, for one lock of the end of their chain: they do not depend on the other units.
+        audit_queries.append(connection, audits)
+        units = [unit for unit in units if not isinstance(unit.work, AuditAppend)]
+    for kind, group in groupby(units, key=_kind):
         items = list(group)
         if kind is Change:
             _change(connection, items, compactor)
@@ -194,14 +196,14 @@ class _MergedChanges:
 
     def __init__(self) -> None:
         self._sessions: dict[str, Row] = {}
-        self._unbound: set[tuple[str, str]] = set()
+        self._unbound: dict[tuple[str, str], Row] = {}
         self._bindings: dict[tuple[str, str], Row] = {}
         self._states: dict[str, Row] = {}
         self._snapshots: dict[tuple[str, str, int], Row] = {}
         self.journal: list[Row] = []
         self._ended_entries: list[Row] = []
         self._receipts: dict[tuple[str, str], Row] = {}
-        self._deleted_receipts: set[tuple[str, str]] = set()
+        self._deleted_receipts: dict[tuple[str, str], Row] = {}
         self._summaries: dict[str, Row] = {}
 
     def add(self, change: Change) -> None:
@@ -210,7 +212,7 @@ class _MergedChanges:
         self._ended_entries.extend(change.ended_entries)
         for operation in change.forget:
             self._receipts.pop((key, operation), None)
-            self._deleted_receipts.add((key, operation))
+            self._deleted_receipts[key, operation] = _key(key, operation)
         for row in change.receipts:
             self._receipts[key, row["operation_id"]] = row
         if change.summary is not None:
@@ -227,7 +229,7 @@ class _MergedChanges:
             self._states[key] = change.state
 
     def _unbind(self, key: str, service: str) -> None:
-        self._unbound.add((key, service))
+        self._unbound[key, service] = _key(key, service)
         self._bindings.pop((key, service), None)
         for snapshot_key in [
             snapshot_key for snapshot_key in self._snapshots if snapshot_key[:2] == (key, service)
@@ -238,27 +240,28 @@ class _MergedChanges:
         by_columns: dict[tuple[str, ...], list[Row]] = {}
         for row in self._sessions.values():
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
-        saved_bindings = {snapshot_key[:2] for snapshot_key in self._snapshots}
+        saved_bindings = [_key(*key) for key in {snapshot[:2] for snapshot in self._snapshots}]
         for statement, rows in (
             *((_update(columns), rows) for columns, rows in by_columns.items()),
-            *((statement, _keys(self._unbound)) for statement in _UNBIND),
+            *((statement, [*self._unbound.values()]) for statement in _UNBIND),
             (_BINDINGS, [*self._bindings.values()]),
             (_STATES, [*self._states.values()]),
             (_JOURNAL, self.journal),
             (_JOURNAL, self._ended_entries),
-            (_FORGET, _keys(self._deleted_receipts)),
+            (_FORGET, [*self._deleted_receipts.values()]),
             (_RECEIPTS, [*self._receipts.values()]),
             (_SUMMARIES, [*self._summaries.values()]),
             (_SNAPSHOTS, [*self._snapshots.values()]),
-            (_OLD_SNAPSHOTS, _keys(saved_bindings)),
+            (_OLD_SNAPSHOTS, saved_bindings),
         ):
             if rows:
                 execute_many(connection, statement, rows)
         compactor.count_entries(connection, self.journal, self._ended_entries)
 
 
-def _keys(pairs: Iterable[tuple[str, str]]) -> list[Row]:
-    return [{"b_id": key, "b_service": service} for key, service in pairs]
+def _key(session_id: str, name: str) -> Row:
+    """Return the parameters of a statement for one service or operation of a session."""
+    return {"b_id": session_id, "b_service": name}
 
 
 @cache

@@ -36,6 +36,7 @@ _FULL = select(schema.tally).where(
     among(_t.session_id),
     (_t.entries > bindparam("most_entries")) | (_t.bytes > bindparam("most_bytes")),
 )
+_TALLY = accumulate(schema.tally)
 _this = bindparam("b_session", type_=String())
 _over = _j.status.is_distinct_from(STARTED)
 _OLDEST = (
@@ -58,7 +59,7 @@ class Compactor:
 
     def __init__(self, limits: JournalLimits | None) -> None:
         self._limits = limits
-        self._growth = BoundedMap[str, tuple[int, int]](MAX_KNOWN)
+        self._growth = BoundedMap[str, list[int]](MAX_KNOWN)
 
     def grown_journals(self, sums: Iterable[Row]) -> list[str]:
         """Return the journals to check: those that grew by a hundredth of a limit since the last check."""
@@ -68,13 +69,15 @@ class Compactor:
         most, most_bytes = self._limits.entries // 100, self._limits.bytes // 100
         for row in sums:
             key: str = row["session_id"]
-            # A journal that was not seen before may be full already.
-            entries, size = self._growth.get(key, (most, most_bytes))
-            entries, size = entries + row["entries"], size + row["bytes"]
-            if entries >= most or size >= most_bytes:
+            growth = self._growth.get(key)
+            if growth is None:
+                # A journal that was not seen before may be full already.
+                growth = self._growth[key] = [most, most_bytes]
+            growth[0] += row["entries"]
+            growth[1] += row["bytes"]
+            if growth[0] >= most or growth[1] >= most_bytes:
                 grown.append(key)
-                entries = size = 0
-            self._growth[key] = (entries, size)
+                growth[:] = 0, 0
         return grown
 
     def forget_growth(self, session_id: str) -> None:
@@ -88,7 +91,7 @@ class Compactor:
         sums = _sums(new, ended_rows)
         if not sums:
             return
-        execute_many(connection, accumulate(schema.tally), [*sums.values()])
+        execute_many(connection, _TALLY, [*sums.values()])
         due = self.grown_journals(sums.values())
         if not due or self._limits is None:
             return

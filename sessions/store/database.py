@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from sqlalchemy import Connection
 
 from ..errors import StoreUnavailable
-from .connection import KeptConnection
+from .connection import DatabaseDriver, FileDriver, KeptConnection, ServerDriver
 from .dialect import (
     FILE_NAME,
     WRITES,
@@ -26,7 +26,6 @@ from .dialect import (
     sync,
     use_wal,
 )
-from .drivers import DatabaseDriver, FileDriver, ServerDriver
 from .file.store_folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
 from .upgrade import complete_revision, revision, upgrade
@@ -157,23 +156,23 @@ class Connections:
         Raises:
             StoreUnavailable: when the database failed. Other errors of the work are raised as they are.
         """
-        location = self._location
+        folder = self._location if isinstance(self._location, DataFolder) else None
 
         def check_and_work(connection: Connection) -> T:
-            # Background writes are checked only when they must be durable.
-            if durable and isinstance(location, DataFolder):
-                location.check()
+            if folder is not None:
+                folder.check()
                 if self.unsynced:
                     sync(connection)  # a transaction that changes nothing flushes nothing
             return work(connection)
 
-        local = isinstance(location, DataFolder)
         try:
-            value = await self._writer.run(check_and_work, durable=durable or not local)
+            # Background writes are checked only when they must be durable.
+            unit = check_and_work if durable else work
+            value = await self._writer.run(unit, durable=durable or folder is None)
         except StoreUnavailable:
             self.unsynced = True
             raise
-        self.unsynced = local and not durable
+        self.unsynced = folder is not None and not durable
         return value
 
     @property

@@ -13,9 +13,8 @@ from ..cluster.lease import Renewal, SeenNode
 from ..errors import StoreUnavailable
 from ..records import NodeState
 from . import schema
-from .connection import KeptConnection
+from .connection import KeptConnection, ServerDriver
 from .dialect import RemoteDatabase
-from .drivers import ServerDriver
 from .rows import columns_of, node_record
 
 T = TypeVar("T")

@@ -147,7 +147,7 @@ def _with_size(row: Row) -> Row:
     for text in (row["request"], row["result"], row["facts"], error):
         if text is not None:
             size += len(text) if text.isascii() else len(text.encode(errors="replace"))
-    row["error"] = _without_nul(error)
+    row["error"] = None if error is None else _without_nul(error)
     # A started call, or run, is counted when it ends.
     row["bytes"] = 0 if row["status"] in (STARTED, RUNNING) else size
     return row

@@ -115,7 +115,8 @@ class Writer:
                 work = to_journal_append(work)
         self._waiting.append(BatchItem(work, owner=owner))
         self._entry_count += 1
-        self._limit()
+        if self._entry_count > self._backlog:
+            self._limit()
         if self._timer is None and not self._resting:
             self._timer = asyncio.get_running_loop().call_later(LINGER, self._wake.set)
 
@@ -180,7 +181,8 @@ class Writer:
     def _take(self) -> list[BatchItem]:
         batch: list[BatchItem] = []
         self._deferred_count = 0
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         while self._waiting and len(batch) < BATCH:
             unit = self._waiting.popleft()
             if unit.future is None:

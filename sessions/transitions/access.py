@@ -27,14 +27,6 @@ class Access:
         self._core = core
         self._directory = directory
         self._pausing = pausing
-        self.draining = False
-        """Set when the process ends, or an operator has the node drain: new work is refused, or left to other nodes."""
-
-    def ready_nowait(self, principal: Principal, session_id: str) -> LiveSession | None:
-        """Return a session that takes a call at once; None when it does not."""
-        if self.draining or not self._core.node.may_act():
-            return None
-        return self._directory.ready(principal, session_id)
 
     async def ready(
         self, principal: Principal, ref: str, namespace: str | None = None
@@ -53,7 +45,7 @@ class Access:
                     raise SessionPaused("The session is paused.", session_id=session.id)
                 await self._pausing.resume(session, cause="call")
             # The node may have begun to drain meanwhile: then the session is about to be given up.
-            may_begin = session.status in LIVE and not self.draining
+            may_begin = session.status in LIVE and not self._directory.draining
             if may_begin and not session.ownership_ended.is_set():
                 return session
         raise SessionBusy("The session keeps changing.")
@@ -66,7 +58,7 @@ class Access:
         Raises:
             ShuttingDown: it takes too long, or there are no other nodes.
         """
-        if not self.draining:
+        if not self._directory.draining:
             return
         if not self._core.node.can_give_up:
             raise ShuttingDown

@@ -13,7 +13,7 @@ from support.gateway_process import JSON, Way, count, opened_session, structured
 from support.runs import clear, wait_for_call, wait_for_cancellation
 from support.subscribers import subscribed
 
-from statehold.server.http.request import BODY_LIMIT
+from statehold.server.http.exchange import BODY_LIMIT
 
 pytestmark = [
     pytest.mark.thorough,

@@ -48,7 +48,7 @@ async def test_a_killed_upstream_fails_only_its_own_call_and_is_recovered(
                 await has_failed.wait()
         after = await node.answer(session, "inc")
         assert after.payload["structuredContent"]["count"] == 1
-        assert after.session["generation"] == 2
+        assert after.session.generation == 2
         assert after.notice is not None
         assert "SIGKILL" in after.notice
         assert "Lost: everything" in after.notice

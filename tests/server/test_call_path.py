@@ -21,11 +21,14 @@ from support.gateway_process import opened_session, service, toml
 from support.hostile_issuer import AUDIENCE, hostile_issuer
 from support.waiting import until
 
-FILES = 46
+FILES = 44
+FUNCTIONS = 234
+"""Functions with a name, from the first byte of a call to its entry in the journal."""
 FRAMES = 14
-AUTH_FILES = 7
-"""The further files of a call with an access token that was verified before: three for the token, two for its scope, the
-one that names the caller of static tokens, too, and the one that knows when the store was read."""
+AUTH_FILES = 6
+"""The further files of a call with an access token that was verified before: three for the token, one for its scope, and
+the one that knows when the store was read."""
+AUTH_FUNCTIONS = 20
 AUTH_FRAMES = 1
 
 
@@ -81,10 +84,13 @@ def running(folder: Path, **settings: Any) -> Generator[TracedServer]:
 
 
 @pytest.mark.thorough
-async def test_an_idle_call_passes_few_files_and_frames(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_idle_call_passes_few_files_functions_and_frames(
+    mode: str, tmp_path: Path
+) -> None:
     with running(tmp_path) as server:
-        recording = await recorded_call(server)
-    check(recording, FILES, FRAMES)
+        recording = await recorded_call(server, mode=mode)
+    check(recording, FILES, FUNCTIONS, FRAMES)
     assert not any(file.startswith("access/v") for file in recording["functions"])
 
 
@@ -98,15 +104,17 @@ async def test_a_call_with_a_verified_token_passes_few_more(tmp_path: Path) -> N
         headers = {"authorization": f"Bearer {issuer.token(scope='statehold:use')}"}
         with running(tmp_path, **settings) as server:
             recording = await recorded_call(server, headers)
-    check(recording, FILES + AUTH_FILES, FRAMES + AUTH_FRAMES)
+    check(recording, FILES + AUTH_FILES, FUNCTIONS + AUTH_FUNCTIONS, FRAMES + AUTH_FRAMES)
 
 
-async def recorded_call(server: TracedServer, headers: dict[str, str] | None = None) -> Any:
+async def recorded_call(
+    server: TracedServer, headers: dict[str, str] | None = None, *, mode: str = "auto"
+) -> Any:
     """Return the shortest recording of four calls after two others: a look at tokens or the store may come between."""
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as http,
         Client(
-            streamable_http_client(server.url, http_client=http), mode="auto", cache=None
+            streamable_http_client(server.url, http_client=http), mode=mode, cache=None
         ) as client,
     ):
         session = await opened_session(client)
@@ -121,12 +129,14 @@ async def recorded_call(server: TracedServer, headers: dict[str, str] | None = N
         return min(recordings, key=lambda recording: len(recording["functions"]))
 
 
-def check(recording: Any, most_files: int, most_frames: int) -> None:
+def check(recording: Any, most_files: int, most_functions: int, most_frames: int) -> None:
     functions, stack = recording["functions"], recording["stack"]
-    if len(functions) > most_files or len(stack) > most_frames:
+    named = [name for names in functions.values() for name in names if not name.endswith(">")]
+    if len(functions) > most_files or len(named) > most_functions or len(stack) > most_frames:
         lines = [f"{file}: {', '.join(names)}" for file, names in sorted(functions.items())]
         pytest.fail(
-            f"{len(functions)} files (at most {most_files}):\n"
+            f"{len(functions)} files (at most {most_files}), "
+            f"{len(named)} functions (at most {most_functions}):\n"
             + "\n".join(lines)
             + f"\n{len(stack)} frames (at most {most_frames}):\n"
             + "\n".join(stack)

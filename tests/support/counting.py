@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.lowlevel
@@ -13,6 +13,7 @@ from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUna
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import (
     CallContext,
+    CallerOptions,
     LossPolicy,
     PausePolicy,
     RestoreReport,
@@ -27,17 +28,10 @@ from statehold.sessions.services import (
 class Nobody:
     """A caller that wants nothing."""
 
-    meta: Mapping[str, Any] = {}
-    wants_progress = False
-    log_level = None
+    options = CallerOptions()
     capabilities: JSON = {}  # noqa: RUF012 a constant of the tests
-    input_responses = None
-    request_state = None
-    can_return_input_required = False
-    result_tokens: int | None = None
     wants_facts = False
     operation_id: str | None = None
-    is_owner = True
     reachable = True
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
@@ -125,6 +119,19 @@ class Counter:
             self.service.live.remove(self)
 
 
+SPECS = {
+    name: ToolSpec(
+        name,
+        {
+            "name": name,
+            "inputSchema": {"type": "object", "properties": {}},
+            "annotations": {"readOnlyHint": name == "get"},
+        },
+    )
+    for name in ("inc", "get", "hold", "die", "fail")
+}
+
+
 @dataclass(eq=False)
 class Counting:
     """The service. `live` are its open connections, `opened` counts how many were ever opened."""
@@ -149,20 +156,10 @@ class Counting:
     calls: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     holding: anyio.Event = field(default_factory=anyio.Event)
     let_go: anyio.Event = field(default_factory=anyio.Event)
-    specs: ClassVar = tuple(
-        ToolSpec(
-            name,
-            {
-                "name": name,
-                "inputSchema": {"type": "object", "properties": {}},
-                "annotations": {"readOnlyHint": name == "get"},
-            },
-        )
-        for name in ("inc", "get", "hold", "die", "fail")
-    )
+    specs: dict[str, ToolSpec] = field(default_factory=lambda: dict(SPECS))
 
     async def tools(self) -> Sequence[ToolSpec]:
-        return self.specs
+        return tuple(self.specs.values())
 
     async def resume(self, session: SessionView, token: str, snapshot: Snapshot | None) -> Counter:
         raise ConnectionLost("the counter ended with its process")
@@ -185,9 +182,6 @@ class Counting:
 
     def connection(self, session: SessionView) -> Counter:
         return Counter(self, session)
-
-    def tool(self, name: str) -> ToolSpec | None:
-        return next((spec for spec in self.specs if spec.name == name), None)
 
 
 __all__ = ["Counter", "Counting", "Nobody", "refuse"]

@@ -11,8 +11,8 @@ import anyio.lowlevel
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
+from statehold.server.http.exchange import PING_SECONDS
 from statehold.server.http.fast_path import FastPath
-from statehold.server.http.response import PING_SECONDS
 from statehold.server.protocol.server import StateholdServer
 
 from .asgi import JSON, AsgiRequest

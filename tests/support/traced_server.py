@@ -1,8 +1,8 @@
 """A `statehold` that reports the functions of ours that it executes: `python traced_server.py serve ...`.
 
 A line on stdin starts a recording, and the next one ends it; then a line of JSON goes to stdout: the executed functions by
-file, and the longest chain of frames of ours above the event loop. Recordings cover all threads. They leave out the work
-in the background, whose chains begin in `sessions/store/` or in a loop that looks for changes.
+file, and the longest chain of frames of ours above the event loop. Recordings cover all threads. They leave out loops that
+look for changes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ import statehold.server
 
 ROOT = Path(statehold.server.__file__).resolve().parents[1]
 FOLDERS = ("sessions", "tools", "access", "server", "console", "shell")
-BACKGROUND = (
-    "sessions/store/",
-    "sessions/principals/policy_watch.py",
-    "server/process/access_files.py",
-)
+BACKGROUND = ("sessions/principals/policy_watch.py", "server/process/access_files.py")
 EVENT_LOOP = "asyncio/runners.py"
 
 

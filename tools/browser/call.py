@@ -421,7 +421,7 @@ class BrowserCall:
         mode, tokens, wanted = (
             self.config.snapshot,
             self.config.snapshot_tokens,
-            self.ctx.result_tokens,
+            self.ctx.options.result_tokens,
         )
         if mode == "none" or wanted == 0:
             return

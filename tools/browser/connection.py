@@ -321,7 +321,7 @@ class BrowserConnection:
             self._call_scope = scope
             self._calls_started.set()
             try:
-                if call.ctx.wants_progress:
+                if call.ctx.options.wants_progress:
                     await race(partial(self._report_progress, tool, call), work)
                 else:
                     await work()

@@ -99,7 +99,7 @@ class BrowserService:
         self._attached_session: str | None = None
         """The id of the session that is attached to the tabs of a browser."""
         self._tools = {tool.name: tool for tool in toolset(config)}
-        self._specs = {name: tool.spec() for name, tool in self._tools.items()}
+        self.specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._secrets: NamedSecrets | None = None
         self._secrets_turn = anyio.Lock()
         self._has_local_callers = has_local_callers
@@ -190,10 +190,7 @@ class BrowserService:
         """
         await self._require_paths()
         await self._load_secrets()
-        return tuple(self._specs.values())
-
-    def tool(self, name: str) -> ToolSpec | None:
-        return self._specs.get(name)
+        return tuple(self.specs.values())
 
     async def check(self) -> Check:
         """Start a browser, end it, and report the result. A failed start is reported, not raised."""
@@ -211,9 +208,7 @@ class BrowserService:
             error = f"no browser started within {self.connect_seconds:g} seconds"
             return Check(self.name, self.transport, False, self.connect_seconds, error=error)
         seconds = time.monotonic() - began
-        return Check(
-            self.name, self.transport, True, seconds, server=server, tools=len(self._specs)
-        )
+        return Check(self.name, self.transport, True, seconds, server=server, tools=len(self.specs))
 
     async def _start_browser(self) -> JSON:
         assert self._pool is not None
@@ -469,7 +464,7 @@ class BrowserService:
             if self._secrets is None:
                 self._secrets = await load_secrets(self.config)
                 if self._secrets:
-                    self._specs[TYPE] = self._tools[TYPE].spec(f"Secrets to type: {self._secrets}")
+                    self.specs[TYPE] = self._tools[TYPE].spec(f"Secrets to type: {self._secrets}")
             return self._secrets
 
     async def _load_encryption(self) -> Encryption | None:

@@ -171,7 +171,7 @@ class ControlTools:
             "message": f"An agent asks you to take over: {session.record.control.reason}",
             "url": url,
         }
-        if not caller.can_return_input_required:
+        if not caller.options.can_return_input_required:
             # Of 2025-11-25 only.
             params["elicitationId"] = secrets.token_urlsafe(16)
         with suppress(NotAllowed, RaceLost), anyio.move_on_after(LONGEST_WAIT):
@@ -193,7 +193,7 @@ class ControlTools:
             await registry.controls.wait_for_change(
                 context.principal, session_id, seconds=min(PROGRESS_SECONDS, seconds - elapsed)
             )
-            if context.caller is not None and context.caller.wants_progress:
+            if context.caller is not None and context.caller.options.wants_progress:
                 words = "has control" if lease.driver is SessionDriver.HUMAN else "is asked"
                 await context.caller.progress(clock.now() - begin, seconds, f"A person {words}")
 

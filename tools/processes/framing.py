@@ -335,7 +335,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
             while self._queue:
                 line = self._queue.popleft()
                 self._queue_size -= len(line)
-                if self._queue_size <= QUEUE_BYTES // 2:
+                if self._is_paused and self._queue_size <= QUEUE_BYTES // 2:
                     self._resume()
                 self._burst_size += 1
                 message = decode(line)

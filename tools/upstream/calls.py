@@ -16,10 +16,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
+from mcp_types import LOG_LEVEL_META_KEY
 
 from ...sessions.errors import NotAllowed
 from ...sessions.json_codec import JSON
 from ...sessions.services import SERVERS_LEVEL, CallContext
+from .negotiation import Peer
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -64,6 +66,19 @@ class UpstreamCall:
         self._idle: anyio.Event | None = None
         self._context = contextvars.copy_context()
 
+    def with_meta(self, params: JSON, peer: Peer) -> JSON:
+        """Return the parameters of its request with the caller's `_meta` and the members that the peer needs."""
+        options = self.ctx.options
+        meta = dict(options.meta)
+        if peer.modern:
+            meta |= peer.meta(self.ctx.capabilities)
+            if options.log_level is not None:
+                # Without a level a server of this era sends nothing, and SDK servers of the older one send all.
+                meta[LOG_LEVEL_META_KEY] = options.log_level or LEVELS[0]
+        if options.wants_progress:
+            meta["progressToken"] = self.number
+        return {**params, "_meta": meta} if meta else params
+
     def progress(self, params: JSON) -> None:
         progress, total, message = (
             params.get("progress"),
@@ -81,7 +96,7 @@ class UpstreamCall:
 
     def log(self, params: JSON) -> None:
         ctx = self.ctx
-        if reaches(params.get("level"), ctx.log_level):
+        if reaches(params.get("level"), ctx.options.log_level):
             self._enqueue(lambda: ctx.log(params))
 
     def _enqueue(self, message: Message) -> None:
@@ -181,7 +196,7 @@ class ActiveCalls:
             calls = [call for call in calls if call.number == number]
         elif len(calls) > 1 or names_calls:
             is_ambiguous = self._is_shared and len(calls) > 1
-            calls = [] if is_ambiguous else [call for call in calls if call.ctx.is_owner]
+            calls = [] if is_ambiguous else [call for call in calls if call.ctx.options.is_owner]
         for call in calls:
             call.log(params)
 
@@ -195,8 +210,10 @@ class ActiveCalls:
         self._active.pop(call.number, None)
         for scope in call.questions:
             scope.cancel()
-        self._pass_turn(call)
-        self._wake()
+        if self._holder is call:
+            self._pass_turn(call)
+        if self._asking:
+            self._wake()
 
     async def ask(self, method: str, params: JSON, number: int | None) -> JSON:
         """Put a question to the caller of the call that it belongs to, and return the answer.

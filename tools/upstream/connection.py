@@ -19,7 +19,6 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
-    LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
@@ -34,14 +33,20 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from . import change_stream
-from .calls import LEVELS, ActiveCalls, LogLevel, UpstreamCall
+from .calls import ActiveCalls, LogLevel, UpstreamCall
 from .change_stream import Listener
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .known_secrets import Secrets
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
-from .provenance import attribute_question, attribute_refusal, attribute_report, strip_our_meta
 from .resource_updates import ResourceUpdates
-from .results import facts_of, next_round, validate_result
+from .results import (
+    attribute_question,
+    attribute_refusal,
+    attribute_report,
+    facts_of,
+    next_round,
+    validate_result,
+)
 from .resumption import UpstreamResumption
 from .transports.base import OpenTransport
 from .transports.http_errors import HttpRefused
@@ -271,7 +276,7 @@ class UpstreamConnection:
         result = ToolResult(await self._request("tools/call", params, ctx))
         if (due := self._quiet_lists.due_at) is not None and anyio.current_time() >= due:
             self._quiet_lists.report(self._report_change)
-        if ctx.wants_facts and not result.input_required:
+        if ctx.wants_facts:
             result.facts = facts_of(result.payload)
         return result
 
@@ -290,28 +295,33 @@ class UpstreamConnection:
 
     async def _request(self, method: str, params: JSON, ctx: CallContext) -> JSON:
         """Send a request, and repeat it with the caller's answers while its result asks for input."""
-        rpc, modern = self.rpc, self.peer.modern
-        began_at = anyio.current_time()
-        tool = method == "tools/call"
-        call = UpstreamCall(rpc.number(), params["name"] if tool else method, ctx, rpc.spawn)
+        rpc, options = self.rpc, ctx.options
+        peer, began_at = rpc.peer, anyio.current_time()
+        modern, tool = peer.modern, method == "tools/call"
+        call = UpstreamCall(next(rpc.numbers), params["name"] if tool else method, ctx, rpc.spawn)
         validate = self._validator(tool=tool)
         try:
             await self._calls.enter(call)
-            if ctx.log_level is not None and not modern:
-                await self._lower_log_level(ctx.log_level)
-            if modern and (ctx.input_responses is not None or ctx.request_state is not None):
-                params = next_round(params, ctx.input_responses, ctx.request_state)
+            if options.log_level is not None and not modern:
+                await self._lower_log_level(options.log_level)
+            if modern and (
+                options.input_responses is not None or options.request_state is not None
+            ):
+                params = next_round(params, options.input_responses, options.request_state)
             for _ in range(MAX_ROUNDS + 1):
                 answer = await rpc.request(
                     method,
-                    self._with_meta(params, call),
+                    call.with_meta(params, peer),
                     number=call.number,
                     headers=self._headers(method, params) if rpc.http else None,
                     operation_id=ctx.operation_id,
                 )
                 is_slow = is_large(answer)
                 result = await to_thread.run_sync(validate, answer) if is_slow else validate(answer)
-                if result.get("resultType") != "input_required" or ctx.can_return_input_required:
+                if (
+                    result.get("resultType") != "input_required"
+                    or options.can_return_input_required
+                ):
                     if "inputRequests" in result:
                         require_answerable(result, ctx.capabilities)
                     await call.flush()
@@ -366,20 +376,9 @@ class UpstreamConnection:
 
     def _validator(self, *, tool: bool) -> Callable[[JSON], JSON]:
         """Return the validate_result() of this connection."""
-        return partial(validate_result, modern=self.peer.modern, service=self.service, tool=tool)
-
-    def _with_meta(self, params: JSON, call: UpstreamCall) -> JSON:
-        """Return the parameters of a request with the caller's `_meta` and the members that this connection needs."""
-        peer, ctx = self.peer, call.ctx
-        meta = dict(ctx.meta)
-        if peer.modern:
-            meta |= peer.meta(ctx.capabilities)
-            if ctx.log_level is not None:
-                # Without a level a server of this era sends nothing, and SDK servers of the older one send all.
-                meta[LOG_LEVEL_META_KEY] = ctx.log_level or LEVELS[0]
-        if ctx.wants_progress:
-            meta["progressToken"] = call.number
-        return {**params, "_meta": meta} if meta else params
+        return partial(
+            validate_result, modern=self.rpc.peer.modern, service=self.service, tool=tool
+        )
 
     def _headers(self, method: str, params: JSON) -> dict[str, str]:
         headers = self.peer.headers(method, params)
@@ -404,7 +403,7 @@ class UpstreamConnection:
             return
         try:
             headers = self.peer.headers("logging/setLevel", {}) if self.rpc.http else None
-            number = self.rpc.number()
+            number = next(self.rpc.numbers)
             await self.rpc.request(
                 "logging/setLevel", {"level": level}, number=number, headers=headers
             )
@@ -435,7 +434,7 @@ class UpstreamConnection:
         rpc, method = self.rpc, change_stream.LISTEN
         params: JSON = {"notifications": filters, "_meta": self.peer.meta({})}
         headers = self.peer.headers(method, params) if rpc.http else None
-        await rpc.listen(method, params, number=rpc.number(), headers=headers)
+        await rpc.listen(method, params, number=next(rpc.numbers), headers=headers)
 
     def _report_change(self, method: str) -> None:
         if self._on_changed is not None:
@@ -450,7 +449,6 @@ class UpstreamConnection:
         if method == "roots/list" and not len(self._calls):
             # Servers request the roots right after initialization, when there is no caller yet.
             return {"roots": []}
-        strip_our_meta(params)
         attribute_question(self.service, method, params)
         try:
             return await self._calls.ask(method, params, number)
@@ -469,7 +467,6 @@ class UpstreamConnection:
         self.lost.set()
 
     def on_notify(self, method: str, params: JSON, number: int | None) -> None:
-        strip_our_meta(params)
         attribute_report(self.service, params)
         if method == "notifications/progress":
             if (call := self._calls.get(params.get("progressToken"))) is not None:

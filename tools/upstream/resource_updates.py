@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextvars
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 from mcp_types import METHOD_NOT_FOUND
 
 from ...sessions.errors import NotAllowed, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.services import CallContext
+from ...sessions.services import CallContext, CallerOptions
 from .change_stream import Listener, Send
 from .errors import UpstreamRefused
 from .negotiation import OFFERED_CAPABILITIES
@@ -30,22 +30,12 @@ SendRequest = Callable[[str, JSON, CallContext], Awaitable[JSON]]
 class InternalContext:
     """The context of a call without a caller. It refuses questions and discards progress and log messages."""
 
-    meta: Mapping[str, Any] = {}
-    wants_progress = False
-    log_level: str | None = None
-    input_responses: JSON | None = None
-    request_state: str | None = None
-    can_return_input_required = False
-    result_tokens: int | None = None
+    options = CallerOptions(is_owner=False)
+    # Lists belong to all callers, and a server may leave out what its client cannot use.
+    capabilities = OFFERED_CAPABILITIES
     wants_facts = False
     reachable = False
     operation_id: str | None = None
-    is_owner = False
-
-    @property
-    def capabilities(self) -> JSON:
-        # Lists belong to all callers, and a server may leave out what its client cannot use.
-        return OFFERED_CAPABILITIES
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

@@ -1,21 +1,18 @@
-"""Validation of tool results against the shape that the protocol demands, and the facts that the journal keeps of them.
-
-For a 2026-07-28 client the SDK (2.3) turns a malformed result into an empty one, so results are checked before they are
-passed on. Only the shape is checked; unknown fields pass unchanged.
-"""
+"""Results of tool calls: their shape, their facts for the journal, and texts that look like our own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import takewhile
 from typing import Any, Final, cast
 
 from mcp_types import SERVER_INFO_META_KEY
 
+from ...sessions.attribution import ORDINARY_BEGINNINGS, attribute_text, attribute_value
+from ...sessions.errors import RequestRefused
 from ...sessions.journal.facts import LONGEST_TEXT
 from ...sessions.json_codec import JSON
 from .errors import UpstreamMisbehaved, era_remedy
-from .provenance import attribute_notes, attribute_question, strip_our_meta
 
 REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("text",),
@@ -53,11 +50,11 @@ def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> 
         return _validate_question(result, service)
     elif kind != "complete":
         raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
-    _drop_server_info(result)
-    strip_our_meta(result)
+    if "_meta" in result:
+        _drop_server_info(result)
     if tool and (fault := _find_fault(result)) is not None:
         raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
-    attribute_notes(result, service)
+    claim_texts(result, service)
     return result
 
 
@@ -68,7 +65,7 @@ def _validate_question(result: JSON, service: str) -> JSON:
     if not is_valid or not (requests or isinstance(state, str)):
         raise UpstreamMisbehaved(service, "it asks for input without a question")
     _drop_server_info(result)
-    strip_our_meta(result)
+    claim_texts(result, service)
     for request in requests.values():
         attribute_question(service, request["method"], request.get("params"))
     return result
@@ -214,3 +211,88 @@ def _ends(texts: Sequence[str]) -> JSON:
 
 def _get(value: object, name: str) -> Any:
     return cast(JSON, value).get(name) if isinstance(value, dict) else None
+
+
+OUR_META: Final = "statehold/"
+MAX_DEPTH: Final = 6
+"""Levels of a result that are searched for `_meta`; content blocks, resources, messages and questions are within them."""
+
+_DATA: Final = frozenset({"structuredContent", "inputSchema", "outputSchema", "requestedSchema"})
+"""Members with data of the upstream, in which clients ignore a `_meta`."""
+_SHOWN: Final = frozenset({"text", "name", "title", "description", "systemPrompt"})
+"""Members of content blocks, resources and prompts that clients show."""
+_DESCRIPTIONS: Final = frozenset({"title", "description"})
+"""Those of things that are called by their names, and of schemas."""
+_CONTAINERS: Final = (dict, list)
+_NOT_SHOWN: Final = frozenset({"_meta", "structuredContent"})
+"""Members without texts of content blocks; structured content is attributed as a whole."""
+_NAMED: Final = frozenset({"tools", "prompts", "arguments"}) | _DATA
+
+
+def claim_texts(result: JSON, service: str) -> None:
+    """Keep a result, a question or a notification of a service distinguishable from our own, in place.
+
+    Our keys leave each `_meta`, and a text or a name that begins like a note of ours gets the name of the service.
+    """
+    _claim(result, service, _SHOWN, MAX_DEPTH)
+    structured: object = result.get("structuredContent")
+    if structured is not None and _may_be_ours(structured):
+        result["structuredContent"] = attribute_value(structured, service)
+
+
+def _claim(fields: JSON, service: str, shown: Set[str], depth: int, *, data: bool = False) -> None:
+    """Do the same for an object and those in it. In the `data` of an upstream, clients ignore a `_meta`."""
+    meta: object = fields.get("_meta")
+    if isinstance(meta, dict) and not data:
+        own = cast(JSON, meta)
+        for key in [key for key in own if key.startswith(OUR_META)]:
+            del own[key]
+        if not own:
+            del fields["_meta"]
+    for name, child in fields.items():
+        if isinstance(child, str):
+            if name in shown and child[:1] not in ORDINARY_BEGINNINGS:
+                fields[name] = attribute_text(child, service)
+        elif depth and isinstance(child, _CONTAINERS) and name not in _NOT_SHOWN:
+            inner, is_data = (_DESCRIPTIONS if name in _NAMED else shown), data or name in _DATA
+            for item in cast("list[object]", child if isinstance(child, list) else [child]):
+                if isinstance(item, dict):
+                    _claim(cast(JSON, item), service, inner, depth - 1, data=is_data)
+
+
+def _may_be_ours(structured: object) -> bool:
+    """Whether a name or a text of structured content has a beginning that a note of ours may have."""
+    if not isinstance(structured, dict):
+        return True
+    fields = cast("dict[str, object]", structured)
+    texts = [*fields, *(value for value in fields.values() if isinstance(value, str))]
+    return not all(text[:1] in ORDINARY_BEGINNINGS for text in texts)
+
+
+def attribute_question(service: str, method: object, params: Any) -> None:
+    """Begin the message of an elicitation with the name of the service that asks, in place.
+
+    A text in a question that begins like a note of Statehold gets the name, too.
+    """
+    if not isinstance(params, dict):
+        return
+    fields = cast(JSON, params)
+    claim_texts(fields, service)
+    if method == "elicitation/create":
+        message: object = fields.get("message")
+        question = message if isinstance(message, str) else ""
+        fields["message"] = f"{service} asks: {question}".strip()
+
+
+def attribute_refusal(error: RequestRefused, service: str) -> None:
+    """Put the name of the service before the texts of its error that begin like a note of Statehold, in place."""
+    error.message = attribute_text(error.message, service)
+    error.data = attribute_value(error.data, service)
+
+
+def attribute_report(service: str, params: JSON) -> None:
+    """Put the name of the service before a text of a progress or log message that begins like a note, in place."""
+    claim_texts(params, service)
+    for name in ("message", "data"):
+        if name in params:
+            params[name] = attribute_value(params[name], service)

@@ -125,8 +125,7 @@ class UpstreamService:
         self._pages: dict[str, JSON] = {}
         """The pages of MCP Apps by URI; cleared when the service changes."""
         self.live_tools = LiveItems[ToolSpec]()
-        self._specs: dict[str, ToolSpec] | None = None
-        """A cache of the tools by name; None after a change."""
+        self.specs: Mapping[str, ToolSpec] = {}
         self._live_prompts = LiveItems[JSON]()
         self._turn = anyio.Lock()
         self._asking_tools = set[str]()
@@ -194,10 +193,14 @@ class UpstreamService:
         fresh = self.profile.tools if self.profile is not None else ()
         return (*fresh, *self.live_tools.beyond({spec.name for spec in fresh}))
 
+    def _index_tools(self) -> None:
+        # The first tool of a name wins, as in the tool list.
+        self.specs = {spec.name: spec for spec in reversed(self._all_tools())}
+
     def learn_tools(self, connection: UpstreamConnection, tools: Mapping[str, ToolSpec]) -> None:
         """Add the tools that only a live connection lists, and remove those that it no longer lists."""
         self.live_tools.learn(connection, tools)
-        self._specs = None
+        self._index_tools()
         self._header_maps = {
             name: header_map(spec) for name, spec in tools.items()
         } | self._header_maps
@@ -212,12 +215,6 @@ class UpstreamService:
             before = self.profile
             await self._probe()
             return before is None or self.profile is None or before.tools != self.profile.tools
-
-    def tool(self, name: str) -> ToolSpec | None:
-        if self._specs is None:
-            # The first tool of a name wins, as in the tool list.
-            self._specs = {spec.name: spec for spec in reversed(self._all_tools())}
-        return self._specs.get(name)
 
     async def check(self) -> Check:
         """Probe the upstream and return a report, also of a failure."""
@@ -252,7 +249,7 @@ class UpstreamService:
 
     def _set_profile(self, profile: Profile) -> None:
         self.profile = profile
-        self._specs = None
+        self._index_tools()
         self._pages.clear()
         self._header_maps = {spec.name: header_map(spec) for spec in self._all_tools()}
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import pytest
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.own_tools import AnotherProcess
-from statehold.server.sdk.caller import Caller
+from statehold.server.sdk.caller import OwnMeta
 from statehold.sessions.errors import InvalidArgument, NameTaken, OutcomeUnknown
 from statehold.sessions.records import LOCAL
 from statehold.tools.own.own_tool import Outcome, ToolContext
-
-
-def caller(operation: str, instance: str, *, repeated: bool = False) -> Caller:
-    meta: dict[str, Any] = {
-        "statehold/operation_id": operation,
-        "statehold/operation_instance": instance,
-        "statehold/operation_repeated": repeated,
-    }
-    return Caller(cast("Any", SimpleNamespace()), {"_meta": meta})
 
 
 async def call(
@@ -34,7 +24,8 @@ async def call(
     instance: str | None = None,
     **arguments: Any,
 ) -> Outcome:
-    who = caller(operation, instance or gateway.own_tool_calls.instance, repeated=repeated)
+    instance = instance or gateway.own_tool_calls.instance
+    who = OwnMeta(operation, is_repeat=repeated, instance=instance)
     return await gateway.own_tool_calls.run(
         gateway.tools.own[tool], ToolContext(LOCAL), arguments, who
     )

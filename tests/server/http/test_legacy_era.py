@@ -22,8 +22,8 @@ from support.waiting import until
 
 from statehold.access.claims import VerifiedCaller
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.legacy_response import LegacyResponse, StreamQuestions
-from statehold.server.http.request import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
+from statehold.server.http.exchange import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
+from statehold.server.http.legacy_era import LegacyResponse, StreamQuestions
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import open_transport
 from statehold.sessions.records import LOCAL, Principal

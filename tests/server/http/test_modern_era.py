@@ -16,8 +16,8 @@ from support.odd_requests import Change, body, instead, replace, twice, without
 from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.http.exchange import BODY_LIMIT
 from statehold.server.http.fast_path import FastPath
-from statehold.server.http.request import BODY_LIMIT
 from statehold.server.protocol.request_checks import MAX_DEPTH
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import LOCAL

@@ -6,6 +6,7 @@ import gc
 import json
 import math
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,18 +17,18 @@ from support.own_results import check_own_result
 
 from statehold.client.results import CallResult
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.http.request import PlainRequest, ToolCall
-from statehold.server.http.response import CallResponse, encode
+from statehold.server.http.exchange import CallResponse, PlainRequest, ToolCall, encode
 from statehold.server.protocol.results import ResultForm, service_result
 from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import request_connection
 from statehold.sessions.calls.request import CallAnswer
 
 MODERN = ResultForm(modern=True, info={})
+SESSION: Any = SimpleNamespace(id="sh_x", summary=lambda: {"id": "sh_x"})
 
 
 def wire(payload: JSON, *, modern: bool) -> JSON:
-    answer = CallAnswer({"content": [], **payload}, {"id": "sh_x"})
+    answer = CallAnswer({"content": [], **payload}, SESSION)
     return service_result(answer, ResultForm(modern=modern, info={}), service="s")
 
 
@@ -45,7 +46,7 @@ def test_an_ordinary_result_is_that_of_the_server_alone() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
     own: list[JSON] = [{"type": "text", "text": text} for text in "ab"[:count]]
-    answer = CallAnswer({"content": own}, {"id": "sh_x"}, "note")
+    answer = CallAnswer({"content": own}, SESSION, "note")
     result = service_result(answer, MODERN, service="s")
     texts = [block["text"] for block in result["content"]]
     assert texts == (["note"], ["a\n\nnote"], ["a\n\nnote", "b"])[count]
@@ -67,7 +68,7 @@ def test_a_note_comes_after_the_first_text_of_the_result(count: int) -> None:
 )
 def test_a_client_that_reads_the_first_block_only_reads_the_note(block: JSON) -> None:
     note = 'a "note"\nof two lines, é'
-    answer = CallAnswer({"content": [block]}, {"id": "sh_x"}, note)
+    answer = CallAnswer({"content": [block]}, SESSION, note)
     result = service_result(answer, MODERN, service="s", own_uris=True)
     text = result["content"][0]["text"]
     if is_object(block.get("text")):

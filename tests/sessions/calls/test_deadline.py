@@ -20,7 +20,13 @@ from statehold.sessions.json_codec import JSON
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallContext, SessionView, Snapshot, ToolResult
+from statehold.sessions.services import (
+    CallContext,
+    CallerOptions,
+    SessionView,
+    Snapshot,
+    ToolResult,
+)
 
 
 class Thinking(Nobody):
@@ -149,20 +155,7 @@ async def test_a_question_that_is_given_up_starts_the_clock_again(loop_clock: Lo
         await call.ends_after(300, loop_clock)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "meta",
-        "wants_progress",
-        "log_level",
-        "capabilities",
-        "input_responses",
-        "request_state",
-        "can_return_input_required",
-        "reachable",
-        "is_owner",
-    ],
-)
+@pytest.mark.parametrize("name", ["options", "capabilities", "reachable"])
 async def test_everything_else_is_the_callers(name: str) -> None:
     marked: Any = Nobody()
     setattr(marked, name, mark := object())
@@ -189,7 +182,7 @@ async def test_progress_and_log_messages_are_passed_on() -> None:
 class Told(Nobody):
     """A caller that wants progress notifications."""
 
-    wants_progress = True
+    options = CallerOptions(wants_progress=True)
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, float | None, str | None]] = []

@@ -14,6 +14,7 @@ from support.engine import Build, Engine
 from support.selection import matrix
 
 from statehold.sessions.calls import idempotency
+from statehold.sessions.calls.deadline import WaitProgress
 from statehold.sessions.calls.idempotency import (
     REMEMBERED,
     CallReceipts,
@@ -79,7 +80,10 @@ class Guarded:
             case "service":
                 operation = Operation(session.id, operation_id, digest)
                 request = Request(LOCAL, session.id, "counter", "inc", {"n": n}, operation_id)
-                call = Call(request, session, session.bindings["counter"], Nobody(), operation)
+                waiting = WaitProgress(Nobody())
+                call = Call(
+                    request, session, session.bindings["counter"], Nobody(), waiting, operation
+                )
                 return operation, CallReceipts(self.engine.registry.core, call)
             case "tool":
                 operation = Operation(session.id, operation_id, digest)

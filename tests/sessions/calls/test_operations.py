@@ -34,7 +34,7 @@ from statehold.sessions.records import (
     NodeRecord,
     Principal,
 )
-from statehold.sessions.services import ToolResult
+from statehold.sessions.services import CallerOptions, ToolResult
 
 
 async def call(
@@ -361,10 +361,10 @@ async def test_a_call_that_asks_for_input_goes_on_under_its_id(
 
     async def asking(counter: Counter, tool: str, arguments: Any, ctx: Any) -> ToolResult:
         counter.service.calls.append((counter.view.id, tool))
-        return ToolResult(question if ctx.input_responses is None else {"content": []})
+        return ToolResult(question if ctx.options.input_responses is None else {"content": []})
 
     answering: Any = Nobody()
-    answering.input_responses = {"q": {}}
+    answering.options = CallerOptions(input_responses={"q": {}})
     monkeypatch.setattr(Counter, "call", asking)
     async with build() as home:
         session = (await home.create()).id
@@ -383,7 +383,7 @@ async def test_an_id_of_the_epoch_is_answered_without_a_write(build: Build) -> N
     async with build() as home:
         session = (await home.create()).id
         first = await attempt(home, session)
-        assert first.session["epoch"] == 1
+        assert first.session.record.epoch == 1
         again = await attempt(home, session, is_repeat=True)
         assert again.payload == first.payload
         assert len(home.counter.calls) == 1
@@ -432,7 +432,7 @@ async def test_the_outcome_of_a_call_of_an_earlier_epoch_is_unknown(
         assert home.counter.calls == []
         # A call that is sent for the first time is new, whatever epoch its caller names.
         answer = await attempt(home, session, "new", epoch=0)
-        epoch: int = answer.session["epoch"]
+        epoch: int = answer.session.record.epoch
         assert epoch > 1
         again = await attempt(home, session, "new", epoch=epoch, is_repeat=True)
         assert again.payload == answer.payload
@@ -471,7 +471,7 @@ async def test_an_id_that_was_continued_is_as_old_as_its_last_answer(
 
     monkeypatch.setattr(Counter, "call", answer)
     answering: Any = Nobody()
-    answering.input_responses = {"q": {}}
+    answering.options = CallerOptions(input_responses={"q": {}})
     async with build(policy=Policy(receipts=2)) as home:
         session = (await home.create()).id
         await attempt(home, session, "asks")

@@ -104,12 +104,13 @@ async def test_looking_often_hides_nothing(build: Build, monkeypatch: pytest.Mon
 
 
 async def test_idempotent_calls_are_lost_as_well(build: Build, monkeypatch: pytest.MonkeyPatch):
-    def writing(name: str) -> ToolSpec:
-        """Such as writing a file: twice does no harm, but once it has to be."""
-        return ToolSpec(name, {"name": name, "annotations": {"idempotentHint": True}})
-
+    # Such as writing a file: twice does no harm, but once it has to be.
+    writing = {
+        name: ToolSpec(name, {"name": name, "annotations": {"idempotentHint": True}})
+        for name in ("inc", "get", "die")
+    }
     async with build(saving()) as engine:
-        monkeypatch.setattr(engine.counter, "tool", writing)
+        monkeypatch.setattr(engine.counter, "specs", writing)
         session, _ = await unsaved(engine)
         assert BEHIND in await killed(engine, session)
 

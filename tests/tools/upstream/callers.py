@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from statehold.sessions.errors import NotAllowed
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import SessionView
+from statehold.sessions.services import CallerOptions, SessionView
 from statehold.tools.processes.child_process import ProcessLimits
 from statehold.tools.upstream.service import UpstreamService
 
@@ -23,17 +23,18 @@ class Caller:
     """The context of a call, as StateholdServer would pass it."""
 
     def __init__(self, **options: Any) -> None:
-        self.meta: Mapping[str, Any] = options.get("meta", {})
-        self.wants_progress: bool = options.get("progress", False)
-        self.log_level: str | None = options.get("log_level")
+        self.options = CallerOptions(
+            options.get("meta", {}),
+            options.get("progress", False),
+            options.get("log_level"),
+            options.get("input_responses"),
+            options.get("request_state"),
+            options.get("modern", False),
+            is_owner=options.get("owner", True),
+        )
         self.capabilities: dict[str, Any] = options.get("capabilities", {})
-        self.input_responses: dict[str, Any] | None = options.get("input_responses")
-        self.request_state: str | None = options.get("request_state")
-        self.can_return_input_required: bool = options.get("modern", False)
-        self.result_tokens: int | None = None
         self.wants_facts: bool = options.get("facts", False)
         self.operation_id: str | None = None
-        self.is_owner: bool = options.get("owner", True)
         self.reachable: bool = True
         self.answer: Callable[[str, dict[str, Any]], Any] | None = options.get("answer")
         self.progress_reports: list[tuple[float, float | None, str | None]] = []

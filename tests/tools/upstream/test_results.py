@@ -8,8 +8,7 @@ import pytest
 
 from statehold.sessions.json_codec import JSON
 from statehold.tools.upstream.errors import UpstreamMisbehaved
-from statehold.tools.upstream.provenance import attribute_question
-from statehold.tools.upstream.results import validate_result
+from statehold.tools.upstream.results import attribute_question, validate_result
 
 
 def validate(result: JSON) -> JSON:

@@ -87,8 +87,8 @@ async def test_everything_passes_over_every_transport_in_both_eras(
     tools = {spec.name: spec for spec in await counter.tools()}
     assert may_repeat(tools["get"].definition)
     assert not may_repeat(tools["inc"].definition)
-    assert counter.tool("get") == tools["get"]
-    assert counter.tool("none") is None
+    assert counter.specs["get"] == tools["get"]
+    assert "none" not in counter.specs
     connection = await counter.open(view(), None)
     try:
         assert connection.peer.era == era

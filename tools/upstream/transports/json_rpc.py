@@ -81,8 +81,10 @@ class JsonRpcConnection:
         self._handshake_done = anyio.Event()
         self._loss_reported = anyio.Event()
         self._task_done = anyio.Event()
-        self._numbers = itertools.count(first_number)
+        self.numbers = itertools.count(first_number)
+        """The ids of the next requests."""
         self._transport: UpstreamTransport | None = None
+        self.http = False
         self._dispatcher: JSONRPCDispatcher | None = None
         self._pipe_requests: PipeRequests | None = None
         self._read_stream: EndWatchingStream | None = None
@@ -107,10 +109,6 @@ class JsonRpcConnection:
     def peer(self) -> Peer:
         assert self._peer is not None, "the connection is not open"
         return self._peer
-
-    @property
-    def http(self) -> bool:
-        return self._transport is not None and self._transport.http
 
     @property
     def pid(self) -> int | None:
@@ -215,6 +213,7 @@ class JsonRpcConnection:
             with self._scope:
                 async with self._connect() as transport:
                     self._transport = transport
+                    self.http = transport.http
                     await self._serve(transport, handshake, seconds)
         except Exception as error:
             self._failure = cast("Exception", unwrap_group(error))
@@ -284,7 +283,7 @@ class JsonRpcConnection:
 
     async def _send_handshake(self, method: str, params: JSON, headers: dict[str, str]) -> JSON:
         assert self._dispatcher is not None
-        number = next(self._numbers)
+        number = next(self.numbers)
         options: CallOptions = {
             "request_id": number,
             "headers": headers,
@@ -343,10 +342,6 @@ class JsonRpcConnection:
             return False
         context.run(self._tasks.start_soon, function)
         return True
-
-    def number(self) -> int:
-        """Return an id for the next request."""
-        return next(self._numbers)
 
     async def request(
         self,

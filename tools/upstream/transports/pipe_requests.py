@@ -85,8 +85,8 @@ class PipeRequests:
             raise
         finally:
             self._waiting.pop(number, None)
-            if answer.done():
-                _record_retrieved(answer)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # otherwise the loop would report it as never retrieved
 
     async def settle(self, traffic: EarlierTraffic) -> dict[str, asyncio.Future[JSON]]:
         """Return the answers to the calls of an earlier process, by operation id, and withdraw its open questions."""

@@ -146,7 +146,7 @@ async def _ask(rpc: JsonRpcConnection, method: str) -> Refusal | None:
     params: JSON = {"_meta": peer.meta({})} if peer.modern else {}
     headers = peer.headers(method, params) if rpc.http else None
     try:
-        await rpc.request(method, params, number=rpc.number(), headers=headers)
+        await rpc.request(method, params, number=next(rpc.numbers), headers=headers)
     except (UpstreamRefused, HttpRefused, UpstreamMisbehaved) as error:
         return error if _is_suspicious(error) else None
     return None

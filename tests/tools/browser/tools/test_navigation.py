@@ -16,6 +16,7 @@ from support.loop_clock import LoopClock
 from support.selection import matrix
 
 from statehold.sessions.errors import InvalidArgument
+from statehold.sessions.services import CallerOptions
 from statehold.tools.browser import call as calls
 from statehold.tools.browser.devtools.world import World
 from statehold.tools.browser.session import session as sessions
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.peer
 class Listener(InternalContext):
     """A caller that wants progress notifications."""
 
-    wants_progress = True
+    options = CallerOptions(wants_progress=True)
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, float | None, str | None]] = []
