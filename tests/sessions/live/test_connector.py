@@ -26,7 +26,13 @@ from statehold.sessions.live import snapshots as kept
 from statehold.sessions.live.replacement import replacement_notice
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL, BindingRecord, BindingStatus
-from statehold.sessions.services import RestoreReport, Snapshot, ToolResult, ToolSpec
+from statehold.sessions.services import (
+    RestoreReport,
+    SessionView,
+    Snapshot,
+    ToolResult,
+    ToolSpec,
+)
 
 WHAT = "what was done after it was last saved"
 BEHIND = f"Lost: {WHAT}."
@@ -345,13 +351,21 @@ async def test_a_loss_that_a_restart_reported_is_not_reported_after_a_pause(
     build: Build,
 ):
     async with build(saving()) as engine:
-        session, _ = await unsaved(engine)
+        session, counter = await unsaved(engine)
+        opens_again, go_on, open_again = anyio.Event(), anyio.Event(), counter.service.open
 
+        async def open_later(session: SessionView, snapshot: Snapshot | None) -> Counter:
+            opens_again.set()
+            await go_on.wait()
+            return await open_again(session, snapshot)
+
+        counter.service.open = open_later
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(engine.registry.restart, LOCAL, session.id)
-            await engine.until(session.changing.locked)
+            await opens_again.wait()
             with pytest.raises(SessionBusy):
                 await engine.registry.pause(LOCAL, session.id)
+            go_on.set()
         delivery = take_notices(session, *session.bindings.values())
         assert delivery is not None
         assert "(generation 1 to 2;" in delivery.text
