@@ -70,7 +70,6 @@ async def test_a_trace_becomes_a_file_of_the_session(browse: Browse, lab: str) -
     assert (files.folder / "trace.zip").stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.thorough
 async def test_stopping_a_trace_removes_its_raw_files(browse: Browse, lab: str) -> None:
     folder = process_of(browse).folder
     assert folder is not None

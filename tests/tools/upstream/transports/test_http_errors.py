@@ -116,7 +116,8 @@ async def test_a_server_with_an_oauth_login_names_a_program_that_logs_in(
 
 
 async def test_a_missing_scope_is_named_and_is_not_a_matter_of_hosts() -> None:
-    challenge = 'Bearer error="insufficient_scope", scope="files:write"'
+    realm = "x" * 1500
+    challenge = f'Bearer realm="{realm}", error="insufficient_scope", scope="files:write"'
     error = await refused_call(page(403, WWW_Authenticate=challenge))
     assert "lack a scope" in error.message
     assert "insufficient_scope, scope files:write" in error.message
