@@ -97,7 +97,7 @@ CACHE_HINTS: Mapping[CacheableMethod, CacheHint] = dict.fromkeys(
     ("tools/list", "prompts/list", "resources/templates/list", "resources/list", "resources/read"),
     CacheHint(),
 )
-"""No client may keep a result that does not say otherwise; see gateway/freshness.py."""
+"""No client may keep a result that does not say otherwise; see ttl_ms() in server/gateway/gateway.py."""
 
 
 class StateholdServer(Server[dict[str, Any]]):

@@ -1,4 +1,4 @@
-"""`statehold sessions list` and `show`: documents of control/sessions.py as text, or as they are."""
+"""`statehold sessions list` and `show`: documents of server/operate/sessions.py as text, or as they are."""
 
 from __future__ import annotations
 

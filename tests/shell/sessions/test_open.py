@@ -72,6 +72,7 @@ async def test_the_address_takes_control_of_a_session_whose_server_had_ended(
         assert "and handed it back: done" in answer
 
 
+@pytest.mark.thorough
 async def test_an_address_without_a_valid_code_takes_nothing(
     commands: Commands, browser: Browser
 ) -> None:
