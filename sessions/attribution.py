@@ -16,6 +16,10 @@ from typing import Any, Final, cast
 
 NOTE: Final = "Note from Statehold"
 """The beginning of every note of ours."""
+NOTICE_META: Final = "statehold/notice"
+"""The key in the `_meta` of a result that repeats the block that is our note, so that a client can tell it from the tool's
+own text.
+"""
 NOTICE_MEMBER: Final = "statehold_notice"
 """The member of structured content that repeats our note, for clients that show structured content only."""
 LAST_WORDS: Final = "; it last said: "

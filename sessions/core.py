@@ -16,8 +16,8 @@ from .live.deadlines import Deadlines
 from .node import Node
 from .policy import Policy
 from .principals.limits import PrincipalLimits
+from .principals.rules import RevocationRecord
 from .services import Service
-from .store.people.principals import RevocationRecord
 
 if TYPE_CHECKING:
     from .store.sql import SQLStore

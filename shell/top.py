@@ -14,10 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
 from ..server.config.data_folder import find_data_folder
 from ..server.exit_codes import FAILURE, OK, USAGE
 from ..server.printing import complain, is_terminal
@@ -140,6 +136,11 @@ def _look_remotely(connection: RemoteConnection) -> Look:
 
 
 def _run_live(title: str, look: Callable[[], Look], looks: deque[Look]) -> int:
+    # One look needs no library.
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
     # A terminal that cannot show a character gets a question mark.
     stdout: Any = sys.stdout
     stdout.reconfigure(errors="replace")

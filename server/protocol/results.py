@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from ...sessions.attribution import NOTICE_MEMBER, notice_member
-from ...sessions.calls.notices import NOTICE_META
+from ...sessions.attribution import NOTICE_MEMBER, NOTICE_META, notice_member
 from ...sessions.calls.request import CallAnswer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON

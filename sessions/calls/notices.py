@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from ..attribution import NOTICE_MEMBER
+from ..attribution import NOTICE_MEMBER, NOTICE_META
 from ..errors import ConnectionLost
 from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.session import LiveSession
 from ..services import ToolResult, ToolSpec
-
-NOTICE_META: Final = "statehold/notice"
-"""Repeats the block that is our note, so that a client can tell it from the tool's own text."""
 
 STRUCTURED_ONLY: Final = frozenset(
     {

@@ -14,8 +14,8 @@ from ..lifecycle import OPEN, Event
 from ..live.control_lease import due_end, user_of
 from ..live.directory import Directory
 from ..live.session import LiveSession
+from ..principals.rules import RevocationRecord
 from ..records import ControlEnd, Principal, SessionFilter
-from ..store.people.principals import RevocationRecord
 from .close import Closing, cancel_calls
 from .control import Controls
 from .pause import PauseCause, Pausing

@@ -24,7 +24,7 @@ from mcp.types import CallToolResult, TextContent
 
 from ...server.exit_codes import FAILURE, INTERRUPTED, OK
 from ...server.printing import complain, is_terminal, write_error
-from ...sessions.calls.notices import NOTICE_META
+from ...sessions.attribution import NOTICE_META
 from ...sessions.concurrency import unwrap_group
 from ...tools.processes.launch import death_signal_prefix
 from ..output import say

@@ -27,9 +27,9 @@ from ...sessions.principals.rules import (
     PolicyTarget,
     PrincipalRecord,
     PrincipalSummary,
+    RevocationRecord,
 )
 from ...sessions.records import Principal
-from ...sessions.store.people.principals import RevocationRecord
 from ...sessions.store.sql import SQLStore
 from ...sessions.times import ago, timestamp
 from ...sessions.wording import did_you_mean, near_names

@@ -13,8 +13,8 @@ from ...server.exit_codes import NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain
 from ...sessions.one_line import one_line, plural
+from ...sessions.principals.rules import RevocationRecord
 from ...sessions.records import LOCAL, Principal
-from ...sessions.store.people.principals import RevocationRecord
 from ...sessions.times import parse_expiry, timestamp
 from ...sessions.wording import did_you_mean
 from ..output import CommandError, say, say_json

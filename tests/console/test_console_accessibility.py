@@ -54,9 +54,6 @@ async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Age
     [
         ("dark", PHONE),
         ("light", WIDE),
-        ("dark", WIDE),
-        ("light", PHONE),
-        ("light", TABLET),
         ("dark", TABLET),
     ],
 )

@@ -56,7 +56,6 @@ async def listed_tools(pipes: Pipes) -> list[str]:
     return [tool["name"] for tool in (await pipes.answer(1))["result"]["tools"]]
 
 
-@pytest.mark.thorough
 def test_a_list_of_the_tools_imports_only_its_own_modules(config: Path, data: Path) -> None:
     # One pipe for both streams, so that the answer stands after the imports that came before it.
     with subprocess.Popen(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from sqlalchemy import Connection, case, delete, func, insert, or_, select, update
@@ -21,30 +21,11 @@ from ...principals.rules import (
     PolicyTarget,
     PrincipalRecord,
     PrincipalSummary,
+    RevocationRecord,
 )
 from .. import schema
 from ..dialect import wait_for_exclusive
 from ..rows import Row, columns_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevocationRecord:
-    """A row of the store. Revoking a principal again replaces it."""
-
-    owner: str
-    """The key of the principal."""
-    revoked_at: float
-    revoked_by: str
-    """The user of the machine who revoked it, in words."""
-    reason: str | None = None
-    until: float | None = None
-    """When it ends by itself; None: with its restoration."""
-    keeps_sessions: bool = False
-    """Whether the sessions of the principal are paused, not closed."""
-
-    def is_in_force(self, now: float) -> bool:
-        return self.until is None or now < self.until
-
 
 _p = schema.principal.c
 _s = schema.session.c

@@ -22,9 +22,9 @@ from statehold.sessions.principals.rules import (
     PolicySubject,
     PolicyTarget,
     Rate,
+    RevocationRecord,
 )
 from statehold.sessions.records import Principal
-from statehold.sessions.store.people.principals import RevocationRecord
 
 ISSUER = "https://idp.example"
 ADA, BEN = Principal(subject="ada"), Principal(subject="ben")

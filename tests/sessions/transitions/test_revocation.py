@@ -12,6 +12,7 @@ from support.waiting import until
 
 from statehold.sessions.errors import OutcomeUnknown, SessionClosed, StoreUnavailable
 from statehold.sessions.live.control_lease import user_of
+from statehold.sessions.principals.rules import RevocationRecord
 from statehold.sessions.records import (
     ControlEnd,
     CredentialKind,
@@ -21,7 +22,6 @@ from statehold.sessions.records import (
     SessionDriver,
     ShareRights,
 )
-from statehold.sessions.store.people.principals import RevocationRecord
 
 ADA, BEN = Principal(subject="ada", issuer="https://id.example"), Principal(subject="ben")
 
