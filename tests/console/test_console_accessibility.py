@@ -52,7 +52,7 @@ async def agents(server: Running, config_file: Path) -> AsyncGenerator[tuple[Age
 @pytest.mark.parametrize(
     ("scheme", "size"),
     [
-        ("dark", PHONE),
+        ("light", PHONE),
         ("light", WIDE),
         ("dark", TABLET),
     ],
