@@ -125,10 +125,8 @@ class Probes:
                     if name in self._recalled or self._is_unprobed(name):
                         tasks.start_soon(self._probe_first, name, service)
         finally:
-            # A cancelled or failed probe does not run again; end the waits for it.
-            self._are_done.set()
-            self._tools.is_complete = True
-            self.wake_waiters()
+            # A cancelled or failed probe does not run again.
+            self._end_waits()
         for note in self.on_done:
             note()
         while self._problems:
@@ -139,6 +137,10 @@ class Probes:
     def end(self) -> None:
         """End all waits, since the gateway is left."""
         self._is_ended = True
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        """End the waits for the first probes, of which none runs any more."""
         self._are_done.set()
         self._tools.is_complete = True
         self.wake_waiters()

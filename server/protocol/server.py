@@ -386,11 +386,11 @@ class StateholdServer(Server[dict[str, Any]]):
         return await self.run_or_resume(ctx, params, principal, call.session, work_key, work)
 
     async def _call_own(self, ctx: RequestContext, call: OwnCall, caller: Caller) -> JSON:
-        calls = self._gateway.own_tool_calls
-        outcome = await calls.run(call.tool, call.context, call.arguments, caller.own_meta)
+        calls, meta = self._gateway.own_tool_calls, caller.own_meta
+        outcome = await calls.run(call.tool, call.context, call.arguments, meta)
         caller.carry(outcome.delivery)
         result = results.own_tool_result(outcome, call.tool, self._form(ctx))
-        if caller.own_meta.instance is not None:
+        if meta.instance is not None:
             result.setdefault("_meta", {})[INSTANCE_META] = calls.instance
         return result
 
