@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-from ...server.sockets.request import as_object
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -203,8 +201,7 @@ def _json(key: str, text: str) -> Any:
 
 
 def _json_object(word: str) -> dict[str, Any]:
-    value: object = _json("the arguments", word)
-    arguments = as_object(value)
-    if arguments != value:
+    arguments = _json("the arguments", word)
+    if not isinstance(arguments, dict):
         raise WrongUsage(f"{word[:60]!r} should hold a JSON object with the arguments")
-    return arguments
+    return arguments  # pyright: ignore[reportUnknownVariableType]
