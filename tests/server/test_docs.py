@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from textwrap import fill
 
 import pytest
 
@@ -49,10 +50,26 @@ def _diagram(direction: str, rows: Iterable[Transition]) -> str:
     return "\n".join([*head, *lines, "```\n"])
 
 
+def files() -> str:
+    """Return the names of all files of the sources, a paragraph for each folder."""
+    folders: dict[str, list[str]] = {}
+    for folder in ("shell", "console", "client", "server", "access", "tools", "sessions", "keeper"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".js") and not path.stem.startswith("__"):
+                name = path.stem if path.suffix == ".py" else path.name
+                folders.setdefault(f"{path.parent.relative_to(ROOT).as_posix()}/", []).append(name)
+    lines = [
+        fill(f"{folder:31} {' '.join(names)}", 125, subsequent_indent=" " * 32)
+        for folder, names in sorted(folders.items())
+    ]
+    return "\n".join(["```text", *lines, "```"])
+
+
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
     ("reference/configuration.md", "settings", reference.markdown),
     ("reference/cli.md", "commands", command_reference.markdown),
     ("use/sessions.md", "states", state_diagrams),
+    ("../CONTRIBUTING.md", "files", files),
 ]
 
 
