@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from textwrap import fill
+from textwrap import shorten
 
 import pytest
 
@@ -51,18 +51,24 @@ def _diagram(direction: str, rows: Iterable[Transition]) -> str:
 
 
 def files() -> str:
-    """Return the names of all files of the sources, a paragraph for each folder."""
-    folders: dict[str, list[str]] = {}
-    for folder in ("shell", "console", "client", "server", "access", "tools", "sessions", "keeper"):
-        for path in sorted((ROOT / folder).rglob("*")):
+    """Return all files of the sources by folder, each with the first sentence of its own text."""
+    lines: list[str] = []
+    for folder in ("access", "client", "console", "keeper", "server", "sessions", "shell", "tools"):
+        for path in sorted((ROOT / folder).rglob("*"), key=lambda path: (path.parent, path)):
             if path.suffix in (".py", ".js") and not path.stem.startswith("__"):
+                head = f"{path.parent.relative_to(ROOT).as_posix()}/"
+                lines += [] if head in lines else [head]
                 name = path.stem if path.suffix == ".py" else path.name
-                folders.setdefault(f"{path.parent.relative_to(ROOT).as_posix()}/", []).append(name)
-    lines = [
-        fill(f"{folder:31} {' '.join(names)}", 125, subsequent_indent=" " * 32)
-        for folder, names in sorted(folders.items())
-    ]
+                sentence = shorten(_first_sentence(path), 100, placeholder=" ...")
+                lines.append(f"  {name:<22} {sentence}".rstrip())
     return "\n".join(["```text", *lines, "```"])
+
+
+def _first_sentence(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    pattern = r'"""(.*?)(?:"""|\.?\n\n|\.\s)' if path.suffix == ".py" else r"//(.*?)(?:\.|$)"
+    match = re.search(pattern, text, re.DOTALL | re.MULTILINE)
+    return match[1] if match else ""
 
 
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
