@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import Update
 
-from ..errors import InvalidArgument, NameTaken, SessionFenced
+from ..errors import InvalidArgument, SessionFenced
 from ..journal.entries import CallEntry
 from . import creation, schema
 from .compaction import Compactor
@@ -100,7 +100,7 @@ def refusal(unit: BatchItem, error: Exception) -> Exception:
         return error
     match violation_of(error):
         case "name":
-            return name_taken(_name(unit.work))
+            return creation.name_taken(_name(unit.work))
         case "id":
             return InvalidArgument("There is a session of this id already.")
         case "other":
@@ -109,10 +109,6 @@ def refusal(unit: BatchItem, error: Exception) -> Exception:
 
 def not_storable() -> InvalidArgument:
     return InvalidArgument("A value cannot be stored: too large, or not valid text.")
-
-
-def name_taken(name: str | None) -> NameTaken:
-    return NameTaken(f"There is an open session named {name!r} already.")
 
 
 def _name(work: Work) -> str | None:

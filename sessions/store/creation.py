@@ -71,7 +71,7 @@ def _admit(owner: _Owner, work: NewSession) -> Exception | None:
     name = work.session["name"]
     key = (work.session["namespace"], name)
     if name is not None and key in owner.names:
-        return NameTaken(f"There is an open session named {name!r} already.")
+        return name_taken(name)
     if work.per_owner and owner.count >= work.per_owner:
         return SessionLimit(
             f"There are {owner.count} open sessions already, the most allowed ({work.limit_name}).",
@@ -106,3 +106,8 @@ def _owners(connection: Connection, works: Sequence[NewSession]) -> dict[str, _O
             names_in_use = {(row[0], row[1]) for row in rows}
         owners[owner] = _Owner(count, names_in_use)
     return owners
+
+
+def name_taken(name: str | None) -> NameTaken:
+    """Return the error of a creation or a change whose name another open session of the owner has."""
+    return NameTaken(f"There is an open session named {name!r} already.")
