@@ -1,19 +1,25 @@
-"""Drives an installed `statehold` over stdio with raw JSON-RPC lines: `python wheel_check.py STATEHOLD DATA_FOLDER SBOM`.
+"""Tries a release that .ci/build made: `python wheel_check.py DIST`. Needs uv, and nothing else but the standard library.
 
-It uses the standard library alone, puts the small server of tests/upstreams behind it, and checks that a session counts,
-that another one counts for itself, that stdout carries nothing but MCP, and that a closed stdin ends the process with 0.
-Then it looks at what came with the wheel: no LangChain, no browser, no test tool, and a client that starts nothing when it
-is imported. The SBOM, a CycloneDX document, must name the wheel and every package that came with it.
+It installs the wheel into an empty environment, drives its `statehold` over stdio with raw JSON-RPC lines, puts the small
+server of tests/upstreams behind it, and checks that a session counts, that another one counts for itself, that stdout
+carries nothing but MCP, and that a closed stdin ends the process with 0.
+Then it looks at what came with the wheel: a man page and completions, no LangChain, no browser, no test tool, and a client
+that starts nothing when it is imported. The SBOM, a CycloneDX document, must name the wheel and every package that came with
+it. The bundle for desktop clients is unpacked and started as its manifest says, for a real session; and the documents that
+describe the release must agree with the wheel.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +39,12 @@ browsers = [str(each) for each in Path(playwright.__file__).parent.rglob(".local
 heavy = [name for name in ("mcp", "starlette", "uvicorn", "sqlalchemy") if name in sys.modules]
 print(json.dumps([installed, children, threading.active_count(), browsers, heavy]))
 """
+SHARED = (
+    "man/man1/statehold.1",
+    "bash-completion/completions/statehold",
+    "fish/vendor_completions.d/statehold.fish",
+    "zsh/site-functions/_statehold",
+)
 UNWANTED = ("langchain", "langgraph", "langsmith", "pytest", "hypothesis", "psutil", "fastmcp")
 
 
@@ -82,28 +94,43 @@ class Conversation:
         return code
 
 
-def main(statehold: str, data: str, sbom: str) -> None:
+def main(dist: str) -> None:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        check(Path(dist).resolve(), Path(folder))
+
+
+def check(dist: Path, data: Path) -> None:
     # Where Playwright would download browsers to.
-    os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(Path(data) / "browsers")
-    services = Path(data) / "services.json"
-    services.parent.mkdir(parents=True, mode=0o700)
+    os.environ["PLAYWRIGHT_BROWSERS_PATH"] = str(data / "browsers")
+    (wheel,) = dist.glob("statehold-*.whl")
+    environment = data / "empty"
+    run("uv", "venv", "--quiet", str(environment))
+    run("uv", "pip", "install", "--quiet", "--python", str(environment), str(wheel))
+    python, statehold = environment / "bin" / "python", environment / "bin" / "statehold"
+    say(run(str(python), "-c", "import statehold; print(statehold.__file__)"))
+    say(run(str(statehold), "--version"))
+    for name in SHARED:
+        assert (environment / "share" / name).stat().st_size, f"the wheel has no {name}"
+    check_sessions(statehold, data)
+    installed = look(python, data / "browsers")
+    (sbom,) = dist.glob("*.cdx.json")
+    check_sbom(sbom, installed)
+    check_bundle(dist / "statehold.mcpb", data)
+    check_documents(dist, installed["statehold"])
+
+
+def run(*command: str) -> str:
+    """Run a command in / and return its output."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd="/")
+    return done.stdout.strip()
+
+
+def check_sessions(statehold: Path, data: Path) -> None:
+    services = data / "services.json"
     server = {"command": sys.executable, "args": [str(UPSTREAM)]}
     services.write_text(json.dumps({"mcpServers": {"quick": server}}))
-
-    talk = Conversation(
-        [statehold, "--services", str(services), "--data", str(Path(data) / "kept")]
-    )
-    client = {"name": "wheel-check", "version": "1"}
-    hello = talk.ask(
-        "initialize",
-        {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client},
-    )
-    talk.send({"method": "notifications/initialized"})
-    say(
-        f"{hello['serverInfo']['name']} {hello['serverInfo']['version']}, {hello['protocolVersion']}"
-    )
-
-    tools = {tool["name"] for tool in talk.ask("tools/list", {})["tools"]}
+    command = [str(statehold), "--services", str(services), "--data", str(data / "kept")]
+    talk, tools = greeted(command)
     assert {"session_create", "session_close", "inc"} <= tools, tools
     first, second = (created(talk) for _ in range(2))
     counts = [counted(talk, session) for session in (first, first, second, first)]
@@ -112,8 +139,70 @@ def main(statehold: str, data: str, sbom: str) -> None:
     code = talk.close()
     assert code == 0, f"exit code {code} after stdin was closed"
     say(f"{len(tools)} tools, two sessions, counts {counts}, exit code 0")
-    installed = look(Path(statehold).with_name("python"), Path(data) / "browsers")
-    check_sbom(Path(sbom), installed)
+
+
+def greeted(command: list[str]) -> tuple[Conversation, set[str]]:
+    """Start a server and return the conversation with it, and the names of its tools."""
+    talk = Conversation(command)
+    client = {"name": "wheel-check", "version": "1"}
+    hello = talk.ask(
+        "initialize",
+        {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client},
+    )
+    talk.send({"method": "notifications/initialized"})
+    info = hello["serverInfo"]
+    say(f"{info['name']} {info['version']}, {hello['protocolVersion']}")
+    return talk, {tool["name"] for tool in talk.ask("tools/list", {})["tools"]}
+
+
+def check_bundle(bundle: Path, data: Path) -> None:
+    """Check that the bundle starts with the command of its manifest, alone, and has a session."""
+    folder = data / "bundle"
+    with zipfile.ZipFile(bundle) as archive:
+        archive.extractall(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    for name in (manifest["icon"], manifest["server"]["entry_point"]):
+        assert (folder / name).is_file(), f"the bundle has no {name}"
+    start = manifest["server"]["mcp_config"]
+    words = [start["command"], *start["args"]]
+    command = [word.replace("${__dirname}", str(folder)) for word in words]
+    os.environ["STATEHOLD_DATA"] = str(data / "bundle-data")
+    try:
+        talk, tools = greeted(command)
+        assert {"session_create", "browser_navigate"} <= tools, tools
+        created(talk)
+        code = talk.close()
+    finally:
+        run(*command, "stop")
+        del os.environ["STATEHOLD_DATA"]
+    assert code == 0, f"exit code {code} of the bundle after stdin was closed"
+    say(f"a session from the bundle, {bundle.stat().st_size // 1024} KiB")
+
+
+def check_documents(dist: Path, version: str) -> None:
+    """Check that server.json, the server card and the catalog describe the wheel and the bundle."""
+    with zipfile.ZipFile(next(dist.glob("statehold-*.whl"))) as wheel:
+        metadata = wheel.read(f"statehold-{version}.dist-info/METADATA").decode()
+    server = json.loads((dist / "server.json").read_text())
+    card = json.loads((dist / "server-card.json").read_text())
+    (entry,) = json.loads((dist / "ai-catalog.json").read_text())["entries"]
+    assert entry["data"] == card
+    for document in (server, card):
+        assert document["version"] == version, document
+        # A registry takes no longer ones.
+        assert len(document["description"]) <= 100
+        assert f"\nSummary: {document['description']}\n" in metadata
+        assert document["name"] == server["name"]
+    python, bundle = server["packages"]
+    assert python["version"] == version
+    assert (
+        bundle["fileSha256"] == hashlib.sha256((dist / "statehold.mcpb").read_bytes()).hexdigest()
+    )
+    if os.environ.get("GITHUB_REF_TYPE") == "tag":
+        assert f"mcp-name: {server['name']} " in metadata, (
+            "the registry takes no wheel without its name"
+        )
+    say(f"the documents describe {server['name']} {version}")
 
 
 def check_sbom(path: Path, installed: dict[str, str]) -> None:

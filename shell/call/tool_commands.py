@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..completion import SCRIPTS
+from ..completion import SHELLS
 from ..parser import Command, Word, options
 from .words import OPTIONS
 
@@ -61,6 +61,6 @@ def tool_commands() -> list[Command]:
             "completion",
             "Print the completion script of a shell.",
             "statehold completion bash",
-            click.Argument(["shell"], type=Word(list(SCRIPTS)), help="the shell"),
+            click.Argument(["shell"], type=Word(list(SHELLS)), help="the shell"),
         ),
     ]

@@ -235,7 +235,7 @@ def test_the_pod_is_confined(pod: Manifest, container: Manifest) -> None:
 def test_the_image_has_the_user_and_the_ports_of_the_pod(
     pod: Manifest, container: Manifest
 ) -> None:
-    recipe = (DEPLOY / "image" / "Dockerfile").read_text()
+    recipe = (DEPLOY / "image" / "Containerfile").read_text()
     user = pod["securityContext"]["runAsUser"]
     assert re.findall(r"^USER (\S+)", recipe, re.MULTILINE)[-1] == f"{user}:{user}"
     assert f"--uid {user} " in recipe

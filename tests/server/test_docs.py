@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from textwrap import shorten
 
+import click
 import pytest
 
 from statehold.server.config import reference
@@ -21,9 +22,10 @@ from statehold.server.exit_codes import EXIT_CODES
 from statehold.sessions.lifecycle import OPEN, TABLE, Transition
 from statehold.shell import commands as command_reference
 from statehold.shell.commands import SETTINGS, build_commands, parse_command_line
-from statehold.shell.parser import Group, help_of, walk
+from statehold.shell.parser import Group, ParserSetting, help_of, spell, walk
 
 ROOT = Path(__file__).resolve().parents[2]
+MAN_PAGE = ROOT / "shell" / "share" / "statehold.1"
 
 
 def state_diagrams() -> str:
@@ -71,6 +73,42 @@ def _first_sentence(path: Path) -> str:
     return match[1] if match else ""
 
 
+def man_page() -> str:
+    """Return shell/share/statehold.1: all commands with their arguments, the settings and the exit codes, in roff."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    root = build_commands()
+    lines = [".TH STATEHOLD 1", ".nh", ".SH NAME", f"statehold \\- {_roff(project['description'])}"]
+    lines += [".SH SYNOPSIS", r"\fBstatehold\fR [\fISETTINGS\fR] [\fICOMMAND\fR ...]"]
+    lines += [".SH DESCRIPTION", _roff(root.help), ".SH COMMANDS"]
+    for path, command in walk(root):
+        own = [param for param in command.params if not isinstance(param, ParserSetting)]
+        if isinstance(command, Group):
+            continue
+        arguments = " ".join(spell(param) for param in own if isinstance(param, click.Argument))
+        lines += [f'.SS "{_roff(f"{path} {arguments}".strip())}"', _roff(command.help)]
+        lines += _params(own)
+        lines += [".PP", f"Example: {_roff(command.example)}"]
+    lines += [
+        ".SH SETTINGS",
+        "Every command takes these, before or after its name.",
+        *_params(SETTINGS),
+    ]
+    lines.append(".SH EXIT STATUS")
+    for code, text in EXIT_CODES.items():
+        lines += [".TP", f".B {code}", _roff(text)]
+    return "\n".join(lines) + "\n"
+
+
+def _params(params: Iterable[click.Parameter]) -> Iterable[str]:
+    for param in params:
+        yield from (".TP", f".B {_roff(spell(param))}", _roff(help_of(param)))
+
+
+def _roff(text: str | None) -> str:
+    text = (text or "").replace("\\", r"\e").replace("-", r"\-").replace('"', r"\(dq")
+    return rf"\&{text}" if text.startswith((".", "'")) else text
+
+
 WRITTEN: list[tuple[str, str, Callable[[], str]]] = [
     ("reference/configuration.md", "settings", reference.markdown),
     ("reference/cli.md", "commands", command_reference.markdown),
@@ -93,6 +131,12 @@ def test_reference_in_the_documentation_is_the_one_of_the_code(
     page: str, name: str, write: Callable[[], str]
 ) -> None:
     assert parts(page, name)[1] == f"\n{write()}\n", "run: python tests/server/test_docs.py"
+
+
+def test_the_man_page_is_the_one_of_the_commands() -> None:
+    assert MAN_PAGE.read_text(encoding="utf-8") == man_page(), (
+        "run: python tests/server/test_docs.py"
+    )
 
 
 def test_every_setting_has_a_type_and_a_text() -> None:
@@ -173,6 +217,7 @@ def write_all() -> None:
         before, _, after = parts(page, name)
         (ROOT / "docs" / page).write_text(f"{before}\n{write()}\n{after}", encoding="utf-8")
         sys.stdout.write(f"docs/{page}\n")
+    MAN_PAGE.write_text(man_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
