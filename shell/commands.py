@@ -114,7 +114,7 @@ def build_commands() -> Group:
             ),
             Command(
                 "demo",
-                "A tour of one minute: two sessions of a real server, isolation, pause, crash and recovery.",
+                "A tour of 20 seconds that ends at the console: a login outlives kill -9, a crash is told, a pause saved.",
                 "statehold demo",
             ),
         ],

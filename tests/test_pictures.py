@@ -77,7 +77,7 @@ def assert_is_of_the_demo(lines: list[str]) -> None:
     assert [step[3:] for step in steps] == re.findall(
         r'^ +(?:await self\._take)?\("([^"]+)", self\._\w+\),?$', tour, re.M
     )
-    assert len(steps) == 7
+    assert len(steps) == 6
     assert any("exit code 0, no process left" in line for line in lines)
 
 

@@ -443,4 +443,4 @@ def test_the_demo_is_the_first_command() -> None:
         check=True,
         text=True,
     )
-    assert "A tour of one minute" in done.stdout
+    assert "A tour of 20 seconds" in done.stdout

@@ -22,9 +22,10 @@ from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "statehold", "demo"]
 PICTURE = Path(__file__).with_name("demo.svg")
-COLUMNS, ROWS = 92, 26
+COLUMNS, ROWS = 100, 26
 LONGEST_PAUSE = 2.0
 LAST_PAUSE = 5.0
+PROMPT = b"Enter or Ctrl-C ends the demo."
 FONT_SIZE, LINE_HEIGHT, CHARACTER_WIDTH, MARGIN = 13, 18, 7.85, 14
 STYLE = (
     f"text{{font:{FONT_SIZE}px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
@@ -54,8 +55,6 @@ def record(command: list[str]) -> list[Line]:
     started_at = time.monotonic()
     with subprocess.Popen(command, stdin=terminal, stdout=terminal, env=environment) as process:
         os.close(terminal)
-        # The demo waits for Enter at its end.
-        os.write(controller, b"\n")
         lines = list(_read_lines(controller, started_at))
     os.close(controller)
     if process.returncode:
@@ -66,6 +65,8 @@ def record(command: list[str]) -> list[Line]:
 def _read_lines(controller: int, started_at: float) -> Iterator[Line]:
     rest = b""
     while chunk := _read(controller):
+        if PROMPT in rest + chunk:
+            os.write(controller, b"\n")
         *whole, rest = (rest + chunk).split(b"\n")
         for line in whole:
             yield Line(time.monotonic() - started_at, line.decode().rstrip())

@@ -8,9 +8,10 @@ import shutil
 import signal
 import sys
 import tempfile
+import termios
 import textwrap
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -29,10 +30,13 @@ from ...sessions.concurrency import unwrap_group
 from ...tools.processes.launch import death_signal_prefix
 from ..output import say
 from .process import DemoFailed, DemoServer, wait_until_gone
+from .site import INSIDE, OUTSIDE, PASSWORD, serve_site
 
 STEP_SECONDS = 60.0
-READING_SECONDS = 1.2
+READING_SECONDS = 0.8
 """Pause between two steps in a terminal; without a terminal there is none."""
+LINK_SECONDS = 115.0
+"""Seconds after which another link to the console replaces one that is good for two minutes."""
 
 
 class Screen:
@@ -73,6 +77,8 @@ class Tour:
     async def __aenter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="statehold-demo-"))
         self._server = DemoServer(self._folder)
+        self._more = ExitStack()
+        self._site = self._more.enter_context(serve_site())
         return self
 
     async def __aexit__(
@@ -82,6 +88,7 @@ class Tour:
         traceback: TracebackType | None,
     ) -> None:
         await self._server.aclose()
+        self._more.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def run(self) -> None:
@@ -91,32 +98,46 @@ class Tour:
             DemoFailed: a step failed; the error names it.
         """
         started_at = anyio.current_time()
-        self._screen.title("Statehold in a minute")
+        self._screen.title("Statehold in 20 seconds")
         self._screen.remark(
-            "A notebook server that knows nothing of sessions and keeps everything in memory. Two agents, ada and bob, "
-            "whose client opens a new connection for every single call."
+            "Two agents, ada and bob, whose client opens a new connection for every single call. Behind Statehold: a "
+            "browser, and a notebook server that knows nothing of sessions and keeps everything in memory."
         )
         for title, step in (
-            ("Start Statehold in front of it", self._start),
+            ("Start Statehold", self._start),
             ("Two sessions, isolated from each other", self._isolate),
-            ("Pause a session and resume it", self._pause),
+            ("Log in, and kill Statehold", self._survive),
             ("Kill the notebook of ada during a call", self._crash),
-            ("Kill Statehold itself", self._restart),
-            ("Kill it while a page counts and a shell holds a variable", self._kill_while_live),
+            ("Pause a session and resume it", self._pause),
         ):
             await self._take(title, step)
         seconds = anyio.current_time() - started_at
-        self._screen.title(
-            f"That was all real, in {seconds:.0f} seconds. Now with servers of yours:"
-        )
-        say("   statehold serve --services ~/.cursor/mcp.json     any client's mcpServers file")
-        say("   statehold --help                                  everything else")
-        self._screen.title("See both sessions in the console, and take ada's page over:")
-        say(f"   {await self._server.console_address()}")
-        if self._screen.is_terminal:
-            self._screen.remark("Press Enter to clean up.")
-            await anyio.wait_readable(sys.stdin)
+        self._screen.title(f"That was all real, in {seconds:.0f} seconds. Now yours:")
+        say("   statehold setup                              Claude, Cursor, VS Code and others")
+        say("   statehold skill --install .claude/skills     a coding agent in a shell")
+
+    async def end(self) -> None:
+        """Show the console until Enter is pressed, where there is a terminal. Then clean up.
+
+        Raises:
+            DemoFailed: a step failed; the error names it.
+        """
+        if self._screen.is_terminal and is_terminal(sys.stdin):
+            self._screen.title("Open ada's page in the console, and take it over:")
+            await self._show_console()
         await self._take("Clean up", self._clean_up)
+
+    async def _show_console(self) -> None:
+        # What was pressed during the tour does not end it.
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        while True:
+            say(f"   {await self._server.console_address()}&at=s/{self._ids['ada']}")
+            self._screen.remark(
+                "The link works once, for two minutes. Enter or Ctrl-C ends the demo."
+            )
+            with anyio.move_on_after(LINK_SECONDS):
+                await anyio.wait_readable(sys.stdin)
+                return
 
     async def _take(self, title: str, step: Any) -> None:
         self._number += 1
@@ -150,14 +171,35 @@ class Tour:
         ada, bob = self._pids["ada"], self._pids["bob"]
         self._screen.remark(f"A process for each: {ada} is ada's, {bob} is bob's.")
 
-    async def _pause(self) -> None:
-        session = _content(await self._call("session_pause", session_id=self._ids["ada"]))
-        _check(session["status"] == "paused", f"the session is {session['status']}")
-        await wait_until_gone([self._pids["ada"]])
-        result = f"{session['status']}; process {self._pids['ada']} has ended"
-        self._screen.line("ada", "session_pause()", result)
-        await self._count("ada", 1, generation=2)
-        await self._use("ada", "read_notes", "notes", ["ada was here"])
+    async def _survive(self) -> None:
+        await self._use("ada", "shell", "output", "", line="animal=otter")
+        if self._server.has_browser:
+            await self._browse(OUTSIDE, "browser_navigate", url=self._site)
+            password = {"target": "#password", "text": PASSWORD}
+            await self._browse(INSIDE, "browser_type", **password, submit=True)
+        else:
+            self._screen.remark(
+                "The login is left out: no browser is installed. `statehold doctor --install` does that."
+            )
+        # Where no keeper can hold them, the processes of ada end with Statehold.
+        is_kept = bool(death_signal_prefix())
+        if not is_kept:
+            await self._call("session_pause", session_id=self._ids["ada"])
+            self._screen.line("ada", "session_pause()", "saved")
+        pid, notebook = self._server.pid, self._pids["ada"]
+        await self._server.kill()
+        self._screen.line("$", f"kill -9 {pid}")
+        await self._server.start()
+        self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
+        if self._server.has_browser:
+            await self._browse(INSIDE, "browser_navigate", url=self._site)
+        await self._count("ada", 4 if is_kept else 1, replaced=not is_kept)
+        await self._use("ada", "shell", "output", "otter" if is_kept else "", line="echo $animal")
+        _check(is_kept == (self._pids["ada"] == notebook), "ada has another process")
+        if is_kept:
+            self._screen.remark(
+                "Nobody had to log in again. The browser, the notebook and its shell ran on without Statehold."
+            )
 
     async def _crash(self) -> None:
         result = await self._kill_during_call(self._pids["ada"])
@@ -166,7 +208,7 @@ class Tour:
         self._screen.note(code)
         self._screen.note(advice)
         await self._count("bob", 2)
-        await self._count("ada", 1, generation=3)
+        await self._count("ada", 1, replaced=True)
         await self._use("ada", "read_notes", "notes", ["ada was here"])
         self._screen.remark(
             "Bob noticed nothing. Ada was told; nothing was repeated behind her back."
@@ -192,71 +234,27 @@ class Tour:
             self._screen.line("$", f"kill -9 {pid}")
         return results[0]
 
-    async def _restart(self) -> None:
-        await self._call("session_pause", session_id=self._ids["bob"])
-        self._screen.line("bob", "session_pause()", "paused")
-        # Where no keeper can hold it, the process of ada ends with Statehold.
-        is_kept = bool(death_signal_prefix())
-        pid, notebook = self._server.pid, self._pids["ada"]
-        await self._server.kill()
-        self._screen.line("$", f"kill -9 {pid}")
-        if is_kept:
-            self._screen.line("", "the notebook of ada", f"process {notebook} waits")
-        else:
-            await wait_until_gone([notebook])
-        await self._server.start()
-        self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
-        sessions = _content(await self._call("session_list"))["sessions"]
-        by_name = {session["name"]: session["session_id"] for session in sessions}
-        for who in ("ada", "bob"):
-            _check(by_name.get(who) == self._ids[who], f"{who} has another session")
-            self._screen.line(who, "session_list()", by_name[who])
-        await self._count("ada", 2 if is_kept else 1, generation=None if is_kept else 4)
-        _check(is_kept == (self._pids["ada"] == notebook), "ada has another process")
-        await self._use("ada", "read_notes", "notes", ["ada was here"])
-        await self._use("bob", "read_notes", "notes", ["bob's own"], generation=2)
-        if is_kept:
-            self._screen.remark("Ada's notebook goes on where it was: the keeper held its process.")
+    async def _pause(self) -> None:
+        session = _content(await self._call("session_pause", session_id=self._ids["bob"]))
+        _check(session["status"] == "paused", f"the session is {session['status']}")
+        await wait_until_gone([self._pids["bob"]])
+        result = f"{session['status']}; process {self._pids['bob']} has ended"
+        self._screen.line("bob", "session_pause()", result)
+        await self._count("bob", 1, replaced=True)
+        await self._use("bob", "read_notes", "notes", ["bob's own"])
 
-    async def _kill_while_live(self) -> None:
-        if not death_signal_prefix():
-            self._screen.remark("Left out: on this system nothing live outlives Statehold.")
-            return
-        await self._use("ada", "shell", "output", "", line="animal=otter")
-        counted = 0
-        if self._server.has_browser:
-            await self._evaluate("() => { n = 0; setInterval(() => n++, 100) }")
-            counted = await self._counted()
-        else:
-            self._screen.remark("The page is left out: no browser is installed.")
-        pid = self._server.pid
-        await self._server.kill()
-        self._screen.line("$", f"kill -9 {pid}")
-        await self._server.start()
-        self._screen.line("$", "statehold serve --config notebook.toml", f"pid {self._server.pid}")
-        await self._use("ada", "shell", "output", "otter", line="echo $animal")
-        if self._server.has_browser:
-            _check(await self._counted() > counted, "the page does not count any further")
-            self._screen.remark("The page went on counting while no Statehold ran.")
-
-    async def _counted(self) -> int:
-        """Return and show the number that the page has counted to."""
-        text = await self._evaluate("() => n")
-        number = int(text.splitlines()[1])
-        self._screen.line("ada", "browser_evaluate('() => n')", f"n = {number}")
-        return number
-
-    async def _evaluate(self, function: str) -> str:
-        result = await self._call(
-            "browser_evaluate", session_id=self._ids["ada"], function=function
-        )
-        _check(not result.is_error, _text(result))
-        return _text(result)
+    async def _browse(self, title: str, tool: str, **arguments: Any) -> None:
+        """Call a tool of the browser in ada's session, after which the page has this title."""
+        text = _text(await self._call(tool, session_id=self._ids["ada"], **arguments))
+        words = arguments.get("text", self._site.removeprefix("http://"))
+        self._screen.line("ada", f'{tool}("{words}")', title)
+        _check(f"Page Title: {title}\n" in text, text)
 
     async def _clean_up(self) -> None:
         for who, session in self._ids.items():
-            session_status = _content(await self._call("session_close", session_id=session))
-            self._screen.line(who, "session_close()", session_status["status"])
+            # A person may have control of it.
+            closed = await self._call("session_close", session_id=session, force=True)
+            self._screen.line(who, "session_close()", _content(closed)["status"])
         pid = self._server.pid
         code = await self._server.stop()
         _check(code == 0, f"Statehold ended with exit code {code}")
@@ -276,8 +274,8 @@ class Tour:
         async with self._connect() as client:
             return await client.call_tool(tool, arguments)
 
-    async def _count(self, who: str, expected: int, *, generation: int | None = None) -> None:
-        await self._use(who, "count", "count", expected, generation=generation)
+    async def _count(self, who: str, expected: int, *, replaced: bool = False) -> None:
+        await self._use(who, "count", "count", expected, replaced=replaced)
 
     async def _use(
         self,
@@ -286,10 +284,10 @@ class Tour:
         key: str,
         expected: object,
         *,
-        generation: int | None = None,
+        replaced: bool = False,
         **arguments: Any,
     ) -> None:
-        """Call a tool in a session and show the answer; with `generation`, the answer must hold a notice of a new one."""
+        """Call a tool in a session and show the answer; with `replaced`, a notice must tell of a new connection."""
         result = await self._call(tool, session_id=self._ids[who], **arguments)
         content = _content(result)
         self._pids[who] = content["pid"]
@@ -299,9 +297,7 @@ class Tour:
         note = (result.meta or {}).get(NOTICE_META)
         if note is not None:
             self._screen.note(str(note))
-        if generation is not None:
-            _check(note is not None, "no note tells that the connection was replaced")
-            _check(f"to {generation};" in str(note), f"this should be generation {generation}")
+        _check(replaced == (note is not None), f"the note of a new connection is {note!r}")
 
 
 def _check(holds: bool, otherwise: str) -> None:
@@ -333,7 +329,7 @@ def demo() -> int:
     """Run the tour and return the exit code: 0, 1 after a failed step, which is named, or 130 when interrupted."""
     outcome: list[int] = []
     anyio.run(_demo, outcome)
-    return outcome[0] if outcome else INTERRUPTED
+    return outcome[-1] if outcome else INTERRUPTED
 
 
 async def _demo(outcome: list[int]) -> None:
@@ -343,7 +339,8 @@ async def _demo(outcome: list[int]) -> None:
         try:
             async with Tour() as tour:
                 await tour.run()
-            outcome.append(OK)
+                outcome.append(OK)
+                await tour.end()
         except DemoFailed as error:
             failure = error
         tasks.cancel_scope.cancel()
