@@ -10,7 +10,7 @@ import click
 from ..server.exit_codes import EXIT_CODES
 from .call import words
 from .call.tool_commands import tool_commands
-from .parser import Command, CommandLine, Group, ParserSetting, options, parse, walk
+from .parser import Command, CommandLine, Group, ParserSetting, Word, options, parse, walk
 from .principals.principal_commands import principals_group
 from .session_commands import JSON_OPTION, session_commands
 
@@ -35,6 +35,11 @@ SETTINGS: Final = options(
     },
     ParserSetting,
 )
+CLIENT_NAMES: Final = (
+    *("claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "devin-desktop"),
+    *("codex", "gemini-cli", "zed", "cline", "goose", "opencode"),
+)
+"""The clients of `statehold setup`; setup/clients.py has them, which takes too long to import for `--help`."""
 
 
 def build_commands() -> Group:
@@ -112,6 +117,7 @@ def build_commands() -> Group:
                 ),
                 JSON_OPTION,
             ),
+            _setup(),
             Command(
                 "demo",
                 "A tour of 20 seconds that ends at the console: a login outlives kill -9, a crash is told, a pause saved.",
@@ -124,6 +130,27 @@ def build_commands() -> Group:
         own = {param.name for param in command.params}
         command.params += [setting for setting in SETTINGS if setting.name not in own]
     return root
+
+
+def _setup() -> Command:
+    def flag(name: str, text: str, *short: str) -> click.Option:
+        return click.Option([name, *short], is_flag=True, help=text)
+
+    return Command(
+        "setup",
+        "Put Statehold into the files of the clients on this machine, after it showed the change; try it out.",
+        "statehold setup --client cursor",
+        click.Option(
+            ["--client"],
+            multiple=True,
+            type=Word(CLIENT_NAMES),
+            help="only this one; may be repeated (all that are found)",
+        ),
+        flag("--move-servers", "also put the servers of these clients behind Statehold"),
+        flag("--remove", "take Statehold out again, and put the servers back"),
+        flag("--dry-run", "show the change only"),
+        flag("--yes", "ask nothing: write the change, and install a missing browser", "-y"),
+    )
 
 
 def _services() -> Group:

@@ -140,6 +140,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .principals.principals import run as run_principals
 
                 return run_principals(config, arguments)
+            case "setup":
+                from .setup.run import set_up
+
+                return set_up(config, arguments)
             case "backup":
                 from .store_commands import run_backup
 

@@ -21,7 +21,10 @@ TimeUnit: TypeAlias = Literal["s", "ms"]
 ENV_FILE: Final = "envFile"
 """The key of a file of NAME=VALUE lines, which is read when the sources are merged."""
 
-_COMMON_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers", "disabled", ENV_FILE)
+_COMMON_KEYS: Final = (
+    *("command", "args", "env", "cwd", "url", "headers", "disabled", ENV_FILE),
+    *("call_seconds", "connect_seconds", "inherit_env"),  # ours, in the file of `statehold setup`
+)
 _EXPANDED_KEYS: Final = ("command", "args", "env", "cwd", "url", "headers")
 _URL_KEYS: Final = {"serverUrl": None, "httpUrl": "http", "baseUrl": None}
 _TYPE_KEYS: Final = ("type", "transport", "transportType")

@@ -104,7 +104,15 @@ def read_client_file(path: Path, named_by: str) -> ClientFile:
     Raises:
         ConfigError: the file cannot be read, cannot be parsed, or lists no servers.
     """
-    document = _parse(path, read_text(path, named_by))
+    return read_servers(path, parse_document(path, read_text(path, named_by)))
+
+
+def read_servers(path: Path, document: object) -> ClientFile:
+    """Return the servers in the document of a client's file, as read_client_file() does.
+
+    Raises:
+        ConfigError: it lists no servers.
+    """
     block, dialect = _find_services(document)
     elsewhere = [place for place, table in _tables(document) if table is not block]
     if block is None:
@@ -125,7 +133,7 @@ def read_client_file(path: Path, named_by: str) -> ClientFile:
             built_in.append(name)
         else:
             read = read_entry({**common, **entry}, dialect, unit)
-            if _starts_statehold(read.settings):
+            if starts_statehold(read.settings):
                 own.append(name)
                 continue
             file.services[name] = read.settings
@@ -164,7 +172,12 @@ def read_text(path: Path, named_by: str) -> str:
         ) from None
 
 
-def _parse(path: Path, text: str) -> object:
+def parse_document(path: Path, text: str) -> object:
+    """Return the values of a client's file, whose name says the format.
+
+    Raises:
+        ConfigError: it cannot be parsed.
+    """
     match path.suffix.lower():
         case ".toml":
             return parse_toml(path, text)
@@ -329,7 +342,7 @@ def _is_built_in(entry: JSON, dialect: Dialect) -> bool:
     return dialect == "zed" and "command" not in entry and "url" not in entry
 
 
-def _starts_statehold(settings: JSON) -> bool:
+def starts_statehold(settings: JSON) -> bool:
     """Whether the settings of a service start Statehold, itself or through uv, uvx, wsl or python."""
     command, args = settings.get("command"), settings.get("args")
     if isinstance(command, str) and PurePath(command).stem == _PROGRAM:

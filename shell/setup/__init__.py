@@ -1,0 +1,1 @@
+"""`statehold setup`: Statehold in the files of the clients of this machine."""
