@@ -122,10 +122,12 @@ class FileChange:
     after: bytes | None
     copy: bytes | None
     moved: Sequence[str] = ()
+    is_end: bool = False
+    """Whether the copy is removed, also of a file that is as it was."""
 
     @property
     def is_change(self) -> bool:
-        return self.before != self.after
+        return self.before != self.after or self.is_end
 
 
 class EditableFile:
@@ -136,25 +138,26 @@ class EditableFile:
         self.client = client
         self.path = path.resolve()  # a link stays one
         self.now = ClientText(client, self.path, read(self.path))
-        copy = read(_copy_of(self.path))
+        copy = read(copy_of(self.path))
         self.own = client.own_entry(self.now.table)
         """The name of the entry that starts Statehold."""
-        self.is_ours = copy is not None and self.own is not None
-        """Whether setup wrote that entry."""
+        self.has_copy = copy is not None
+        """Whether setup has changed the file, so that an entry is its own."""
         self._earlier = ClientText(client, self.path, None if copy == _NO_FILE else copy)
         is_gone = [name for name in self._earlier.table if name not in self.now.table]
-        self.moved: Sequence[str] = is_gone if self.is_ours else ()
+        self.moved: Sequence[str] = is_gone if self.has_copy else ()
         """The servers that an earlier run put behind Statehold."""
-        self.base = self._undo() if self.is_ours else self.now
+        self.base = self._undo() if self.has_copy else self.now
         """The content without Statehold."""
 
     def _undo(self) -> ClientText:
-        own, earlier = self.own or "", self._earlier
-        with suppress(Unwritable):
-            again = _add(earlier, own, self.now.table[own], self.moved)
-            if again.content == self.now.content:
-                return earlier
-        text, _ = self.now.cut(own)
+        text, earlier = self.now, self._earlier
+        if self.own is not None:
+            with suppress(Unwritable):
+                again = _add(earlier, self.own, text.table[self.own], self.moved)
+                if again.content == text.content:
+                    return earlier
+            text, _ = text.cut(self.own)
         for name in reversed(self.moved):
             text = text.put_back(name, earlier)
         return text
@@ -168,7 +171,7 @@ class EditableFile:
             Unwritable: the file cannot be changed.
         """
         now = self.now.content
-        if self.own is not None and not self.is_ours:
+        if self.own is not None and not self.has_copy:
             return FileChange(self.client, self.path, now, now, None)
         if ENTRY in self.base.table:
             raise Unwritable(f"its entry {ENTRY} starts something else; rename that")
@@ -186,7 +189,8 @@ class EditableFile:
             Unwritable: the file cannot be changed.
         """
         self._check_writable()
-        return FileChange(self.client, self.path, self.now.content, self.base.content, None)
+        before, after = self.now.content, self.base.content
+        return FileChange(self.client, self.path, before, after, None, is_end=True)
 
     def _check_writable(self) -> None:
         # Not by access(), which lets root write everything.
@@ -211,13 +215,13 @@ def write(path: Path, before: bytes | None, after: bytes | None, copy: bytes | N
             raise Unwritable("it was changed meanwhile; run setup again")
         mode = stat.S_IMODE(path.stat().st_mode) if before is not None else 0o600
         if copy is not None:
-            _replace(_copy_of(path), copy, mode)
+            _replace(copy_of(path), copy, mode)
         if after is None:
             path.unlink(missing_ok=True)
         else:
             _replace(path, after, mode)
         if copy is None:
-            _copy_of(path).unlink(missing_ok=True)
+            copy_of(path).unlink(missing_ok=True)
         return True
     except OSError as error:
         raise Unwritable(f"it cannot be written ({error.strerror})") from None
@@ -237,8 +241,10 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def _copy_of(path: Path) -> Path:
-    return path.with_name(path.name + COPY_SUFFIX)
+def copy_of(path: Path) -> Path:
+    """Return the place of the copy of a file, or of the file behind a link."""
+    file = path.resolve()
+    return file.with_name(file.name + COPY_SUFFIX)
 
 
 def read(path: Path) -> bytes | None:

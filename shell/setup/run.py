@@ -29,7 +29,7 @@ from ..output import colour, say
 from ..parser import CommandLine
 from ..shared import start_and_send
 from ..status import stop
-from .client_file import ClientText, EditableFile, FileChange, Unwritable, write
+from .client_file import ClientText, EditableFile, FileChange, Unwritable, copy_of, write
 from .clients import ENTRY, KnownClient, known_clients
 from .entry_command import exchange, program
 from .moved_servers import MovedServers, movable
@@ -41,6 +41,7 @@ SENTENCE: Final = (
 )
 Result = TypeVar("Result")
 _HIDDEN: Final = "\u2026"
+_HIDDEN_RUN: Final = re.compile(r"\u2026(?:[ \t]+\u2026)+")
 _COLOURS: Final = {"+": "green", "-": "red"}
 _PART: Final = re.compile(
     r"""("(?:\\.|[^"\\])*"(?=\s*[:=])|^[ \t]*[\w.-]+(?=[ \t]*[:=])|^[ \t]*\[\[?[\w.-]+\]\]?\s*$"""
@@ -76,6 +77,8 @@ class Setup:
         self._given_services = self._given("services", SERVICES_VARIABLE)
         self._moved = MovedServers(config.data)
         found = [(client, client.find()) for client in known_clients(os.environ, Path.home())]
+        if arguments.remove:
+            found = [(client, path) for client, path in found if path and copy_of(path).exists()]
         files = [
             self._attempt(c, path, partial(EditableFile, c, path)) for c, path in found if path
         ]
@@ -120,12 +123,9 @@ class Setup:
         """Take Statehold out of the files of the clients, and put their servers back."""
         kept = [each for file in self._others for each in _settings_of_moved(file)]
         for file in self._files:
-            if file.is_ours:
-                back = [each for each in _settings_of_moved(file) if each not in kept]
-                self._moved.remove(back)
-                self._plan(file, file.remove)
-            elif file.own:
-                say(f"{file.client.title}: setup did not write its entry, which stays: {file.path}")
+            back = [each for each in _settings_of_moved(file) if each not in kept]
+            self._moved.remove(back)
+            self._plan(file, file.remove)
         if not self._changes:
             say("no file has an entry of setup")
         elif self._confirm():
@@ -156,7 +156,7 @@ class Setup:
         return chosen
 
     def _movable(self, file: EditableFile) -> dict[str, JSON]:
-        if self._given_services or (file.own and not file.is_ours):
+        if self._given_services or (file.own and not file.has_copy):
             return {}  # the user has chosen the services
         servers, reasons = movable(file)
         if self._arguments.move_servers or self._may_ask:
@@ -241,13 +241,15 @@ class Setup:
             start_and_send(config.data, self._arguments, VERB, {}).connection.close()
         except (RuntimeError, Refused) as error:
             return self._complain(f"the server does not start: {error}")
+        titles: list[str] = []
         for change in self._changes:
             result = self._attempt(change.client, change.path, partial(self._exchange, change))
             if result:
                 say(f"{colour('ok', 'green')} {change.client.title}: its command {result}")
-        if not self.problems:
-            titles = " or ".join(change.client.title for change in self._changes)
-            say(f"\nStart {titles} again, and say:\n\n    {colour(SENTENCE, 'cyan')}\n")
+                titles.append(change.client.title)
+        if titles:
+            start = f"Start {' or '.join(titles)} again, and say:"
+            say(f"\n{start}\n\n    {colour(SENTENCE, 'cyan')}\n")
             say("`statehold console` shows the page; `statehold setup --remove` undoes all this.")
         return None
 
@@ -295,4 +297,4 @@ def hide_values(line: str) -> str:
     for match in _PART.finditer(line):
         if match[1] is not None or parts[-1:] != [_HIDDEN]:
             parts.append(_HIDDEN if match[1] is None else match[1])
-    return "".join(parts)
+    return _HIDDEN_RUN.sub(_HIDDEN, "".join(parts))

@@ -215,6 +215,16 @@ def test_other_changes_stay_when_statehold_is_removed(
 
 
 @pytest.mark.thorough
+def test_servers_come_back_where_our_entry_was_deleted(tmp_path: Path) -> None:
+    client, path = written(tmp_path, "cursor", FILES["cursor"][1])
+    apply(EditableFile(client, path).add(WORDS, ["notes"]))
+    path.write_text('{"mcpServers": {}}')
+    apply(EditableFile(client, path).remove())
+    assert EditableFile(client, path).now.table.keys() == {"notes", "search"}
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.thorough
 def test_a_client_may_write_its_file_anew(tmp_path: Path) -> None:
     client, path = written(tmp_path, "claude-code", FILES["claude-code"][1])
     before = EditableFile(client, path).now
