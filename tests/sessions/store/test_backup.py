@@ -181,9 +181,12 @@ async def test_a_serving_process_sets_a_damaged_database_aside_whole(
     assert [name for name in _names(tmp_path, "*.damaged-*") if name[-1].isdigit()] == copies
 
 
-@pytest.mark.parametrize("statement", ["CREATE TABLE bookmarks (url TEXT)", None])
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [("CREATE TABLE bookmarks (url TEXT)", "another program"), (None, "was written by a newer")],
+)
 async def test_nothing_that_can_be_read_is_ever_set_aside(
-    tmp_path: Path, statement: str | None
+    tmp_path: Path, statement: str | None, message: str
 ) -> None:
     async with SQLStore.sqlite(tmp_path) as store:
         await _prepare(store)
@@ -196,9 +199,10 @@ async def test_nothing_that_can_be_read_is_ever_set_aside(
         connection.execute(statement)
     connection.close()
     before = file.read_bytes()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailable, match=message) as caught:
         async with SQLStore.sqlite(tmp_path, replace_damaged=True):
             pass
+    assert str(tmp_path) not in str(caught.value)
     assert file.read_bytes() == before
     assert _names(tmp_path, "*.damaged-*") == []
 

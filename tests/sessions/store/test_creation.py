@@ -50,40 +50,6 @@ async def test_a_session_gives_its_name_up_when_it_closes(
     assert old.name == "login"
 
 
-async def test_sessions_without_a_name_do_not_collide(store: SQLStore, sessions: Sessions) -> None:
-    await sessions.make("sh_a")
-    await sessions.make("sh_b")
-    assert await store.counts() == {"idle": 2}
-
-
-async def test_renaming_to_a_taken_name_is_refused_and_changes_nothing(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a", name="one")
-    await sessions.make("sh_b", name="two")
-    with pytest.raises(NameTaken):
-        await store.write(write("sh_b", session={"name": "one", "used_at": 50.0}))
-    record = await store.get("sh_b")
-    assert record is not None
-    assert (record.name, record.used_at) == ("two", 1.0)
-    await store.write(write("sh_b", session={"name": "three"}))
-    record = await store.find("local", "", "three")
-    assert record is not None
-    assert record.id == "sh_b"
-
-
-async def test_an_owner_has_no_more_open_sessions_than_allowed(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a", per_owner=2)
-    await sessions.make("sh_b", per_owner=2)
-    await sessions.make("sh_c", owner="somebody", per_owner=2)
-    with pytest.raises(SessionLimit):
-        await sessions.make("sh_d", per_owner=2)
-    await store.write(write("sh_a", session={"status": Status.CLOSED}))
-    await sessions.make("sh_d", per_owner=2)
-
-
 async def test_a_limit_holds_for_creates_that_come_together(
     store: SQLStore, sessions: Sessions
 ) -> None:

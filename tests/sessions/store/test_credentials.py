@@ -25,20 +25,6 @@ async def add(store: SQLStore, *records: CredentialRecord, most: int = 1000) -> 
         await store.access.add_credential(record, most=most)
 
 
-async def test_a_code_is_exchanged_once_and_the_login_has_its_user(store: SQLStore) -> None:
-    await add(store, credential(CODE, "code", name="eve", principal="7.0:issuer:eve"))
-    login = credential(LOGIN, "cookie", created_at=20.0, expires_at=500.0)
-    exchanged = await store.access.exchange_credential("code", login, most=1000)
-    assert exchanged == await store.access.credential("cookie")
-    assert exchanged is not None
-    assert (exchanged.name, exchanged.principal) == ("eve", "7.0:issuer:eve")
-    assert (exchanged.expires_at, exchanged.link) == (500.0, None)
-    again = credential(LOGIN, "second", created_at=21.0)
-    for digest in ("code", "cookie", "none"):
-        assert await store.access.exchange_credential(digest, again, most=1000) is None
-    assert await store.access.open_credentials(["code", "cookie", "second"]) == {"cookie"}
-
-
 async def test_a_login_keeps_the_role_and_the_groups_of_its_person(store: SQLStore) -> None:
     groups = ("staff", "fu\u0308r alle")
     record = credential(LOGIN, "cookie", principal=":ada", role="operator", groups=groups)
@@ -58,33 +44,6 @@ async def test_an_answer_of_an_issuer_is_used_once(store: SQLStore) -> None:
             tasks.start_soon(use)
     assert sorted(used) == [False, False, False, False, True]
     assert await store.access.add_credential_once(credential(ATTEMPT, "other"), most=1000)
-
-
-async def test_a_code_expires(store: SQLStore) -> None:
-    await add(store, credential(CODE, "code", expires_at=20.0))
-    login = credential(LOGIN, "cookie", created_at=20.0)
-    assert await store.access.exchange_credential("code", login, most=1000) is None
-
-
-async def test_a_link_stays_listed_and_ends_with_its_login(store: SQLStore) -> None:
-    link = credential(LINK, "code", session_id="sh_a", rights="view", expires_at=60.0)
-    await add(store, link, credential(LINK, "other", session_id="sh_b"))
-    login = await store.access.exchange_credential(
-        "code", credential(LOGIN, "cookie", created_at=20.0, expires_at=500.0), most=1000
-    )
-    assert login is not None
-    assert (login.link, login.rights, login.session_id) == (link.id, "view", "sh_a")
-    assert login.expires_at == 60.0
-    again = credential(LOGIN, "second", created_at=21.0)
-    assert await store.access.exchange_credential("code", again, most=1000) is None
-    assert [each.used_at for each in await store.access.links("sh_a", 30.0)] == [20.0]
-    assert await store.access.links("sh_a", 60.0) == []
-    assert await store.access.delete_link("sh_b", link.id) is None
-    deleted = await store.access.delete_link("sh_a", link.id)
-    assert deleted is not None
-    assert deleted.id == link.id
-    assert await store.access.delete_link("sh_a", link.id) is None
-    assert await store.access.open_credentials(["code", "cookie", "other"]) == {"other"}
 
 
 async def test_all_logins_of_one_user_end_and_those_of_others_stay(store: SQLStore) -> None:
@@ -136,14 +95,6 @@ async def test_the_oldest_of_a_principal_or_a_session_goes_and_none_of_others(
     links = [f"link {{'session_id': 'sh_b'}} {n}" for n in range(4)]
     open_ones = await store.access.open_credentials([*others, "link", "cookie", *links])
     assert open_ones == {*others, *links[2:]}
-
-
-async def test_expired_credentials_are_deleted(store: SQLStore) -> None:
-    await add(store, credential(LOGIN, "old", expires_at=50.0), credential(LOGIN, "new"))
-    await store.access.delete_expired_credentials(49.0)
-    assert await store.access.open_credentials(["old", "new"]) == {"old", "new"}
-    await store.access.delete_expired_credentials(50.0)
-    assert await store.access.open_credentials(["old", "new"]) == {"new"}
 
 
 async def exchange(

@@ -122,8 +122,8 @@ async def test_damage_that_only_a_check_finds_is_set_aside_before_the_first_requ
 @pytest.mark.parametrize(
     "root",
     matrix(
-        *("journal", "session", "session_node", "binding", "receipt", "tally", "node"),
-        *("journal_started", "journal_look", "sqlite_autoindex_journal_1"),
+        *("journal", "session", "receipt", "node"),
+        *("journal_started", "sqlite_autoindex_journal_1"),
     ),
 )
 async def test_damage_met_on_the_way_to_serving_is_set_aside_and_an_empty_one_begins(

@@ -20,7 +20,6 @@ from store_making import NODE, Sessions, entry, node_record
 from support.selection import matrix
 
 from statehold.sessions.errors import StoreUnavailable
-from statehold.sessions.records import SessionFilter
 from statehold.sessions.store import Write, sql
 from statehold.sessions.store.file.store_folder import DataFolder
 from statehold.sessions.store.sql import SQLStore
@@ -199,36 +198,6 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
             pass
     assert str(tmp_path) not in str(caught.value)
     assert file.read_bytes() == content
-
-
-async def test_a_database_overwritten_by_noise_while_in_use_is_reported(tmp_path: Path) -> None:
-    file = await _made_of_many(tmp_path)
-    async with _store(tmp_path) as store:
-        with file.open("r+b") as opened:
-            opened.write(os.urandom(file.stat().st_size))
-        with pytest.raises(StoreUnavailable, match=r"statehold\.db is (damaged|not a database)"):
-            await store.list_sessions(SessionFilter(limit=1000))
-        with pytest.raises(StoreUnavailable, match=r"statehold\.db is (damaged|not a database)"):
-            await store.write(Write("sh_200", NODE, 1, session={"used_at": 2.0}))
-        assert await store.check() != []
-
-
-async def _made_of_many(folder: Path) -> Path:
-    async with _store(folder) as store:
-        await store.join(node_record(NODE))
-        async with anyio.create_task_group() as tasks:
-            for number in range(300):
-                tasks.start_soon(Sessions(store).make, f"sh_{number}")
-    return folder / "statehold.db"
-
-
-async def test_damage_inside_the_file_is_found_by_the_check(tmp_path: Path) -> None:
-    file = await _made_of_many(tmp_path)
-    with file.open("r+b") as opened:
-        opened.seek(4096 * 20)
-        opened.write(os.urandom(4096 * 4))
-    async with _store(tmp_path) as store:
-        assert await store.check() != []
 
 
 async def test_rows_without_their_session_are_found_by_the_check(tmp_path: Path) -> None:

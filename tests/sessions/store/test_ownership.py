@@ -205,23 +205,3 @@ async def test_adopting_closes_what_was_being_created_or_closed(
     assert (await store.journal("sh_new"))[0].request["code"] == "T03"
     assert (await store.journal("sh_old"))[0].request["code"] == "T18"
     await sessions.make("sh_next", name="login")
-
-
-async def test_adopting_takes_up_what_an_earlier_adopter_left_half_done(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await store.join(node_record(OTHER))
-    await sessions.make("sh_a", node=OTHER)
-    await store.declare_dead(OTHER)
-    assert await store.adopt([], 50.0) == ["sh_a"]
-
-
-async def test_the_writes_of_a_dead_node_are_refused(store: SQLStore, sessions: Sessions) -> None:
-    await store.join(node_record(OTHER))
-    await sessions.make("sh_a", node=OTHER)
-    await store.adopt([OTHER], 50.0)
-    store.append(entry("sh_a", 9), OTHER)
-    with pytest.raises(SessionFenced):
-        await store.write(write("sh_a", node=OTHER))
-    assert await store.claim("sh_a", OTHER, 51.0) is None
-    assert [e.seq for e in await store.journal("sh_a")] == [1]

@@ -24,22 +24,6 @@ def write(session_id: str, epoch: int = 1, node: str = NODE, **parts: Any) -> Wr
     return Write(session_id, node, epoch, **parts)
 
 
-async def test_sessions_are_listed_newest_use_first_over_pages(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    for number in range(25):
-        await sessions.make(f"sh_{number:02}", used_at=float(number // 3))
-    ids: list[str] = []
-    cursor: str | None = None
-    pages = 0
-    while pages == 0 or cursor is not None:
-        page, cursor = await store.list_sessions(SessionFilter(limit=10, cursor=cursor))
-        ids += [record.id for record in page]
-        pages += 1
-    assert pages == 3
-    assert ids == [f"sh_{number:02}" for number in reversed(range(25))]
-
-
 async def test_a_full_last_page_has_no_cursor(store: SQLStore, sessions: Sessions) -> None:
     for number in range(4):
         await sessions.make(f"sh_{number}")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
-from support.waiting import until
 
 from statehold.sessions.errors import (
     InvalidArgument,
@@ -124,25 +123,6 @@ async def test_the_usage_of_an_owner_includes_closed_sessions(
     assert (await store.usage("bob"), await store.ids("bob")) == (0, [])
 
 
-async def test_nothing_is_found_of_an_id_that_is_not_there(store: SQLStore) -> None:
-    assert await store.get("sh_x") is None
-    assert await store.state("sh_x") is None
-    assert await store.snapshot("sh_x", "browser") is None
-    assert await store.bindings("sh_x") == []
-    assert await store.journal("sh_x") == []
-    assert await store.claim("sh_x", NODE, 2.0) is None
-    assert not await store.purge("sh_x")
-    assert await store.next_due() is None
-    with pytest.raises(SessionFenced):
-        await store.write(write("sh_x"))
-
-
-async def test_an_id_is_never_used_twice(store: SQLStore, sessions: Sessions) -> None:
-    await sessions.make("sh_a")
-    with pytest.raises(InvalidArgument):
-        await sessions.make("sh_a")
-
-
 async def test_a_search_for_an_impossible_value_is_refused(store: SQLStore) -> None:
     with pytest.raises(InvalidArgument):
         await store.get("\ud83d")
@@ -204,15 +184,6 @@ async def test_a_write_changes_every_part_of_a_session(store: SQLStore, sessions
     assert await store.journal("sh_a") == [noted]
 
 
-async def test_plain_values_are_as_good_as_models(store: SQLStore, sessions: Sessions) -> None:
-    await sessions.make("sh_a")
-    plain = {"status": "paused", "timeouts": {"idle": 3.0}, "metadata": {"a": 1}, "name": None}
-    await store.write(write("sh_a", session=plain))
-    record = await store.get("sh_a")
-    assert record is not None
-    assert (record.status, record.timeouts.idle, record.metadata) == (Status.PAUSED, 3.0, {"a": 1})
-
-
 @pytest.mark.parametrize(
     "parts",
     [
@@ -259,34 +230,6 @@ async def test_a_write_is_refused_without_the_right_node_and_epoch(
     state = await store.state("sh_a")
     assert state is not None
     assert state.version == 0
-
-
-async def test_a_released_session_is_fenced_until_it_is_claimed_again(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a")
-    await store.write(write("sh_a", session={"node": None, "status": Status.PAUSED}))
-    with pytest.raises(SessionFenced):
-        await store.write(write("sh_a", session={"used_at": 2.0}))
-    loaded = await store.claim("sh_a", NODE, 3.0)
-    assert loaded is not None
-    assert loaded.session.epoch == 2
-    await store.write(write("sh_a", 2, session={"used_at": 4.0}))
-
-
-async def test_unbinding_takes_the_binding_and_its_snapshots(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a", "one", "two")
-    saved = [
-        SnapshotRecord(session_id="sh_a", service=s, seq=1, taken_at=1, epoch=1, data=b"x")
-        for s in ("one", "two")
-    ]
-    await store.write(write("sh_a", snapshots=saved))
-    await store.write(write("sh_a", unbind=["one"]))
-    assert [b.service for b in await store.bindings("sh_a")] == ["two"]
-    assert await store.snapshot("sh_a", "one") is None
-    assert await store.snapshot("sh_a", "two") == saved[1]
 
 
 async def test_unbinding_and_binding_again_in_one_write_begins_afresh(
@@ -349,14 +292,6 @@ async def test_appended_entries_are_read_in_order_and_by_page(
     assert [e.seq for e in await store.journal("sh_a", last=3, after=8)] == [9, 10]
 
 
-async def test_an_entry_becomes_durable_without_being_waited_for(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a")
-    store.append(entry("sh_a", 1), NODE)
-    await until(lambda: store.journal("sh_a"))
-
-
 async def test_an_entry_is_completed_under_its_position(
     store: SQLStore, sessions: Sessions
 ) -> None:
@@ -391,16 +326,3 @@ async def test_a_closed_store_refuses_everything(make_store: MakeStore) -> None:
     store.append(entry("sh_a", 1), NODE)
     assert store.dropped_entries == 1
     await store.__aexit__(None, None, None)
-
-
-async def test_closing_writes_what_was_written_behind(make_store: MakeStore) -> None:
-    async with make_store() as store:
-        await store.join(node_record(NODE))
-        await Sessions(store).make("sh_a")
-        store.append(entry("sh_a", 1), NODE)
-    assert store.dropped_entries == 0
-
-
-async def test_a_sound_store_has_nothing_wrong(store: SQLStore, sessions: Sessions) -> None:
-    await sessions.make("sh_a", "browser")
-    assert await store.check() == []

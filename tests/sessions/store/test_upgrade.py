@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
-from store_making import NODE, Sessions, node_record
+from store_making import NODE, node_record
 from support.fork_server import ForkServer
 
 from statehold.sessions.errors import StoreUnavailable
@@ -141,14 +141,6 @@ anyio.run(main)
         assert (process.returncode, output) == (0, "[]\n")
 
 
-async def test_a_database_is_opened_again_as_it_was(tmp_path: Path) -> None:
-    async with SQLStore.sqlite(tmp_path / "data") as store:
-        await store.join(node_record(NODE))
-        await Sessions(store).make("sh_a", name="login")
-    async with SQLStore.sqlite(tmp_path / "data") as store:
-        assert await store.find("local", "", "login") is not None
-
-
 @pytest.mark.parametrize(
     "url", ["oracle://user:secret@host/db", "postgresql://user:secret@host", "://secret"]
 )
@@ -163,19 +155,6 @@ async def _made(folder: Path) -> Path:
     async with SQLStore.sqlite(folder) as store:
         await store.join(node_record(NODE))
     return folder / "statehold.db"
-
-
-async def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = await _made(tmp_path)
-    with sqlite3.connect(file) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-    connection.close()
-    before = file.read_bytes()
-    with pytest.raises(StoreUnavailable, match=r"statehold\.db was written by a newer") as caught:
-        async with SQLStore.sqlite(tmp_path):
-            pass
-    assert str(tmp_path) not in str(caught.value)
-    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize("found", ["0007", "0109"])
@@ -197,18 +176,6 @@ async def test_a_database_with_an_earlier_schema_is_refused_and_left_alone(
             pass
     assert file.read_bytes() == before
     assert not any("damaged" in name for name in os.listdir(tmp_path))
-
-
-async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "statehold.db"
-    with sqlite3.connect(file) as connection:
-        connection.execute("CREATE TABLE bookmarks (url TEXT)")
-    connection.close()
-    before = file.read_bytes()
-    with pytest.raises(StoreUnavailable, match="another program"):
-        async with SQLStore.sqlite(tmp_path):
-            pass
-    assert file.read_bytes() == before
 
 
 async def test_a_crash_between_making_the_file_and_the_tables_does_no_harm(tmp_path: Path) -> None:

@@ -264,22 +264,6 @@ async def test_cancelled_reads_leave_the_connections_usable(
         assert await store.get("sh_a") is not None
 
 
-async def test_past_the_backlog_the_oldest_entries_are_dropped_and_counted(
-    tmp_path: Path,
-) -> None:
-    async with SQLStore.sqlite(tmp_path, journal_backlog=10) as store:
-        await store.join(node_record(NODE))
-        await Sessions(store).make("sh_a")
-        for seq in range(1, 26):
-            store.append(entry("sh_a", seq), NODE)
-        await store.flush()
-        assert store.dropped_entries == 15
-        assert [e.seq for e in await store.journal("sh_a")] == list(range(16, 26))
-        store.append(entry("sh_a", 26), NODE)
-        await store.flush()
-        assert store.dropped_entries == 15
-
-
 @pytest.mark.parametrize("first", matrix("sh_few", "sh_many", "sh_both"))
 async def test_past_the_backlog_a_session_with_many_entries_drops_none_of_others(
     first: str, tmp_path: Path
