@@ -1,6 +1,7 @@
 """`python -m benchmarks [part ...] [--quick] [--json FILE]`: measure, print tables, write JSON.
 
-`python -m benchmarks plot`: draw the charts of docs/reference/benchmarks.md and write its figures, from benchmarks/runs.
+`python -m benchmarks plot`: draw the charts of docs/reference/benchmarks.md, and write the figures of that page, of
+README.md and of docs/compare.md, from benchmarks/runs.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def _plot() -> int:
     # Only the group `bench` has the library that draws.
     from .page import charts, text
 
-    for path in (*charts.draw_all(), text.write()):
+    for path in (*charts.draw_all(), *text.write_all()):
         print(path)
     return 0
 

@@ -1,4 +1,8 @@
-"""The parts of docs/reference/benchmarks.md that come from the runs: results, measurements and missed targets."""
+"""The parts of pages that come from the runs.
+
+docs/reference/benchmarks.md has results, measurements and missed targets; README.md and docs/compare.md have the
+figures that a newcomer comes for.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from ..report import Cell, format_cell
 from .runs import Run, Runs, read_runs
 
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
+README = ROOT / "README.md"
+COMPARISON = ROOT / "docs" / "compare.md"
 
 
 def results(runs: Runs) -> str:
@@ -138,30 +144,110 @@ def _bullets(*sentences: str) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-WRITTEN: dict[str, Callable[[Runs], str]] = {
-    "results": results,
-    "measurements": measurements,
-    "missed targets": misses,
+def figures(runs: Runs) -> str:
+    """Return a table with one row, for the README."""
+    hop, start, agent = _small_calls(runs["hop"], "stdio"), _starts(runs["start"]), runs["agent"]
+    tokens = [format_cell(agent.number(f"{who}tokens", task="all")) for who in ("", "peer ")]
+    seconds = [f"{agent.number(f'{who}seconds', task='all'):.1f}" for who in ("", "peer ")]
+    kills, losses, _ = _kills(runs["keeper"])
+    cells = {
+        "a small call over stdio": f"{hop[0]} ms (direct {hop[1]}, FastMCP's proxy {hop[2]})",
+        "ten tasks in a browser": f"{tokens[0]} tokens, {seconds[0]} s (`@playwright/mcp`: {tokens[1]}, {seconds[1]} s)",
+        f"{kills} times `kill -9` under load": losses,
+        "a client starts beside others": f"{start[0]} s (`@playwright/mcp`: {start[2]} s)",
+        "a paused session": f"{runs['density'].measured('memory of a paused session'):g} KiB of memory",
+    }
+    rows = (list(cells), ["---"] * len(cells), list(cells.values()))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def comparison(runs: Runs) -> str:
+    """Return sentences that compare with peers in one run each."""
+    agent, keeper = runs["agent"], runs["keeper"]
+    first, running, alone = (_starts(runs["start"])[number] for number in (1, 0, 2))
+    kills, losses, unknown = _kills(keeper)
+    tasks = [row for row in agent.rows if row["task"] != "all"]
+    more = sum(_number(row["x tokens"]) > 1 for row in tasks)
+
+    def all_tasks(who: str) -> str:
+        numbers = [
+            format_cell(agent.number(f"{who}{column}", task="all"))
+            for column in ("tokens", "calls", "seconds")
+        ]
+        return "{} tokens, {} calls and {} seconds".format(*numbers)
+
+    calls = [
+        "{} takes {} ms, directly {} ms, through FastMCP's proxy {} ms".format(
+            over, *_small_calls(runs["hop"], key)
+        )
+        for key, over in (("stdio", "stdio"), ("http", "HTTP"))
+    ]
+    again = keeper.measured("keeper: first call, p50 (stdio, 2026-07-28)")
+    page = keeper.measured("keeper: first call, p50 (browser, a counting page)")
+    return _bullets(
+        f"A small call (p50) over {calls[0]}; over {calls[1]}.",
+        f"{len(tasks)} browser tasks of a scripted agent take {all_tasks('')}; with `@playwright/mcp` {all_tasks('peer ')}. "
+        f"{more} of the {len(tasks)} tasks take more tokens with Statehold.",
+        f"The first client has its tools {first} seconds after its start, a client beside a running server after {running} "
+        f"seconds, one with `@playwright/mcp` after {alone} seconds (p50).",
+        f"{kills} times `kill -9` of the server under load: {losses}; {unknown} calls got `outcome_unknown`. The first call "
+        f"after a start took {again:g} seconds, in a page {page:g} seconds (p50).",
+    )
+
+
+def _small_calls(hop: Run, over: str) -> list[str]:
+    """Return the milliseconds of a small call through Statehold, directly and through the FastMCP proxy."""
+    cells: dict[str, Cell] = {"over": over, "era": "modern", "result": "small", "at once": 1}
+    routes = ("statehold", "direct", "fastmcp")
+    return [f"{hop.number('p50', route=route, **cells):.1f}" for route in routes]
+
+
+def _starts(start: Run) -> list[str]:
+    """Return the seconds of a client of a running server, of a first client and of one of the peer."""
+    routes = ("statehold --shared", "statehold, first start", "peer")
+    return [f"{start.number('p50', route=route) / 1000:.2f}" for route in routes]
+
+
+def _kills(keeper: Run) -> tuple[str, str, str]:
+    """Return how often the server was killed, what was lost, and how many outcomes were unknown."""
+    [kills] = re.findall(r"(\d+) kills", keeper.title)
+    losses = [
+        f"{sum(_number(row[column]) for row in keeper.rows):g} {words}"
+        for column, words in (
+            ("counters reset", "counters reset"),
+            ("answers lost", "answers lost"),
+            ("double runs", "calls run twice"),
+        )
+    ]
+    unknown = sum(_number(row["outcome unknown"]) for row in keeper.rows)
+    return kills, ", ".join(losses), f"{unknown:g}"
+
+
+WRITTEN: dict[Path, dict[str, Callable[[Runs], str]]] = {
+    PAGE: {"results": results, "measurements": measurements, "missed targets": misses},
+    README: {"figures": figures},
+    COMPARISON: {"figures": comparison},
 }
 
 
-def written(page: str, runs: Runs) -> str:
-    """Return the page with its parts from the runs.
+def written(path: Path, page: str, runs: Runs) -> str:
+    """Return a page with its parts from the runs.
 
     Raises:
         ValueError: The page has no place for one of them.
     """
-    for name, write in WRITTEN.items():
+    for name, write in WRITTEN[path].items():
         before, start, rest = page.partition(f"<!-- {name}: from benchmarks/runs -->\n")
         _, end, after = rest.partition(f"<!-- end of {name} -->\n")
         if not start or not end:
-            raise ValueError(f"{PAGE.name} has no place for its {name}")
+            raise ValueError(f"{path.name} has no place for its {name}")
         page = f"{before}{start}\n{write(runs)}\n\n{end}{after}"
     return page
 
 
-def write(page: Path = PAGE) -> Path:
-    """Write the figures into the page, and return its path."""
-    text = written(page.read_text(encoding="utf-8"), read_runs())
-    page.write_text(text, encoding="utf-8")
-    return page
+def write_all() -> list[Path]:
+    """Write the figures into the pages, and return their paths."""
+    runs = read_runs()
+    for path in WRITTEN:
+        path.write_text(written(path, path.read_text(encoding="utf-8"), runs), encoding="utf-8")
+    return list(WRITTEN)

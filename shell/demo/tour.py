@@ -98,7 +98,7 @@ class Tour:
             DemoFailed: a step failed; the error names it.
         """
         started_at = anyio.current_time()
-        self._screen.title("Statehold in 20 seconds")
+        self._screen.title("A tour of Statehold")
         self._screen.remark(
             "Two agents, ada and bob, whose client opens a new connection for every single call. Behind Statehold: a "
             "browser, and a notebook server that knows nothing of sessions and keeps everything in memory."

@@ -76,8 +76,7 @@ def exchange(settings: Mapping[str, Any]) -> int:
         raise RuntimeError(f"it gives no answer in {EXCHANGE_SECONDS:.0f} s") from None
     except OSError as error:
         raise RuntimeError(f"{error.filename}: {error.strerror}") from None
-    lines_of_error = (done.stderr.decode(errors="replace").strip() or "it ended").splitlines()
-    reason = next((line for line in lines_of_error if "error" in line), lines_of_error[-1])
+    reason = (done.stderr.decode(errors="replace").strip() or "it ended").splitlines()[-1]
     for line in done.stdout.splitlines():
         message: Any = json.loads(line) if line.startswith(b"{") else {}
         if "error" in message:

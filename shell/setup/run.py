@@ -180,7 +180,6 @@ class Setup:
             "--data": str(self._config.data) if is_chosen else None,
             "--config": self._given("config", CONFIG_VARIABLE),
             "--services": self._services(),
-            "--session": getattr(self._arguments, "session", None),
         }
         return [*program(), "--shared", *(w for flag, v in flags.items() if v for w in (flag, v))]
 

@@ -1,4 +1,4 @@
-"""docs/reference/benchmarks.md has the figures and charts of benchmarks/runs, which have no trace of a machine."""
+"""The pages with figures have those of benchmarks/runs, which have no trace of a machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.page.charts import Chart, charts, draw
 from benchmarks.page.runs import FOLDER, read_runs
-from benchmarks.page.text import PAGE, misses, written
+from benchmarks.page.text import PAGE, WRITTEN, misses, written
 from benchmarks.parts import PARTS
 
 RUNS = read_runs()
@@ -29,16 +29,21 @@ needs_matplotlib = pytest.mark.skipif(
 )
 
 
-def test_page_has_the_figures_of_the_runs() -> None:
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+def test_page_has_the_figures_of_the_runs(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    assert written(path, page, RUNS) == page, REMEDY
+
+
+def test_page_names_every_part() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert written(page, RUNS) == page, REMEDY
     for part in PARTS:
         assert f"`{part}`" in page
 
 
 def test_page_without_a_place_for_the_figures_is_refused() -> None:
     with pytest.raises(ValueError, match="no place for its results"):
-        written("# Benchmarks\n", RUNS)
+        written(PAGE, "# Benchmarks\n", RUNS)
 
 
 def test_missed_target_without_a_reason_is_shown_as_not_explained(tmp_path: Path) -> None:

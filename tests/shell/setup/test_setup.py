@@ -94,7 +94,7 @@ def test_files_of_clients_come_out_of_setup_and_remove_as_they_were(
     assert entry_of(home, "goose").keys() == {"statehold", "developer"}
 
     with_statehold = contents(home)
-    assert statehold("setup", "--dry-run").out.count(": nothing to change in ") == len(FILES)
+    assert statehold("setup", "--yes").code == OK
     assert contents(home) == with_statehold
 
     output = statehold("setup", "--remove", "--yes")
@@ -110,9 +110,7 @@ def test_setup_changes_nothing_where_it_cannot_ask(statehold: Run, home: Path, d
     assert output.code == FAILURE
     assert '"statehold": {' in output.out
     assert SECRET not in output.out + output.err
-    output = statehold("setup", "--dry-run", "--move-servers", "--session", "work")
-    assert output.code == OK
-    assert '"--session",' in output.out
+    assert statehold("setup", "--dry-run", "--move-servers").code == OK
     assert statehold("setup", "--client", "curser").code == USAGE
     assert contents(home) == before
     assert not data.exists()
