@@ -123,7 +123,12 @@ class Tour:
             DemoFailed: a step failed; the error names it.
         """
         if self._screen.is_terminal and is_terminal(sys.stdin):
-            self._screen.title("Open ada's page in the console, and take it over:")
+            page = (
+                "page in the console, and take it over"
+                if self._server.has_browser
+                else "session in the console"
+            )
+            self._screen.title(f"Open ada's {page}:")
             await self._show_console()
         await self._take("Clean up", self._clean_up)
 
