@@ -19,39 +19,14 @@ from statehold.sessions.errors import (
     ServiceUnavailable,
     SessionBusy,
     SessionClosed,
-    SessionError,
     SessionExpired,
     SessionNotFound,
 )
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, NodeRecord, Principal, Timeouts
-from statehold.sessions.state.patch import update_state
 
 ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")
-
-
-async def test_two_sessions_never_see_each_others_state(build: Build):
-    async with build() as engine:
-        left, right = await engine.create(), await engine.create()
-        assert [await engine.count(left.id) for _ in range(3)] == [1, 2, 3]
-        assert await engine.count(right.id) == 1
-        assert await engine.count(left.id) == 4
-
-
-async def test_twenty_first_calls_open_one_connection(build: Build):
-    async with build() as engine:
-        session = await engine.create()
-        counts: list[int] = []
-
-        async def one() -> None:
-            counts.append(await engine.count(session.id))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(20):
-                tasks.start_soon(one)
-        assert sorted(counts) == list(range(1, 21))
-        assert engine.counter.opened == 1
 
 
 async def test_unknown_foreign_and_purged_sessions_answer_alike(build: Build):
@@ -90,14 +65,6 @@ async def test_a_closed_session_gives_its_name_up_and_never_its_id(build: Build)
             await engine.call(first.id)
         _, already = await engine.registry.close(LOCAL, first.id)
         assert already
-
-
-async def test_closing_releases_the_connection(build: Build):
-    async with build() as engine:
-        session = await engine.create()
-        await engine.count(session.id)
-        info, already = await engine.registry.close(LOCAL, session.id)
-        assert (info["status"], already, engine.counter.open_now) == ("closed", False, 0)
 
 
 async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
@@ -247,20 +214,6 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
         assert loaded == [None] * len(loaded)
 
 
-async def test_state_is_merged_and_compared(build: Build):
-    async with build() as engine:
-        session = await engine.create(state={"a": 1, "b": {"c": 2}})
-        state = await engine.registry.states.update(LOCAL, session.id, {"a": None, "b": {"d": 3}})
-        assert (state.version, state.value) == (1, {"b": {"c": 2, "d": 3}})
-        with pytest.raises(SessionError) as caught:
-            await engine.registry.states.update(LOCAL, session.id, {}, if_version=0)
-        assert caught.value.code == "state_conflict"
-        stored = await engine.store.state(session.id)
-        assert stored is not None
-        assert stored.value == {"b": {"c": 2, "d": 3}}
-        assert update_state(state, {}, mode="replace").value == {}
-
-
 async def test_a_restart_finds_every_session_paused_with_its_state(build: Build, tmp_path: Path):
     async with build(Counting(pause="snapshot"), folder=tmp_path) as engine:
         session = await engine.create(name="work", state={"step": 2})
@@ -315,17 +268,6 @@ async def test_a_service_can_be_bound_and_unbound(build: Build):
         assert engine.services["other"].open_now == 0
         with pytest.raises(ServiceNotBound):
             await engine.call(session.id, service="other")
-
-
-async def test_a_restart_of_connections_raises_the_generation_of_one_session_only(build: Build):
-    async with build() as engine:
-        session, other = await engine.create(), await engine.create()
-        await engine.count(session.id)
-        await engine.count(other.id)
-        await engine.registry.restart(LOCAL, session.id)
-        answer = await engine.call(session.id)
-        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
-        assert await engine.count(other.id) == 2
 
 
 async def test_reading_does_not_keep_a_session_alive(build: Build):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 
 import anyio
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.counting import Counting, refuse
-from support.engine import Build, Engine, engine
+from support.engine import Build, Engine
 
 from statehold.sessions.actions import branches
 from statehold.sessions.actions.branches import SAME_LOGINS
@@ -23,7 +20,6 @@ from statehold.sessions.errors import (
     StateConflict,
     StateInvalid,
 )
-from statehold.sessions.json_codec import JSON
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.live.snapshots import decode_snapshot
 from statehold.sessions.policy import Policy
@@ -208,33 +204,6 @@ async def test_changes_of_children_are_merged_in_the_order_of_the_sources(build:
         assert again.state.version == 2
 
 
-async def test_a_merge_is_the_same_in_whatever_order_its_sources_finished(build: Build) -> None:
-    """The sources are shuffled fifteen times."""
-    chance = random.Random(14)
-    async with build(policy=Policy(sessions_per_principal=0)) as engine:
-        update = engine.registry.states.update
-        for _ in range(15):
-            session = await engine.create(state={"last": None, "n": {"x": None}})
-            children = await forked(engine, session, 4)
-            for number in chance.sample(range(4), 4):
-                values = {
-                    "last": number,
-                    f"of {number}": number,
-                    "n": {"x": number, str(number): 1},
-                }
-                await update(LOCAL, children[number], values)
-            merged = await engine.registry.branches.merge(LOCAL, session.id, children)
-            assert merged.state.value == {
-                "last": 3,
-                "n": {"x": 3, "0": 1, "1": 1, "2": 1, "3": 1},
-                **{f"of {number}": number for number in range(4)},
-            }
-            named = [(c.path, children.index(c.source), c.was_taken) for c in merged.conflicts]
-            assert sorted(named) == [
-                (path, number, True) for path in ("/last", "/n/x") for number in (1, 2, 3)
-            ]
-
-
 async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
     async with build() as engine:
         schema = {"properties": {"n": {"maximum": 5}}}
@@ -263,36 +232,6 @@ async def test_a_merge_that_fails_changes_nothing(build: Build) -> None:
         assert await value(engine, session.id) == {"n": 0}
         merged = await merge(LOCAL, session.id, children[:1], policy="fail")
         assert merged.state.value == {"n": 1, "k1": 1}
-
-
-NUMBERS = st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(0, 2), max_size=3)
-
-
-@settings(max_examples=10, deadline=None)
-@given(base=NUMBERS, ours=NUMBERS, theirs=st.lists(NUMBERS, min_size=1, max_size=3))
-async def test_policy_fail_changes_nothing_or_is_without_a_conflict(
-    base: JSON, ours: JSON, theirs: list[JSON]
-) -> None:
-    """Either side may have changed, and a merge that failed once succeeds with another policy."""
-    async with engine() as opened:
-        states, merge = opened.registry.states, opened.registry.branches.merge
-        session = await opened.create(state=base)
-        children = await forked(opened, session, len(theirs))
-        for one, changed in zip([session.id, *children], [ours, *theirs], strict=True):
-            await states.update(LOCAL, one, changed, mode="replace")
-        all_of = [session.id, *children]
-        before = [await states.read(LOCAL, one) for one in all_of]
-        stored = await opened.store.state(session.id)
-        try:
-            done = await merge(LOCAL, session.id, children, policy="fail")
-        except StateConflict:
-            assert [await states.read(LOCAL, one) for one in all_of] == before
-            assert await opened.store.state(session.id) == stored
-            assert (await merge(LOCAL, session.id, children)).conflicts
-        else:
-            assert done.conflicts == []
-            assert await value(opened, session.id) == done.state.value
-            assert [await states.read(LOCAL, one) for one in children] == before[1:]
 
 
 async def test_a_merge_knows_the_fork_point_after_everything_was_paused(build: Build) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.counting import Counting, Nobody
-from support.engine import Build, Engine, engine
+from support.engine import Build, Engine
 
 from statehold.sessions.actions.document import Document, json_text, read_document
 from statehold.sessions.actions.import_ import IMPORTED_FROM
@@ -100,45 +100,6 @@ async def test_an_imported_session_is_the_exported_one_again(build: Build):
         state = await engine.registry.states.read(ANN, new, "/n")
         assert (state.value, state.version) == (2**80 + 1, 1)
         assert await engine.store.check() == []
-
-
-texts = st.text(st.characters(codec="utf-8"), max_size=20)
-plain = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=6,
-)
-notes = st.lists(st.tuples(st.sampled_from(["user", "assistant", "system"]), texts), max_size=3)
-
-
-@pytest.mark.thorough
-@given(st.dictionaries(texts, plain, max_size=4), st.dictionaries(texts, plain, max_size=3), notes)
-@settings(max_examples=12, deadline=None)
-async def test_a_session_comes_back_exactly_from_its_document(
-    state: dict[str, Any], metadata: dict[str, Any], messages: list[tuple[str, str]]
-):
-    """import(export(x)) is x."""
-    async with engine(Counting(pause="snapshot")) as here:
-        session = await here.create(state=state, metadata=metadata)
-        for role, content in messages:
-            await here.registry.history.note(LOCAL, session.id, role, content or " ", None)
-        await here.count(session.id)
-        await here.registry.pause(LOCAL, session.id)
-        before = await document_of(here, session.id)
-        imported = await here.registry.porting.import_session(LOCAL, before)
-        after = await document_of(here, imported.record.id)
-        old, fresh = before.model_dump(), after.model_dump()
-        assert old["state"]["value"] == state
-        # As texts, because 1, 1.0 and True are equal.
-        for part in ("state", "receipts", "summary", "bindings", "fork"):
-            assert json.dumps(fresh[part]) == json.dumps(old[part])
-        assert json.dumps(fresh["journal"][:-2]) == json.dumps(old["journal"])
-        marked = {**metadata, IMPORTED_FROM: session.id}
-        assert json.dumps(fresh["session"]["metadata"]) == json.dumps(marked)
 
 
 async def test_without_secrets_there_are_none(build: Build):

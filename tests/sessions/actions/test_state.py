@@ -126,16 +126,6 @@ async def test_a_thousand_increments_with_compare_and_set_add_up(
         assert conflicts > writers
 
 
-async def test_a_conflict_names_both_versions_and_changes_nothing(build: Build) -> None:
-    async with build() as engine:
-        session = await engine.create(state={"n": 0})
-        await engine.registry.states.update(LOCAL, session.id, {"n": 1})
-        with pytest.raises(StateConflict, match="version 1, not 0"):
-            await engine.registry.states.update(LOCAL, session.id, {"n": 2}, if_version=0)
-        state = await engine.registry.states.read(LOCAL, session.id)
-        assert (state.value, state.version) == ({"n": 1}, 1)
-
-
 async def test_reading_is_no_use_and_wakes_nothing(build: Build) -> None:
     async with build() as engine:
         session = await engine.create(state={"n": 1})
@@ -148,19 +138,6 @@ async def test_reading_is_no_use_and_wakes_nothing(build: Build) -> None:
         assert (await engine.registry.states.read(LOCAL, session.id, "/n")).value == 1
         assert await engine.status(session.id) == "paused"
         assert engine.registry.statistics()["owned"] == held == 0
-
-
-async def test_a_paused_session_is_updated_without_opening_a_connection(build: Build) -> None:
-    async with build() as engine:
-        session = await engine.create()
-        await engine.count(session.id)
-        await engine.registry.pause(LOCAL, session.id)
-        opened = engine.counter.opened
-        await engine.registry.states.update(LOCAL, session.id, {"n": 1})
-        assert engine.counter.opened == opened
-        assert (await engine.registry.states.read(LOCAL, session.id, "/n")).value == 1
-        # It is a use: the session is open again, and its idle clock starts anew.
-        assert await engine.status(session.id) == "idle"
 
 
 async def test_a_paused_state_is_changed_although_only_a_request_ends_pauses(
@@ -216,22 +193,6 @@ async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -
                 assert state.value == {"of": owner.subject, "n": number}
                 with pytest.raises(SessionNotFound):
                     await states.read(other, session.id)
-
-
-async def test_a_follower_gets_each_durable_version(build: Build) -> None:
-    async with build() as engine:
-        session = await engine.create()
-        heard: list[tuple[str, int]] = []
-
-        def hear(session_id: str, version: int) -> None:
-            heard.append((session_id, version))
-
-        engine.registry.states.on_changed.append(hear)
-        await engine.registry.states.update(LOCAL, session.id, {"n": 1})
-        with pytest.raises(StateConflict):
-            await engine.registry.states.update(LOCAL, session.id, {"n": 1}, if_version=7)
-        await engine.registry.states.update(LOCAL, session.id, {"n": 2})
-        assert heard == [(session.id, 1), (session.id, 2)]
 
 
 async def test_a_state_over_the_limit_is_refused_and_the_old_one_stays(build: Build) -> None:

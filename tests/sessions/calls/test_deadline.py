@@ -67,35 +67,6 @@ class Running:
             await self.timed_out.wait()
 
 
-async def test_a_call_ends_when_its_time_is_over(loop_clock: LoopClock) -> None:
-    async def begin(timed: CallContext) -> None:
-        return
-
-    call = Running(Nobody(), begin)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await call.begun.wait()
-        await call.ends_after(300, loop_clock)
-
-
-async def test_the_time_in_which_the_caller_thinks_does_not_count(loop_clock: LoopClock) -> None:
-    caller, answers = Thinking(), list[JSON]()
-
-    async def begin(timed: CallContext) -> None:
-        answers.append(await timed.ask("one", {"n": 1}))
-
-    call = Running(caller, begin)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await anyio.wait_all_tasks_blocked()
-        await loop_clock.by(3000)
-        assert not call.timed_out.is_set()
-        caller.answering.set()
-        await call.begun.wait()
-        assert answers == [{"method": "one", "n": 1}]
-        await call.ends_after(300, loop_clock)
-
-
 async def test_the_time_before_a_question_counts(loop_clock: LoopClock) -> None:
     caller = Thinking()
 
@@ -153,30 +124,6 @@ async def test_a_question_that_is_given_up_starts_the_clock_again(loop_clock: Lo
         await loop_clock.by(601)
         await call.begun.wait()
         await call.ends_after(300, loop_clock)
-
-
-@pytest.mark.parametrize("name", ["options", "capabilities", "reachable"])
-async def test_everything_else_is_the_callers(name: str) -> None:
-    marked: Any = Nobody()
-    setattr(marked, name, mark := object())
-    with enforce_deadline(1, marked) as timed:
-        assert getattr(timed, name) is mark
-
-
-async def test_progress_and_log_messages_are_passed_on() -> None:
-    reports: list[Any] = []
-
-    class Told(Nobody):
-        async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-            reports.append((progress, total, message))
-
-        async def log(self, params: JSON) -> None:
-            reports.append(params)
-
-    with enforce_deadline(1, Told()) as timed:
-        await timed.progress(1, 2, "half")
-        await timed.log({"level": "info"})
-    assert reports == [(1, 2, "half"), {"level": "info"}]
 
 
 class Told(Nobody):

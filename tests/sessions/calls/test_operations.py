@@ -16,7 +16,6 @@ from statehold.sessions.calls import idempotency
 from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.errors import (
     CallTimedOut,
-    InvalidArgument,
     OutcomeUnknown,
     RequestRefused,
     ServiceUnavailable,
@@ -134,16 +133,6 @@ async def test_the_outcome_is_unknown_when_another_node_took_the_session_during_
         receipt = await home.store.receipt(session, "op")
         assert receipt is not None
         assert receipt.status == OutcomeUnknown.code
-
-
-@pytest.mark.parametrize("operation", ["", "x" * 129])
-async def test_an_id_has_1_to_128_characters(build: Build, operation: str) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        with pytest.raises(InvalidArgument):
-            await call(home, session, operation)
-        await call(home, session, "x" * 128)
-        assert len(home.counter.calls) == 1
 
 
 async def test_an_unsent_call_may_be_sent_again(build: Build) -> None:

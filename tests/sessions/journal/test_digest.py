@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -97,25 +96,6 @@ async def test_the_open_pages_of_a_session_are_in_its_digest(
         assert summary["digest"]["pages"] == [{"title": "Invoices", "url": "http://a.example/"}]
         assert summary["digest"]["topics"] == ["invoices"]
         assert await home.status(session) == "paused"
-
-
-async def test_reading_and_adding_leave_a_paused_session_paused(
-    build: Build, tmp_path: Path
-) -> None:
-    async with build(folder=tmp_path) as home:
-        session = (await home.create(name="work")).id
-        await home.call(session)
-    async with build(folder=tmp_path) as home:
-        history = home.registry.history
-        _, entries, _ = await history.page(LOCAL, "work", HistoryFilter())
-        assert [entry["kind"] for entry in entries][:2] == ["transition", "call"]
-        await history.summary(LOCAL, "work")
-        assert len(home.registry.owned_sessions()) == 0
-        await history.note(LOCAL, "work", "user", "hello")
-        await history.write_summary(LOCAL, "work", "text", [])
-        assert await home.status(session) == "paused"
-        assert len(home.registry.owned_sessions()) == 0
-        assert home.counter.opened == 0
 
 
 async def test_a_note_is_use_of_a_session(build: Build) -> None:

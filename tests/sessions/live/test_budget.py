@@ -60,27 +60,6 @@ async def test_a_holder_keeps_its_place_however_often_it_asks():
     assert rooms.budget.statistics().used == 0
 
 
-async def test_the_longest_idle_is_asked_first_and_a_busy_one_never():
-    rooms = Rooms(3)
-    for name in ("a", "b", "c"):
-        await rooms.budget.acquire(name)
-    rooms.budget.mark_idle("b")
-    rooms.budget.mark_idle("c")
-    rooms.budget.mark_idle("b")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(rooms.budget.acquire, "d")
-        await rooms.waiting(1)
-        assert rooms.asked == ["c"]
-        tasks.start_soon(rooms.budget.acquire, "e")
-        await rooms.waiting(2)
-        assert rooms.asked == ["c", "b"]
-        tasks.start_soon(rooms.budget.acquire, "f")
-        await rooms.waiting(3)
-        assert rooms.asked == ["c", "b"]
-        for name in ("c", "b", "a"):
-            rooms.budget.release(name)
-
-
 async def test_the_longest_paused_one_that_keeps_its_connection_gives_way_before_every_idle_one():
     rooms = Rooms(3)
     for name in ("a", "b", "c"):
@@ -155,16 +134,6 @@ async def test_the_queue_is_bounded_and_says_when_to_come_back():
         rooms.budget.release("a")
 
 
-async def test_a_waiter_that_gives_up_leaves_no_trace():
-    rooms = Rooms(1, seconds=0.01)
-    await rooms.budget.acquire("a")
-    with pytest.raises(SessionLimit):
-        await rooms.budget.acquire("b")
-    assert rooms.budget.statistics().waiting == 0
-    rooms.budget.release("a")
-    await rooms.budget.acquire("c")
-
-
 async def test_a_place_granted_to_a_cancelled_waiter_goes_to_the_next():
     rooms = Rooms(1)
     await rooms.budget.acquire("a")
@@ -194,28 +163,6 @@ async def test_the_requesters_own_sessions_give_way_before_those_of_another():
         assert rooms.asked == ["alice1"]
         rooms.budget.release("alice1")
     assert rooms.budget.statistics().used == 4
-
-
-async def test_an_owner_above_its_fair_share_gives_way_to_one_below():
-    rooms = Rooms(4)
-    await rooms.hold("bob", 1, idle=True)
-    await rooms.hold("alice", 3, idle=True)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(rooms.budget.acquire, "bob2", "bob")
-        await rooms.waiting(1)
-        assert rooms.asked == ["alice1"]
-        rooms.budget.release("alice1")
-
-
-async def test_a_connection_without_snapshots_never_gives_way_to_another_owner():
-    rooms = Rooms(3, seconds=0.01)
-    rooms.unsaveable.update(await rooms.hold("alice", 3, idle=True))
-    with pytest.raises(SessionLimit):
-        await rooms.budget.acquire("bob1", "bob")
-    assert rooms.asked == []
-    with pytest.raises(SessionLimit):
-        await rooms.budget.acquire("alice4", "alice")
-    assert rooms.asked == ["alice1"]
 
 
 async def test_one_owner_leaves_places_and_room_in_the_queue_to_others():

@@ -82,27 +82,6 @@ async def test_closing_gives_up_an_opening():
     assert service.opened == 0
 
 
-async def test_an_opening_has_an_end():
-    async with owned(Slow(connect_seconds=0.01)) as live:
-        with pytest.raises(ServiceUnavailable) as caught:
-            await live.wait_until_open()
-        assert "0.01 seconds" in caught.value.message
-
-
-async def test_a_lost_connection_is_reported_once_and_closed():
-    reports: list[LiveConnection] = []
-    service = Counting()
-    async with owned(service, reports.append) as live:
-        await live.wait_until_open()
-        service.live[0].die("it fell over")
-        with anyio.fail_after(10):
-            await live.closed.wait()
-        assert live.reason == "it fell over"
-        assert not live.usable
-    assert reports == [live]
-    assert service.open_now == 0
-
-
 async def test_the_reason_of_a_loss_is_logged_and_kept_as_one_line(
     build: Build, caplog: pytest.LogCaptureFixture
 ):

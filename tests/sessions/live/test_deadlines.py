@@ -28,16 +28,6 @@ class Diary:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_keys_come_in_the_order_of_their_deadlines():
-    diary = Diary()
-    for key, when in (("c", 30.0), ("a", 10.0), ("b", 20.0)):
-        diary.reaper.schedule(key, when)
-    diary.clock.advance(25)
-    diary.reaper.run_due(diary.due)
-    assert [key for key, _ in diary.seen] == ["a", "b"]
-    assert len(diary.reaper) == 1
-
-
 async def test_a_nearer_deadline_replaces_a_later_one_and_not_the_other_way_round():
     diary = Diary()
     diary.reaper.schedule("a", 10.0)
@@ -47,29 +37,6 @@ async def test_a_nearer_deadline_replaces_a_later_one_and_not_the_other_way_roun
     diary.clock.advance(60)
     diary.reaper.run_due(diary.due)
     assert diary.seen == [("a", 60.0)]
-
-
-async def test_a_key_that_is_not_due_after_all_says_when():
-    diary = Diary()
-    diary.next["a"] = 100.0
-    diary.reaper.schedule("a", 10.0)
-    diary.clock.advance(10)
-    diary.reaper.run_due(diary.due)
-    diary.clock.advance(50)
-    diary.reaper.run_due(diary.due)
-    assert len(diary.seen) == 1
-    diary.clock.advance(40)
-    diary.reaper.run_due(diary.due)
-    assert diary.seen == [("a", 10.0), ("a", 100.0)]
-
-
-async def test_a_forgotten_key_does_not_come():
-    diary = Diary()
-    diary.reaper.schedule("a", 10.0)
-    diary.reaper.forget("a")
-    diary.clock.advance(20)
-    diary.reaper.run_due(diary.due)
-    assert diary.seen == []
 
 
 class Key(str):

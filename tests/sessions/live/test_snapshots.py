@@ -178,20 +178,6 @@ async def test_nothing_is_saved_of_a_connection_that_ended_before_its_checkpoint
         assert binding.checkpoint_at is None
 
 
-async def test_a_checkpoint_that_waits_ends_with_its_session(build: Build):
-    """The waiting task keeps the session and its connection in memory."""
-    async with build(saving()) as engine:
-        session, _ = await create_counted(engine)
-        await engine.count(session.id)
-        await settle(engine)
-        await engine.count(session.id)
-        binding = session.bindings["counter"]
-        assert binding.checkpoint_at is not None
-        await engine.registry.close(LOCAL, session.id)
-        await settle(engine)
-        assert binding.checkpoint_at is None
-
-
 async def test_a_checkpoint_is_skipped_after_another_snapshot(build: Build):
     async with build(saving()) as engine:
         session, _ = await create_counted(engine)

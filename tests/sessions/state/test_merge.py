@@ -126,18 +126,6 @@ def test_more_conflicts_than_are_named_are_counted():
     assert (len(conflicts), conflicts.total) == (CONFLICT_LIMIT, CONFLICT_LIMIT + 5)
 
 
-@pytest.mark.thorough
-@given(objects, objects)
-def test_a_branch_that_changed_nothing_changes_nothing(base: JSON, target: JSON):
-    assert same_json(merge(base, target, base)[0], target)
-
-
-@pytest.mark.thorough
-@given(objects, objects)
-def test_a_target_that_changed_nothing_becomes_the_branch(base: JSON, source: JSON):
-    assert merge(base, base, source) == (source, [])
-
-
 @given(objects, objects, objects, policies)
 def test_untouched_places_are_the_targets_and_deletions_are_kept(
     base: JSON, target: JSON, source: JSON, policy: ConflictPolicy

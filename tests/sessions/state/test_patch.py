@@ -7,10 +7,9 @@ import datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from statehold.sessions.errors import InvalidArgument, StateConflict, StateInvalid
+from statehold.sessions.errors import InvalidArgument, StateInvalid
 from statehold.sessions.records import StateRecord
 from statehold.sessions.state.patch import (
     LIMIT,
@@ -59,33 +58,6 @@ values = st.recursive(
     ),
     max_leaves=10,
 )
-objects = st.dictionaries(st.text(max_size=3), values, max_size=4)
-
-
-@pytest.mark.thorough
-@given(objects, objects)
-def test_a_patch_applied_twice_changes_nothing_more(target: dict[str, Any], patch: dict[str, Any]):
-    once = merge_patch(target, patch)
-    assert merge_patch(once, patch) == once
-
-
-@pytest.mark.thorough
-@given(objects, objects)
-def test_members_outside_a_patch_stay(target: dict[str, Any], patch: dict[str, Any]):
-    merged = merge_patch(target, patch)
-    assert isinstance(merged, dict)
-    assert {k: v for k, v in merged.items() if k not in patch} == {  # pyright: ignore[reportUnknownVariableType]
-        k: v for k, v in target.items() if k not in patch
-    }
-
-
-def test_an_update_raises_the_version_and_leaves_the_old_one_alone():
-    state = StateRecord(session_id="s", version=3, value={"a": {"b": 1}})
-    newer = update_state(state, {"a": {"c": 2}}, if_version=3)
-    assert (newer.version, newer.value) == (4, {"a": {"b": 1, "c": 2}})
-    assert state.value == {"a": {"b": 1}}
-    with pytest.raises(StateConflict):
-        update_state(newer, {}, if_version=3)
 
 
 def test_large_integers_are_kept_and_large_states_are_refused():

@@ -141,25 +141,6 @@ async def test_a_call_that_goes_on_is_cancelled_and_its_outcome_is_unknown(
     assert DRAIN_SECONDS == 5.0
 
 
-async def test_one_of_two_persons_gets_control_and_the_other_is_told_who_has_it(build: Build):
-    async with build(Driven()) as engine, anyio.create_task_group() as tasks:
-        session = await engine.create()
-        outcomes: list[object] = []
-
-        async def take(holder: str) -> None:
-            try:
-                outcomes.append(await engine.registry.controls.take(LOCAL, session.id, holder))
-            except ControlRefused as error:
-                outcomes.append(error)
-
-        tasks.start_soon(take, "ada")
-        tasks.start_soon(take, "bob")
-        await engine.until(lambda: len(outcomes) == 2)
-        assert len([o for o in outcomes if isinstance(o, ControlRefused)]) == 1
-        with pytest.raises(ControlRefused, match="ada has control"):
-            await engine.registry.controls.take(LOCAL, session.id, "eve")
-
-
 async def test_control_belongs_to_the_login_that_took_it(build: Build):
     async with build(Driven()) as engine:
         controls = engine.registry.controls

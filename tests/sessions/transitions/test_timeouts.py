@@ -22,13 +22,6 @@ MONTH = 30 * 86_400.0
 LONGEST = Policy(longest=Timeouts(idle=60, paused=600, lifetime=3600))
 
 
-@pytest.mark.parametrize("name", ["idle", "paused", "lifetime"])
-async def test_a_time_within_its_bound_is_the_sessions_own(build: Build, name: str) -> None:
-    async with build(policy=LONGEST) as engine:
-        session = await engine.create(**{name: 60.0})
-        assert getattr(session.record.timeouts, name) == 60
-
-
 @pytest.mark.parametrize("seconds", [0.0, -1.0, 3601.0])
 @pytest.mark.parametrize("name", ["idle", "paused", "lifetime"])
 async def test_a_time_above_its_bound_or_without_end_is_refused(
