@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
@@ -11,8 +10,8 @@ import psutil
 import pytest
 from lab import Lab
 from playwright.async_api import Browser, Route
-from support.agent import Agent, agent
-from support.console_client import console_address, console_client, operator
+from support.agent import agent
+from support.console_client import console_address, operator
 from support.gateway_process import JSON, Running, kill, serving
 from support.selection import matrix
 from support.waiting import until
@@ -105,29 +104,6 @@ async def test_a_process_that_answers_no_others_shows_its_sessions_to_nobody(
 
 
 @pytest.mark.thorough
-async def test_the_console_of_one_worker_shows_the_sessions_of_all(
-    config_file: Path, tmp_path: Path, lab_site: Lab
-) -> None:
-    data, owners = tmp_path / "data", dict[str, str]()
-    with serving(config_file, data, "--workers", "2") as running:
-        async with operator(data) as eve, AsyncExitStack() as stack:
-            ada: Agent | None = None
-            while len(owners) < 2:
-                # A new connection goes to any worker.
-                ada = await stack.enter_async_context(agent(way_to(running, config_file)))
-                await ada.said("browser_navigate", url=f"{lab_site.url}/keys")
-                owners[(await eve.get(f"/sessions/{ada.session}"))["node"]] = ada.session
-            for session in owners.values():
-                epoch = (await eve.act(session, "take"))["epoch"]
-                async with eve.frames(session) as frames:
-                    await frames.picture(state="live")
-                    await type_text(eve, session, epoch, "Eve")
-                await eve.act(session, "give-back", epoch=epoch)
-            assert ada is not None
-            assert "E-v-e" in await ada.said("browser_evaluate", function=SPELLED)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("end", matrix("kill", "drain"))
 async def test_a_person_keeps_control_when_the_owner_ends(
     end: str, config_file: Path, other: Running, server: Running, lab_site: Lab
@@ -147,24 +123,6 @@ async def test_a_person_keeps_control_when_the_owner_ends(
                     assert (await frames.last())["state"] == "moved"
                 way = way_to(other, config_file)
                 await type_again_and_hand_back(eve, ada.session, epoch, way, url)
-
-
-@pytest.mark.thorough
-async def test_a_person_keeps_control_when_a_server_is_killed_and_started_again(
-    config_file: Path, tmp_path: Path, lab_site: Lab
-) -> None:
-    url, data = f"{lab_site.url}/keys", tmp_path / "data"
-    with serving(config_file, data) as first:
-        async with agent(way_to(first, config_file)) as ada, operator(data) as eve:
-            await ada.said("browser_navigate", url=url)
-            epoch = (await eve.act(ada.session, "take"))["epoch"]
-            kill(first)
-    with serving(config_file, data) as second:
-        async with console_client(second.url) as again:
-            # Its login is in the store.
-            again.cookie, again.csrf = eve.cookie, eve.csrf
-            way = way_to(second, config_file)
-            await type_again_and_hand_back(again, ada.session, epoch, way, url)
 
 
 async def answer_paused(route: Route) -> None:

@@ -12,10 +12,8 @@ import httpx2
 import pytest
 from support.console_client import console_address, console_client, operator
 from support.gateway_process import (
-    Way,
     opened_session,
     service,
-    serving,
     structured,
     toml,
 )
@@ -138,24 +136,3 @@ async def test_an_open_console_keeps_a_background_server(tmp_path: Path) -> None
             await anyio.to_thread.run_sync(clients.wait_ended)
     finally:
         clients.stop()
-
-
-@pytest.mark.thorough
-async def test_a_login_counts_at_each_of_several_workers(tmp_path: Path) -> None:
-    config, data = tmp_path / "statehold.toml", tmp_path / "data"
-    config.write_text(toml({"services": {"quick": service("asking")}}))
-    with serving(config, data, "--workers", "2", as_installed=True) as running:
-        way = Way("http", "modern", config, data, url=running.url)
-        async with way.connect() as agent, operator(data, running.url) as person:
-            await opened_session(agent)
-            answered: set[int] = set()
-
-            async def has_reached_both() -> bool:
-                # Over a new connection each, as those that the system spreads over the workers.
-                async with console_client(running.url) as other:
-                    other.cookie = person.cookie
-                    assert (await other.get("/me"))["csrf"] == person.csrf
-                    answered.add((await other.get("/usage"))["here"]["owned"])
-                return answered == {0, 1}
-
-            await until(has_reached_both)

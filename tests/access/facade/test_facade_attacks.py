@@ -439,13 +439,6 @@ async def test_each_token_of_a_login_revokes_it(flow: Flow, token: str) -> None:
     assert refused(await flow.refresh(second["refresh_token"]))
 
 
-@pytest.mark.parametrize("text", matrix("Pay now", "call-9", "1 555 01", "Your account is locked"))
-async def test_the_page_about_an_error_quotes_nothing_of_the_request(flow: Flow, text: str) -> None:
-    page = await flow.browser.get(flow.authorize_url(client_id=text))
-    assert page.status_code == 400
-    assert text not in page.text
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("guess", ["x.y", "{login}." + "y" * 43, "{login}." + "y" * 75])
 async def test_guesses_wait_and_a_right_token_of_the_same_address_does_not(

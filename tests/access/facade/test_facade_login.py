@@ -268,12 +268,6 @@ async def test_the_store_and_the_log_hold_no_secret(flow: Flow, server: Running)
         assert secret not in server.log
 
 
-async def test_a_wrong_redirect_uri_is_told_to_the_person_alone(flow: Flow) -> None:
-    answer = await flow.browser.get(flow.authorize_url(redirect_uri="https://evil.example.org/"))
-    assert answer.status_code == 400
-    assert "location" not in answer.headers
-
-
 async def test_a_session_is_shared_with_a_group_of_the_issuer(flow: Flow) -> None:
     tokens: dict[str, str] = {}
     for name, group in (("ada", "x"), ("ben", "crew"), ("eve", "other")):

@@ -27,7 +27,6 @@ from support.facade_flow import CALLBACK, facade_config, free_port
 from support.gateway_process import (
     JSON,
     Running,
-    code_of,
     count,
     opened_session,
     serving,
@@ -148,11 +147,6 @@ class FacadeUser:
         """Have the client take its access token for expired."""
         self.provider.context.token_expiry_time = 1.0
 
-    def forget_registration(self) -> None:
-        """Become a client that has never been registered."""
-        self.storage = Storage()
-        self.provider = self._provider()
-
 
 @pytest.fixture
 async def user(
@@ -201,25 +195,6 @@ async def test_a_client_logs_in_at_each_spelling_of_the_address(
         assert structured(await client.call_tool("server_stats", {}))
         assert user.logins == 2
     await user.browser.aclose()
-
-
-async def test_a_client_that_registers_anew_keeps_its_sessions(
-    user: FacadeUser, nodes: list[Running]
-) -> None:
-    async with user.connect() as client:
-        session = await opened_session(client)
-        assert await count(client, session) == 1
-    first = user.client_id
-    user.forget_registration()
-    async with user.connect() as client:
-        assert await count(client, session) == 2
-    assert user.client_id != first
-    other = FacadeUser(nodes[0].url, "ben", None)
-    async with other.connect() as client:
-        assert code_of(await client.call_tool("inc", {"session_id": session})) == (
-            "session_not_found"
-        )
-    await other.browser.aclose()
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 from support.selection import matrix
 
-import statehold.client
-from statehold.client import Question, sync
+from statehold.client import Question
 from statehold.client.errors import CallTimedOut, NoCurrentSession, SessionClosed, ToolFailed
 from statehold.client.sync import Client, connect
 
@@ -95,30 +93,3 @@ def test_callbacks_may_block(way: Callable[..., Client]) -> None:
         s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
     assert questions[0].message == "quick asks: What is the answer?"
     assert reports
-
-
-@pytest.mark.parametrize("name", ["Client", "Session", "State", "SessionBlock", "AutoSession"])
-def test_both_clients_have_the_same_methods(name: str) -> None:
-    def methods(kind: type) -> dict[str, list[str]]:
-        members = inspect.getmembers(kind, inspect.isfunction)
-        return {
-            method: list(inspect.signature(function).parameters)
-            for method, function in members
-            if not method.startswith("_")
-        }
-
-    def renamed(members: dict[str, list[str]]) -> dict[str, list[str]]:
-        return {
-            {"aclose": "close"}.get(k, k) if name == "Client" else k: v for k, v in members.items()
-        }
-
-    ours = methods(getattr(sync, name))
-    theirs = renamed(methods(getattr(statehold.client, name)))
-    inner = (
-        {"call_own", "close_quietly", "mark_closed", "open", "close"}
-        if name != "Client"
-        else set[str]()
-    )
-    assert {k: v for k, v in ours.items() if k not in inner} == {
-        k: v for k, v in theirs.items() if k not in inner
-    }

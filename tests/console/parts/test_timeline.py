@@ -9,7 +9,7 @@ import pytest
 from lab import Lab
 from mcp import Client
 from playwright.async_api import Browser, Page
-from support.console_client import ConsoleClient, console_address
+from support.console_client import console_address
 from support.console_page import console
 from support.gateway_process import Running, opened_session
 from support.waiting import until
@@ -166,18 +166,3 @@ async def test_pictures_are_scrubbed_by_keyboard_in_the_zone_of_the_person(
         await agent.call_tool("browser_take_screenshot", again)
         # The first file of this name is overwritten.
         await page.get_by_text("3 of 3").wait_for()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["call", "message", "nothing"])
-async def test_the_timeline_has_entries_of_one_kind(
-    agent: Client, root: ConsoleClient, kind: str
-) -> None:
-    session = await opened_session(agent, services=["quick"])
-    await agent.call_tool("echo", {"session_id": session, "text": "hello"})
-    path = f"/sessions/{session}/timeline?kind={kind}"
-    if kind == "nothing":
-        assert (await root.refused("GET", path))["code"] == "invalid_argument"
-        return
-    entries = (await root.get(path))["entries"]
-    assert [entry["kind"] for entry in entries] == (["call"] if kind == "call" else [])

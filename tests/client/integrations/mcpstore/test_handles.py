@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
-import anyio
 import pytest
 from support.gateway_process import service
 from support.waiting import until, until_blocking
@@ -118,17 +116,6 @@ def test_tools_are_called_by_either_name_once_and_unchanged(store: MCPStore, tmp
         agent.use_tool("get")
 
 
-@pytest.mark.thorough
-def test_tools_are_those_that_the_server_lists(store: MCPStore) -> None:
-    """Tools that a filter removes exist for no session."""
-    agent = store.for_agent("choosy")
-    agent.add_service({"name": "counter", **service("asking", include=["inc", "get"])})
-    with agent.with_session() as s:
-        assert s.list_tools() == ["counter_inc", "counter_get"]
-        with pytest.raises(UnknownTool):
-            s.use_tool("crash")
-
-
 def test_a_restart_is_of_one_session_and_is_reported(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
@@ -174,24 +161,6 @@ def test_an_extension_moves_the_end_by_exactly_its_seconds(store: MCPStore) -> N
         assert ends(s.extend_session()) - first == timedelta(seconds=3650)
 
 
-async def test_many_first_calls_at_once_start_one_server(
-    store: MCPStore, servers: Callable[[int], None]
-) -> None:
-    """Make 20 calls on a cold session."""
-    counted: list[int] = []
-
-    async def call(s: Session) -> None:
-        counted.append(int((await s.use_tool_async("inc")).text))
-
-    with anyio.fail_after(20):
-        async with store.for_store().with_session_async("cold") as s:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(20):
-                    tasks.start_soon(call, s)
-            assert sorted(counted) == list(range(1, 21))
-            servers(1)
-
-
 async def test_a_session_that_expired_is_over_for_every_handle(
     store: MCPStore, servers: Callable[[int], None]
 ) -> None:
@@ -212,21 +181,6 @@ async def test_a_session_that_expired_is_over_for_every_handle(
     for handle in (s, other):
         with pytest.raises((SessionClosed, SessionExpired)):
             await handle.use_tool_async("inc")
-
-
-def test_a_state_is_written_by_many_at_once_and_compared(store: MCPStore) -> None:
-    """8 threads make 160 writes, and all of them are applied."""
-    with store.for_store().with_session() as s:
-
-        def write(number: int) -> None:
-            for turn in range(20):
-                s.native.state.update({f"{number}": turn})
-
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(write, range(8)))
-        state = s.native.state.read()
-        assert state.version == 160
-        assert state.value == {f"{number}": 19 for number in range(8)}
 
 
 @pytest.mark.thorough

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from asyncio import gather
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from support.gateway_process import service
-from support.waiting import until, until_blocking
+from support.waiting import until_blocking
 
 from statehold.client.errors import InvalidArgument, NameTaken, ServiceUnavailable, UnknownTool
 from statehold.client.integrations.mcpstore import Context, MCPStore
@@ -116,26 +114,6 @@ def test_an_agent_of_any_name_can_have_any_service(store: MCPStore) -> None:
         assert s.list_services() == ["ein Zähler"]
 
 
-@pytest.mark.thorough
-def test_threads_in_blocks_of_their_own_never_meet(
-    store: MCPStore, servers: Callable[[int], None]
-) -> None:
-    """8 sessions make 10 implicit calls each, at the same time."""
-    context = store.for_store()
-    together = threading.Barrier(8)
-
-    def work(number: int) -> list[str]:
-        with context.with_session(f"task {number}"):
-            together.wait(30)
-            return [inc(context) for _ in range(10)]
-
-    with ThreadPoolExecutor(8) as threads:
-        counted = [str(number) for number in range(1, 11)]
-        assert list(threads.map(work, range(8))) == [counted] * 8
-    servers(0)
-    assert context.current_session is None
-
-
 def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
     """The caller's own exception is raised."""
     context = store.for_store()
@@ -153,27 +131,6 @@ def test_blocks_nest_and_end_whatever_happens(store: MCPStore) -> None:
     with pytest.raises(RuntimeError), block:
         pass
     assert context.list_sessions() == []
-
-
-async def test_a_block_that_is_cancelled_leaves_nothing(
-    store: MCPStore, servers: Callable[[int], None]
-) -> None:
-    """The block is cancelled at various moments, some of them while its session is created."""
-    context = store.for_store()
-
-    async def body() -> None:
-        async with context.with_session_async() as s:
-            await s.use_tool_async("hang")
-
-    for seconds in (0, 0.0005, 0.001, 0.002, 0.004, 0.1):
-        with anyio.move_on_after(seconds) as scope:
-            await body()
-        assert scope.cancelled_caught
-
-    async def are_closed() -> bool:
-        return not await context.list_sessions_async()
-
-    await until(are_closed)
 
 
 def test_a_block_whose_store_was_closed_ends_quietly() -> None:
