@@ -53,14 +53,15 @@ _FILES_PER_SESSION = 12  # pipes, sockets and the loop's own, with a margin
 def check_python(config: Config) -> Iterator[Finding]:
     """Look at the interpreter and the packages that matter."""
     yield Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
-    for name, is_required in (("statehold", True), ("mcp", True), ("uvloop", False)):
+    uses = {"statehold": "", "mcp": "", "playwright": "for a browser", "uvloop": "faster"}
+    for name, use in uses.items():
         try:
             yield Finding(name, "ok", version(name))
         except PackageNotFoundError:
-            if is_required:
+            if not use:
                 yield Finding(name, "fail", "not installed", "install statehold again")
-            elif sys.platform != "win32":
-                yield Finding(name, "warn", "not installed", f"pip install {name} (faster)")
+            elif name != "uvloop" or sys.platform != "win32":
+                yield Finding(name, "warn", "not installed", f"pip install {name} ({use})")
 
 
 def check_programs(config: Config) -> Iterator[Finding]:

@@ -114,23 +114,27 @@ def test_bash_completes_a_name_without_evaluating_it(
 @pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
 @pytest.mark.parametrize(
-    ("typed", "shown"),
+    ("typed", "shown", "is_installed"),
     [
-        ("call zeb", "call zebra get"),
-        ("call 'zeb", "call 'zebra' get"),
-        ("sessions pause zeb", "sessions pause zebra get"),
+        ("call zeb", "call zebra get", False),
+        ("call 'zeb", "call 'zebra' get", False),
+        ("sessions pause zeb", "sessions pause zebra get", True),
     ],
 )
 def test_zsh_completes_a_word_as_a_whole(
-    commands: Commands, tmp_path: Path, typed: str, shown: str
+    commands: Commands, tmp_path: Path, typed: str, shown: str, is_installed: bool
 ) -> None:
+    """`is_installed`: zsh finds the script in its folder of functions, as a wheel installs it."""
     commands.output("call", "zebra", "get")
     program = tmp_path / "statehold"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(commands.line(configured=False))} "$@"\n')
     program.chmod(0o755)
+    script = commands.output("completion", "zsh")
+    if is_installed:
+        (tmp_path / "_statehold").write_text(script)
     (tmp_path / ".zshrc").write_text(
-        f"PS1='ready> ' path=({tmp_path} $path)\nautoload -Uz compinit; compinit -u -D\n"
-        f"{commands.output('completion', 'zsh')}"
+        f"PS1='ready> ' path=({tmp_path} $path) fpath=({tmp_path} $fpath)\n"
+        f"autoload -Uz compinit; compinit -u -D\n{'' if is_installed else script}"
     )
     line = ["env", f"ZDOTDIR={tmp_path}", "zsh", "-o", "noglobalrcs", "-i"]
     with program_in_terminal(line, columns=150) as terminal:

@@ -221,8 +221,10 @@ class Driver:
 
 
 def _is_start_failure(error: BaseException) -> bool:
-    # Playwright raises a plain Exception when the process ends.
-    return isinstance(error, errors.Error | OSError | TimeoutError) or type(error) is Exception
+    # Playwright raises a plain Exception when the process ends. Without Playwright there are no errors of its own.
+    return isinstance(error, ImportError | OSError | TimeoutError) or (
+        type(error) is Exception or isinstance(error, errors.Error)
+    )
 
 
 def program_environment(folder: Path) -> dict[str, str]:

@@ -47,6 +47,18 @@ async def test_a_driver_gets_nothing_of_ours_and_fails_without_naming_folders(
     assert "127.0.0.1" not in environment.values()
 
 
+async def test_an_installation_without_playwright_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "playwright":
+            monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "playwright", None)
+    with pytest.raises(ServiceUnavailable) as caught:
+        await Driver.start(tmp_path / "data")
+    assert "playwright" in caught.value.message
+
+
 @pytest.mark.thorough
 async def test_debugging_other_programs_of_node_writes_no_secrets_of_browsers(
     tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
