@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
 from ...access.config.types import ConfigError
-from ...server.config.client_files import parse_document
+from ...server.config.client_files import parse_document, read_servers
 from ...sessions.json_codec import JSON
 from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
 from .clients import ENTRY, KnownClient
@@ -52,6 +52,12 @@ class ClientText:
         except ConfigError as error:
             raise Unwritable(str(error).removeprefix(f"{path}: ")) from None
         self.document = cast(JSON, document)
+
+    def servers(self) -> JSON:
+        """Return the servers with our settings, without those that start Statehold."""
+        with suppress(ConfigError):
+            return read_servers(self._path, self.document).services
+        return {}
 
     def put(self, name: str, entry: JSON) -> ClientText:
         """Return the content with one more entry."""
@@ -131,9 +137,14 @@ class FileChange:
 
 
 class EditableFile:
-    """The file of a client as it is on the disk."""
+    """The file of a client as it is on the disk.
 
-    def __init__(self, client: KnownClient, path: Path) -> None:
+    `is_behind` tells of a server that is no longer in the file whether it is behind Statehold, by our settings of it.
+    """
+
+    def __init__(
+        self, client: KnownClient, path: Path, is_behind: Callable[[JSON], bool] = bool
+    ) -> None:
         """Raises Unwritable if it cannot be read or parsed."""
         self.client = client
         self.path = path.resolve()  # a link stays one
@@ -144,11 +155,19 @@ class EditableFile:
         self.has_copy = copy is not None
         """Whether setup has changed the file, so that an entry is its own."""
         self._earlier = ClientText(client, self.path, None if copy == _NO_FILE else copy)
-        is_gone = [name for name in self._earlier.table if name not in self.now.table]
-        self.moved: Sequence[str] = is_gone if self.has_copy else ()
+        earlier = self._earlier.servers() if self._may_have_moved() else {}
+        self.moved = [
+            name
+            for name in self._earlier.table
+            if name not in self.now.table and name in earlier and is_behind(earlier[name])
+        ]
         """The servers that an earlier run put behind Statehold."""
         self.base = self._undo() if self.has_copy else self.now
         """The content without Statehold."""
+
+    def _may_have_moved(self) -> bool:
+        entry = self.client.settings(self.now.table.get(self.own or ""))
+        return self.has_copy and (self.own is None or "--services" in entry.get("args", ()))
 
     def _undo(self) -> ClientText:
         text, earlier = self.now, self._earlier

@@ -50,6 +50,10 @@ class MovedServers:
     def is_changed(self) -> bool:
         return self.services != self._read
 
+    def has(self, server: JSON) -> bool:
+        """Whether a server that is missing in a file is here; True for all if this file is gone, so that they come back."""
+        return self._before is None or server in self.services.values()
+
     def add(self, servers: Mapping[str, JSON]) -> None:
         """Add servers. One that is there already is not added again; another one of the same name gets a number."""
         for name, settings in servers.items():

@@ -80,7 +80,9 @@ class Setup:
         if arguments.remove:
             found = [(client, path) for client, path in found if path and copy_of(path).exists()]
         files = [
-            self._attempt(c, path, partial(EditableFile, c, path)) for c, path in found if path
+            self._attempt(c, path, partial(EditableFile, c, path, self._moved.has))
+            for c, path in found
+            if path
         ]
         self._files = [file for file in files if file and self._is_chosen(file.client)]
         self._others = [file for file in files if file and not self._is_chosen(file.client)]

@@ -25,7 +25,7 @@ from statehold.shell.commands import CLIENT_NAMES
 from statehold.shell.setup.client_file import EditableFile, FileChange, Unwritable, write
 from statehold.shell.setup.clients import KnownClient, known_clients
 
-WORDS = ["/usr/local/bin/statehold", "--shared"]
+WORDS = ["/usr/local/bin/statehold", "--shared", "--services", "services.json"]
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "use" / "clients"
 
 
@@ -141,7 +141,7 @@ def written(tmp_path: Path, name: str, text: str | None) -> tuple[KnownClient, P
 def servers_of(client: KnownClient, path: Path) -> list[str]:
     base = EditableFile(client, path).base
     names: list[str] = []
-    for name in base.table:
+    for name in base.servers():
         try:
             base.cut(name)
         except Unwritable:
@@ -159,7 +159,7 @@ def round_trip(client: KnownClient, path: Path, moved: Sequence[str]) -> None:
     assert file.own == "statehold"
     assert list(file.moved) == list(moved)
     assert not file.add(WORDS, moved).is_change
-    apply(file.add(["/opt/new/statehold", "--shared"], moved))
+    apply(file.add(["/opt/new/statehold", *WORDS[1:]], moved))
     file = EditableFile(client, path)
     assert client.settings(file.now.table["statehold"])["command"] == "/opt/new/statehold"
     apply(file.remove())
@@ -212,6 +212,32 @@ def test_other_changes_stay_when_statehold_is_removed(
     for comment in (b"// all projects", b"# how it looks", b"// at night", b"# Goose"):
         assert (comment in path.read_bytes()) == (comment in FILES[name][1].encode())
     assert not list(tmp_path.glob("*.before-statehold"))
+
+
+@pytest.mark.thorough
+def test_a_server_that_its_user_deletes_stays_away(statehold: Run, home: Path, data: Path) -> None:
+    path = home / ".cursor/mcp.json"
+    document = {"mcpServers": {"old": {"command": "old"}, "new": {"command": "new"}}}
+
+    def delete(name: str) -> None:
+        document = json.loads(path.read_text())
+        del document["mcpServers"][name]
+        path.write_text(json.dumps(document, indent=2))
+
+    path.write_text(json.dumps(document, indent=2))
+    assert statehold("setup", "--yes", "--client=cursor").code == OK
+    delete("old")
+    assert statehold("setup", "--yes", "--client=cursor").code == OK
+    assert not (data / "services.json").exists()
+    assert statehold("setup", "--yes", "--client=cursor", "--move-servers").code == OK
+    assert entry_of(home, "cursor").keys() == {"statehold"}
+    assert json.loads((data / "services.json").read_text())["mcpServers"].keys() == {
+        "browser",
+        "new",
+    }
+    (data / "services.json").unlink()
+    assert statehold("setup", "--yes", "--client=cursor", "--remove").code == OK
+    assert entry_of(home, "cursor") == {"new": {"command": "new"}}
 
 
 @pytest.mark.thorough
