@@ -40,21 +40,23 @@ def place(source: Path) -> Path:
 
 def navigation() -> list[dict[str, Any]]:
     """Return the links of docs/index.md: a section for each heading, and one in it for a folder in its folder."""
-    sections: dict[str, list[dict[str, Any]]] = {"Home": []}
+    sections: dict[str, list[dict[str, Any]]] = {"Home": [{"Statehold": "index.md"}]}
     heading = "Home"
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     for title, label, link in re.findall(r"^## (.+)|\[([^\]]+)\]\(([^)#]+)\)", text, re.M):
         heading = title or heading
         entries = sections.setdefault(heading, [])
-        if not link:
+        if link in ("", "../README.md"):
             continue
         page = place((DOCS / link).resolve())
+        name = label[0].upper() + label[1:]
         if len(page.parts) > 2 and page.parts[0] != "files":
+            name = label
             folder = page.parts[1].capitalize()
             if not entries or folder not in entries[-1]:
                 entries.append({folder: []})
             entries = entries[-1][folder]
-        entries.append({label[0].upper() + label[1:]: str(page)})
+        entries.append({name: str(page)})
     sections["Home"].append({"All pages": "pages.md"})
     return [{title: entries} for title, entries in sections.items()]
 
