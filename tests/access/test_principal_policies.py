@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sqlite3
 import subprocess
 from collections.abc import Generator
@@ -25,7 +24,6 @@ from support.token_file import write_tokens
 from support.waiting import until
 
 from statehold.sessions.store.dialect.sqlite import FILE_NAME
-from statehold.shell.commands import parse_command_line
 
 WAYS: list[tuple[str, str]] = []
 ADA, BEN, ROOT = "ada-token-0123456789", "ben-token-0123456789", "root-token-0123456789"
@@ -236,11 +234,6 @@ async def race(folder: Path, url: str | None, rounds: int) -> None:
                 await client.aclose()
 
 
-@pytest.mark.thorough
-async def test_one_of_two_nodes_gets_the_last_place(tmp_path: Path) -> None:
-    await race(tmp_path, None, 3)
-
-
 async def has_limit(client: httpx2.AsyncClient, sessions: int) -> bool:
     stats = await call(client, ADA, "server_stats")
     return stats["structuredContent"]["limits"]["sessions"]["limit"] == sessions
@@ -277,15 +270,6 @@ async def test_without_the_database_no_session_begins_and_a_running_call_finishe
             [held] = results
             assert held["content"][0]["text"] == "held"
             assert await has_limit(client, 1)
-
-
-def test_the_commands_of_the_page_can_be_parsed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operate" / "policies.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("statehold principals")]
-    assert len(lines) == 2
-    for line in lines:
-        words = shlex.split(line, comments=True)
-        assert parse_command_line(words[1:]).command == "principals"
 
 
 @pytest.mark.thorough

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import shlex
 import subprocess
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -39,8 +38,6 @@ from support.hostile_issuer import ALL_SCOPES, AUDIENCE, HostileIssuer
 from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
-
-from statehold.shell.commands import parse_command_line
 
 logger = logging.getLogger("tests")
 
@@ -365,15 +362,6 @@ async def test_a_call_in_the_session_of_another_ends_and_the_session_goes_on(
             assert await ends.wait_after(time_of(revoked)) < PROMPT
             info = await owner.call_tool("session_info", {"session_id": session})
             assert structured(info)["status"] in ("idle", "active")
-
-
-def test_the_commands_of_the_page_can_be_parsed() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operate" / "auth.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("statehold principals")]
-    assert len(lines) == 4
-    for line in lines:
-        words = shlex.split(line, comments=True)
-        assert parse_command_line(words[1:]).command == "principals"
 
 
 def test_a_command_line_that_names_no_caller_or_several_is_refused(nodes: Nodes) -> None:

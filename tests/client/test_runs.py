@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import pytest
 from statehold.client import Client, HistoryEntry, Session, runs
 from statehold.client.errors import ConnectionLost, InvalidArgument
 from statehold.client.sync import connect as connect_blocking
-
-Connect = Callable[..., Client]
 
 
 async def entries(session: Session, **filters: Any) -> list[HistoryEntry]:
@@ -149,35 +146,6 @@ async def test_runs_with_some_statuses_are_left_out(embedded: Client) -> None:
         with pytest.raises(InvalidArgument):
             async with s.run("x" * 129):
                 raise AssertionError("it was begun")
-
-
-def test_runs_are_the_same_without_await(config_file: Path) -> None:
-    with connect_blocking(config=config_file) as client, client.session(services=["quick"]) as s:
-        with s.run("block") as run:
-            client.call("inc")
-            s.state.update({"n": 1})
-            assert run.status == "running"
-        s.call("inc", run_id="one")
-        with pytest.raises(KeyError), s.run("bad"):
-            raise KeyError("x")
-        assert [(e.kind, e.run_id) for e in s.history().entries if e.kind != "transition"] == [
-            ("run", "block"),
-            ("call", "block"),
-            ("state", "block"),
-            ("call", "one"),
-            ("run", "bad"),
-        ]
-        assert s.state.change(lambda state: {**state, "m": state["n"] + 1}).value == {
-            "n": 1,
-            "m": 2,
-        }
-        assert [m["role"] for m in s.messages(last_runs=3)] == ["assistant", "tool"] * 2
-        assert "State (version 2)" in s.context()
-        found = client.find(s.id)
-        assert found is not None
-        assert [each.session_id for each in client.list_sessions(limit=1)] == [found.id]
-        statuses = [e.status for e in s.history(kind="run").entries]
-        assert (run.status, statuses) == ("completed", ["completed", "error"])
 
 
 async def test_tools_of_langchain_have_its_run_id_outside_of_a_block(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,13 +29,6 @@ def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "statehold" in ran.stdout
-
-
-def test_module_is_the_command() -> None:
-    ran = subprocess.run(
-        [*gateway_process.STATEHOLD, "--version"], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.startswith("statehold 0.")
 
 
 def test_flags_count_before_and_after_the_command() -> None:
@@ -113,41 +104,3 @@ def test_reader_that_has_seen_enough_is_no_error(data: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == OK
-
-
-def test_serve_listens_and_stops_on_sigterm(data: Path) -> None:
-    with subprocess.Popen(
-        [*gateway_process.STATEHOLD, "serve", "--port", "0", "--data", str(data)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
-        try:
-            line = next(line for line in process.stderr if "listens on http://127.0.0.1:" in line)
-            port = int(line.split("127.0.0.1:")[1].split("/")[0])
-            with socket.create_connection(("127.0.0.1", port), 10) as client:
-                client.sendall(
-                    b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-                )
-                assert client.recv(100).startswith(b"HTTP/1.1 ")
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(20) == OK
-            assert process.stdout.read() == ""
-        finally:
-            process.kill()
-
-
-def test_stdio_ends_with_its_client_and_writes_nothing_else(data: Path) -> None:
-    ran = subprocess.run(
-        [*gateway_process.statehold(), "--data", str(data)],
-        input="",
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert ran.returncode == OK
-    assert ran.stdout == ""

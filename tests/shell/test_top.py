@@ -155,22 +155,6 @@ def test_without_a_server_nothing_is_shown(tmp_path: Path) -> None:
     assert f"no server runs for {tmp_path}; `statehold serve`" in ran.stderr
 
 
-@pytest.mark.thorough
-def test_only_the_live_table_imports_its_library(commands: Commands) -> None:
-    program = (
-        "import sys; from statehold.shell.entry import main; code = main(); "
-        "sys.stderr.write('\\n' + ' '.join(sys.modules)); sys.exit(code)"
-    )
-    for words in (("top",), ("sessions", "list"), ("status",), ("--help",), ("tools",)):
-        line = commands.line(*words, configured=False)
-        given = line[line.index("statehold") + 1 :]
-        ran = subprocess.run(
-            [sys.executable, "-c", program, *given], capture_output=True, text=True, check=True
-        )
-        modules = set(ran.stderr.rpartition("\n")[2].split())
-        assert "rich" not in modules, words
-
-
 class RemoteServer:
     """A server with a token, and the commands of a person on another machine."""
 

@@ -323,4 +323,4 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
-__all__ = ["ForkedProgram", "ForkServer"]
+__all__ = ["ForkServer", "ForkedProgram"]

@@ -10,7 +10,6 @@ import pytest
 from support.engine import Build
 
 from statehold.sessions.errors import (
-    SessionClosed,
     SessionNotFound,
     StateConflict,
     StateInvalid,
@@ -18,8 +17,6 @@ from statehold.sessions.errors import (
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.state.patch import LIMIT
-
-OTHER = Principal(subject="somebody else")
 
 
 async def test_a_new_session_has_an_empty_state_which_updates_change(build: Build) -> None:
@@ -152,28 +149,6 @@ async def test_a_paused_state_is_changed_although_only_a_request_ends_pauses(
         assert engine.registry.statistics()["owned"] == 0
         state = await engine.registry.states.read(LOCAL, session.id)
         assert (state.value, state.version) == ({"n": 2}, 3)
-
-
-async def test_closed_and_foreign_sessions_are_refused_and_unchanged(build: Build) -> None:
-    async with build() as engine:
-        session = await engine.create(state={"n": 1})
-        states = engine.registry.states
-        for call in (
-            states.read(OTHER, session.id),
-            states.update(OTHER, session.id, {"n": 2}),
-            states.read(LOCAL, "sh_" + "a" * 26),
-        ):
-            with pytest.raises(SessionNotFound):
-                await call
-        assert (await states.read(LOCAL, session.id)).value == {"n": 1}
-        await engine.registry.close(LOCAL, session.id)
-        with pytest.raises(SessionClosed):
-            await states.update(LOCAL, session.id, {"n": 2})
-        # Its state can be read until it is purged.
-        assert (await states.read(LOCAL, session.id)).value == {"n": 1}
-        await engine.registry.rename_delete.delete(LOCAL, session.id)
-        with pytest.raises(SessionNotFound):
-            await states.read(LOCAL, session.id)
 
 
 async def test_sessions_of_many_principals_do_not_see_each_other(build: Build) -> None:

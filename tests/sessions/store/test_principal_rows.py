@@ -22,17 +22,6 @@ ADA = PolicyTarget.principal(Principal(issuer="https://idp.example", subject="ad
 BEN = PolicyTarget.principal(Principal(subject="ben"))
 
 
-async def test_rows_are_read_that_have_changed(store: SQLStore) -> None:
-    access = store.access
-    assert await access.changed_principals(0) == []
-    await access.put_membership(ADA, Membership(("a", "b"), "operator"), 1.0)
-    await access.put_membership(BEN, Membership(("c",)), 2.0)
-    ada, ben = await access.changed_principals(0)
-    assert (ada.target, ada.membership) == (ADA, Membership(("a", "b"), "operator"))
-    assert await access.changed_principals(ada.version) == [ben]
-    assert await access.changed_principals(ben.version) == []
-
-
 async def test_a_group_that_is_no_text_is_read_as_one(store: SQLStore) -> None:
     """An issuer may send one; it must not end the processes that read the row."""
     await store.access.put_membership(ADA, Membership(("\ud800", "b")), 1.0)

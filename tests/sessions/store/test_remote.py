@@ -303,41 +303,6 @@ def _shape(server: DatabaseServer, url: str) -> dict[str, Any]:
         }
 
 
-async def test_a_database_with_an_earlier_schema_is_refused_and_left_alone(
-    server: DatabaseServer,
-) -> None:
-    url = server.fresh()
-    with server.connection(url) as connection:
-        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
-        connection.execute(text("INSERT INTO alembic_version VALUES ('0007')"))
-    with pytest.raises(StoreUnavailable, match=r"an earlier .* store\.url"):
-        async with _store(url):
-            pass
-    with server.connection(url) as connection:
-        assert inspect(connection).get_table_names() == ["alembic_version"]
-
-
-@pytest.mark.parametrize(
-    ("statement", "problem"),
-    [
-        ("CREATE TABLE bookmarks (url TEXT)", "another program"),
-        ("UPDATE alembic_version SET version_num = '9999'", "newer Statehold"),
-    ],
-)
-async def test_a_database_of_another_program_or_time_is_refused(
-    server: DatabaseServer, statement: str, problem: str
-) -> None:
-    url = server.fresh()
-    if problem == "newer Statehold":
-        async with _store(url):
-            pass
-    with server.connection(url) as connection:
-        connection.execute(text(statement))
-    with pytest.raises(StoreUnavailable, match=problem):
-        async with _store(url):
-            pass
-
-
 async def test_an_error_about_an_unusable_database_hides_its_password(
     server: DatabaseServer, tmp_path: Path
 ) -> None:

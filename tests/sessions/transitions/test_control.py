@@ -28,7 +28,6 @@ from statehold.sessions.records import (
     ControlEnd,
     HistoryFilter,
     JournalKind,
-    Principal,
     SessionDriver,
     Timeouts,
 )
@@ -437,11 +436,3 @@ async def test_a_connection_that_is_not_ready_for_a_person_keeps_control_with_th
         with pytest.raises(SessionBusy, match="It records"):
             await taken(engine, session)
         assert await engine.count(session.id) == 2
-
-
-async def test_a_foreign_session_cannot_be_taken(build: Build):
-    async with build(Driven()) as engine:
-        session = await engine.create()
-        for ref in (session.id, "unknown"):
-            with pytest.raises(Exception, match="There is no such session"):
-                await engine.registry.controls.take(Principal(subject="eve"), ref, "eve")

@@ -93,13 +93,6 @@ def test_the_doctor_creates_no_data_folder(doctor: Doctor, data: Path) -> None:
     assert not data.exists()
 
 
-def test_configuration_without_services_is_worth_a_warning(doctor: Doctor, tmp_path: Path) -> None:
-    (tmp_path / "none.toml").write_text("[services]\n")
-    code, checks = doctor("--config", str(tmp_path / "none.toml"))
-    assert code == OK
-    assert checks["configuration"]["status"] == "warn"
-
-
 def test_report_for_people_ends_with_what_to_do(
     doctor: Doctor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,8 +15,6 @@ from support.selection import matrix
 from support.tool_commands import Commands, tool_commands
 
 from statehold.server.exit_codes import NOT_FOUND, OK, USAGE
-from statehold.server.sockets.processes import NODES
-from statehold.sessions import node
 
 HEAVY = {"asyncio", "rich", "sqlalchemy", "pydantic", "mcp", "starlette", "playwright"}
 
@@ -106,8 +104,3 @@ def shown_at(line: list[str], columns: int) -> str:
         assert process.wait(30) == OK
     os.close(terminal)
     return shown.decode()
-
-
-@pytest.mark.thorough
-def test_the_folder_of_the_sockets_is_that_of_the_nodes() -> None:
-    assert NODES == node.NODES
