@@ -62,10 +62,10 @@ class MovedServers:
                 names = [name, *(f"{name}-{n}" for n in range(2, len(self.services) + 3))]
                 self.services[next(each for each in names if each not in self.services)] = settings
 
-    def remove(self, servers: Collection[JSON]) -> None:
-        """Remove servers that go back to their client, and the browser with the last of them."""
+    def remove(self, servers: Collection[JSON], *, is_named: bool) -> None:
+        """Remove servers that go back to their client, and all with the last of them unless a client names the file."""
         rest = {name: each for name, each in self.services.items() if each not in servers}
-        self.services = rest if rest.keys() - {BROWSER} else {}
+        self.services = rest if is_named or rest.keys() - {BROWSER} else {}
 
     def write(self) -> None:
         """Write the file, private to this user, or remove it if it has no servers. Raises Unwritable."""

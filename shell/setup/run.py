@@ -126,7 +126,7 @@ class Setup:
         kept = [each for file in self._others for each in _settings_of_moved(file)]
         for file in self._files:
             back = [each for each in _settings_of_moved(file) if each not in kept]
-            self._moved.remove(back)
+            self._moved.remove(back, is_named=bool(self._others))
             self._plan(file, file.remove)
         if not self._changes:
             say("no file has an entry of setup")
@@ -214,6 +214,10 @@ class Setup:
             if not is_held:
                 raise Unwritable("another `statehold setup` runs; wait for its end")
             self._write(changes)
+        kinds = {each.get("kind") for each in read_processes(self._config.data)}
+        if self._moved.is_changed and "background" in kinds and kinds <= {"background", None}:
+            self._arguments.all = False
+            stop(self._arguments)  # it has the services of before
         return True
 
     def _write(self, changes: list[FileChange]) -> None:
@@ -234,10 +238,6 @@ class Setup:
         config = load_for(self._arguments)
         if config.browsers():
             install_missing(config, consent=self._arguments.yes)
-        kinds = {each.get("kind") for each in read_processes(config.data)}
-        if self._moved.is_changed and "background" in kinds and kinds <= {"background", None}:
-            self._arguments.all = False
-            stop(self._arguments)  # it has the services of before
         try:
             # From here, so that it has the PATH of a shell, not the short one of a desktop.
             start_and_send(config.data, self._arguments, VERB, {}).connection.close()

@@ -26,6 +26,7 @@ from statehold.shell.setup.client_file import EditableFile, FileChange, Unwritab
 from statehold.shell.setup.clients import KnownClient, known_clients
 
 WORDS = ["/usr/local/bin/statehold", "--shared", "--services", "services.json"]
+CLINE = ".cline/data/settings/cline_mcp_settings.json"
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "use" / "clients"
 
 
@@ -420,11 +421,20 @@ def test_servers_of_one_name_get_numbers_and_equal_ones_are_one(
         "x": "other",
         "x-2": "a",
     }
+    # A client whose own servers are back goes on with the file that its entry names.
+    (home / CLINE).write_text("{}")
+    assert statehold("setup", "--yes", "--client=cline").code == OK
     # The servers that another client still needs stay.
     assert statehold("setup", "--yes", "--remove", "--client=cursor").code == OK
     assert len(json.loads((data / "services.json").read_text())["mcpServers"]) == 4
+    assert statehold("setup", "--yes", "--remove", *chosen[1:]).code == OK
+    assert json.loads((data / "services.json").read_text()) == {"mcpServers": {"browser": {}}}
+    assert statehold("setup", "--yes", "--client=cline").code == OK
     assert statehold("setup", "--yes", "--remove").code == OK
-    assert contents(home) == before
+    (home / CLINE).write_bytes(before.pop(CLINE)[0])
+    after = contents(home)
+    del after[CLINE]
+    assert after == before
     assert not (data / "services.json").exists()
 
 
