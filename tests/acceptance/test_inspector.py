@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,9 +16,6 @@ import pytest
 from support.gateway_process import JSON, Running
 
 pytestmark = [pytest.mark.peer, pytest.mark.thorough]
-
-TOOL_ERROR = 5
-"""The exit code for a result with isError."""
 
 
 class Ended(NamedTuple):
@@ -103,38 +98,3 @@ async def test_tools_are_listed_with_portable_schemas(inspector: Inspector) -> N
 async def test_calls_that_reconnect_count_on(inspector: Inspector, session: str) -> None:
     results = [await inspector.call("inc", session_id=session) for _ in range(2)]
     assert [ended.result["structuredContent"]["count"] for ended in results] == [1, 2]
-
-
-async def test_a_bad_id_is_an_error_of_the_tool(inspector: Inspector) -> None:
-    refused = await inspector.call("inc", session_id="sh_unknown")
-    assert refused.code == TOOL_ERROR
-    assert refused.result["content"][0]["text"].startswith("session_not_found: ")
-
-
-async def test_a_question_is_refused(inspector: Inspector, session: str) -> None:
-    """The program has no way to answer and declares no elicitation."""
-    question = await inspector.call("ask", session_id=session)
-    assert question.code == 1
-    assert "The caller cannot answer elicitation/create." in question.errors
-
-
-async def test_an_image_arrives(inspector: Inspector, session: str, tmp_path: Path) -> None:
-    file = tmp_path / "image.png"
-    written = ["--output", str(file), "--output-format", "raw"]
-    await inspector.run(*options_of("image", session_id=session), *written)
-    assert file.read_bytes().startswith(b"\x89PNG")
-
-
-async def test_an_interrupted_call_ends_in_the_session(
-    inspector: Inspector,
-    session: str,
-    in_flight: Callable[[str, int], Awaitable[None]],
-) -> None:
-    """The program has no command that cancels. Interrupted, it closes the connection, which cancels from 2026-07-28 on."""
-    options = options_of("slow", session_id=session, seconds=60, steps=600)
-    async with await anyio.open_process(
-        [*inspector.command, *options], stdin=subprocess.DEVNULL, env=inspector.environment
-    ) as process:
-        await in_flight(session, 1)
-        process.send_signal(signal.SIGINT)
-        await in_flight(session, 0)

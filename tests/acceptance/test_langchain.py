@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import pytest
-from support.gateway_process import JSON, Running, Way, structured
+from support.gateway_process import JSON, Running
 
 pytestmark = [pytest.mark.peer, pytest.mark.thorough]
 
@@ -44,19 +43,3 @@ async def test_the_address_of_a_session_makes_every_call_count_on(
     assert counts(await langchain({"servers": servers(url), "calls": [{"tool": "inc"}]})) == [4]
     assert "session_id" not in str(result["schemas"]["inc"])
     assert "session_create" not in result["tools"]
-
-
-async def test_an_explicit_session_makes_every_call_count_on(
-    server: Running, langchain: LangChain, config_file: Path, tmp_path: Path
-) -> None:
-    way = Way("http", "modern", config_file, tmp_path, url=server.url)
-    session = structured(await way.call("session_create"))["session_id"]
-    call = {"tool": "inc", "arguments": {"session_id": session}}
-    url = f"{server.url}/mcp"
-    result = await langchain(
-        {
-            "servers": servers(url),
-            "calls": [call, call, call],
-        }
-    )
-    assert counts(result) == [1, 2, 3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from pathlib import Path
 
 import anyio
 import mcp_types as types
@@ -13,8 +12,6 @@ from mcp.client.context import ClientRequestContext
 from support.gateway_process import (
     ASKS_SESSION,
     JSON,
-    Era,
-    Running,
     Way,
     meta_of,
     opened_session,
@@ -139,34 +136,6 @@ async def test_resources_are_read_through_their_session(client: Client, session:
         assert link.uri.startswith(f"session://{session}/everything/demo%3A")
         read = (await client.read_resource(link.uri)).contents[0]
         assert read.uri == link.uri
-
-
-@pytest.mark.thorough
-async def test_prompts_take_the_session_as_their_first_argument(
-    client: Client, session: str
-) -> None:
-    prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
-    arguments = prompts["args-prompt"].arguments or []
-    assert [argument.name for argument in arguments][:2] == ["session_id", "city"]
-    values = {"session_id": session, "city": "Bergen"}
-    result = await client.get_prompt("args-prompt", values)
-    assert "Bergen" in str(result.messages)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_pinned_address_lists_the_resources_of_its_session(
-    server: Running, config_file: Path, tmp_path: Path, era: Era
-) -> None:
-    way = Way("http", era, config_file, tmp_path, url=server.url)
-    async with way.connect(f"/s/pinned-{era}/mcp") as client:
-        for tool in (await client.list_tools()).tools:
-            assert "session_id" not in tool.input_schema.get("properties", {})
-        listed = (await client.list_resources()).resources
-        assert listed
-        read = (await client.read_resource(listed[0].uri)).contents[0]
-        assert isinstance(read, types.TextResourceContents)
-        assert read.text
 
 
 @pytest.mark.thorough

@@ -15,7 +15,6 @@ import pytest
 from support.fork_server import ForkServer
 from support.gateway_process import MODULE, Running, service, serving, toml
 from support.runs import runs, wait_for_call
-from support.selection import matrix
 from support.waiting import until
 
 from statehold.client import Client, Session, connect
@@ -118,11 +117,8 @@ async def test_a_server_that_is_killed_over_and_over_runs_no_call_twice(
 
 @pytest.mark.thorough
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("calls", "kills"), matrix((40, 1), (100, 2)))
-async def test_a_server_on_a_pipe_is_started_again(
-    tmp_path: Path, fork_server: ForkServer, calls: int, kills: int
-) -> None:
-    counted = Counted(tmp_path, calls, kills)
+async def test_a_server_on_a_pipe_is_started_again(tmp_path: Path, fork_server: ForkServer) -> None:
+    counted = Counted(tmp_path, 100, 2)
     options = ["--config", str(counted.config), "--data", str(counted.data)]
 
     def servers() -> Iterator[psutil.Process]:

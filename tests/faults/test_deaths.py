@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -118,43 +117,3 @@ async def test_a_call_that_may_be_repeated_is_sent_again_by_itself(tmp_path: Pat
             await node.in_flight(1)
             os.kill(pid, signal.SIGKILL)
         assert answers == [0]
-
-
-async def test_twenty_first_calls_start_one_process(tmp_path: Path):
-    async with rig(tmp_path) as node:
-        session = await opened(node)
-        results: list[dict[str, Any]] = []
-
-        async def one() -> None:
-            results.append((await node.call(session, "inc"))["structuredContent"])
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(20):
-                tasks.start_soon(one)
-        assert sorted(result["count"] for result in results) == list(range(1, 21))
-        assert len({result["pid"] for result in results}) == 1
-
-
-@pytest.mark.thorough
-async def test_twenty_sessions_of_fifty_interleaved_calls_never_cross(tmp_path: Path):
-    chance = random.Random(11)
-    async with rig(tmp_path) as node:
-        sessions = [await opened(node) for _ in range(20)]
-        all_counts: dict[str, list[int]] = {session: [] for session in sessions}
-        pids: dict[str, set[int]] = {session: set() for session in sessions}
-        order = [session for session in sessions for _ in range(50)]
-        chance.shuffle(order)
-        slots = anyio.Semaphore(16)
-
-        async def one(session: str) -> None:
-            async with slots:
-                result = (await node.call(session, "inc"))["structuredContent"]
-            all_counts[session].append(result["count"])
-            pids[session].add(result["pid"])
-
-        async with anyio.create_task_group() as tasks:
-            for session in order:
-                tasks.start_soon(one, session)
-    assert all(sorted(counts) == list(range(1, 51)) for counts in all_counts.values())
-    assert all(len(own_pids) == 1 for own_pids in pids.values())
-    assert len({pid for own_pids in pids.values() for pid in own_pids}) == 20

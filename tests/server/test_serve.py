@@ -70,7 +70,6 @@ def way_to(running: Running, transport: Transport, era: Era, config: Path, data:
         pytest.param("http", "modern", False, id="http-modern"),
         pytest.param("http", "modern", True, id="as installed"),
         pytest.param("http", "legacy", False, id="http-legacy"),
-        pytest.param("sse", "modern", False, id="sse-modern"),
         pytest.param("sse", "legacy", False, id="sse-legacy"),
     ),
 )
@@ -175,17 +174,6 @@ async def test_a_call_that_does_not_end_is_cancelled_after_the_grace(
         async with way_to(running, "http", "modern", config, tmp_path).connect() as client:
             listed = structured(await client.call_tool("session_list", {}))["sessions"]
             assert [(s["session_id"], s["status"]) for s in listed] == [(session, "paused")]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_a_process_that_has_printed_its_address(
-    config: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    with serving(config, tmp_path / "data") as running:
-        running.process.send_signal(number)
-        assert await ended(running.process) == 0
-    assert "Traceback" not in running.log
 
 
 @pytest.mark.parametrize("number", matrix(signal.SIGTERM, signal.SIGINT))
@@ -400,27 +388,6 @@ async def test_answers_that_no_client_reads_are_dropped_without_a_traceback(
             assert await pipes.process.wait() == 0, errors
         assert "Traceback" not in errors
         assert "ERROR" not in errors
-
-
-@pytest.mark.thorough
-async def test_two_processes_share_the_open_sessions_of_a_data_folder(
-    config: Path, tmp_path: Path
-) -> None:
-    async with piped(config, tmp_path / "data") as one, piped(config, tmp_path / "data") as two:
-        created = await one.tool(1, "session_create", name="shared")
-        session = created["structuredContent"]["session_id"]
-        first = (await one.tool(2, "inc", session_id=session))["structuredContent"]
-        assert first["count"] == 1
-        listed = await two.tool(1, "session_list")
-        assert [s["session_id"] for s in listed["structuredContent"]["sessions"]] == [session]
-        second = (await two.tool(2, "inc", session_id=session))["structuredContent"]
-        assert second == {"count": 2, "pid": first["pid"]}
-        await one.stdin.aclose()
-        with anyio.fail_after(20):
-            assert await one.process.wait() == 0
-        result = await two.tool(3, "inc", session_id="shared")
-        assert result["structuredContent"]["count"] == 1
-        assert "generation 1 to 2" in str(result["content"])
 
 
 @pytest.mark.thorough

@@ -73,15 +73,6 @@ async def ended(running: Running) -> int:
 
 
 @pytest.mark.thorough
-async def test_new_connections_are_spread_over_all_workers(config: Path, tmp_path: Path) -> None:
-    with working(config, tmp_path / "data") as running:
-        pids = {worker.pid for worker in workers_of(running)}
-        assert len(pids) == WORKERS
-        assert {pid_at(port_of(running)) for _ in range(100)} == pids
-        assert running.log.count("Statehold listens on") == 1
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_client_gets_right_answers_over_any_connection(
     config: Path, tmp_path: Path, era: Era
@@ -241,6 +232,7 @@ def test_systemd_gets_one_notice_when_all_workers_serve(config: Path, tmp_path: 
             assert {pid_at(port_of(running)) for _ in range(100)} == {
                 worker.pid for worker in workers_of(running)
             }
+            assert running.log.count("Statehold listens on") == 1
             assert running.stop() == 0
         assert notices.recv(100) == b"STOPPING=1"
         notices.setblocking(False)

@@ -124,40 +124,6 @@ async def test_an_edge_that_does_not_reach_one_node_asks_another_one(start: Star
             assert "created" in other.log
 
 
-async def test_an_edge_takes_on_nothing(start: Start, command: Command) -> None:
-    with start("edge", capacity=0) as edge:
-        async with client_of(edge) as client:
-            refused = await client.call_tool("session_create", {})
-            assert refused.is_error
-            with start("b") as other:
-
-                async def is_created() -> bool:
-                    return not (await client.call_tool("session_create", {})).is_error
-
-                await until(is_created)
-                session = await opened_session(client, name="work")
-                assert await count(client, session) == 1
-                assert "created" in other.log
-            assert "created" not in edge.log
-
-
-async def test_a_session_that_an_edge_has_created_elsewhere_is_created_once_for_an_operation_id(
-    start: Start,
-) -> None:
-    operation: Any = {"statehold/operation_id": "op-1"}
-    with start("b") as other, start("edge", capacity=0) as edge:
-        async with client_of(edge) as client, client_of(other) as client_of_other:
-            created = [
-                structured(await each.call_tool("session_create", {}, meta=operation))["session_id"]
-                for each in (client, client, client_of_other)
-            ]
-            assert len(set(created)) == 1
-            forked = await client.call_tool("session_fork", {"session_id": created[0]})
-            child = structured(forked)["children"][0]["session_id"]
-            assert await count(client, child) == 1
-            await client.call_tool("session_close", {"session_id": child})
-
-
 async def test_a_crowded_node_has_new_sessions_created_elsewhere(start: Start) -> None:
     with start("a") as crowded:
         async with client_of(crowded) as client:

@@ -286,22 +286,6 @@ async def test_a_changed_request_is_refused(machines: Machines, recorded: Record
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"GET /node HTTP/1.1\r\nHost: a\r\nstatehold-assertion: {} a\r\n\r\n",
-        b'{"from":"n_a"}\n',
-        b"x" * 5000,
-        b"\x16\x03\x01\n",
-    ],
-    ids=["http", "unsigned", "json", "long", "tls"],
-)
-async def test_a_stranger_learns_nothing(machines: Machines, sent: bytes) -> None:
-    assert await machines.answer_to(sent) == b""
-
-
-@pytest.mark.thorough
 async def test_a_node_with_another_key_or_clock_or_goal_is_refused(machines: Machines) -> None:
     with pytest.raises(NodeUnreachable):
         async with machines.member(key=WRONG_KEY):

@@ -78,6 +78,8 @@ async def test_a_new_session_is_created_where_there_is_room(placed: Placed, edge
     async with edge_way.connect() as client:
         session = await opened_session(client, name=f"new-{edge_way.era}")
         assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
+        forked = structured(await client.call_tool("session_fork", {"session_id": session}))
+        assert await count(client, forked["children"][0]["session_id"]) == 1
     assert str(placed.owner_of(session)).startswith(placed.node.url)
     async with placed.node.connect() as client:
         assert await count(client, session) == 4

@@ -281,19 +281,6 @@ async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
             assert "Harbour" not in text_of(result)
 
 
-@pytest.mark.thorough
-async def test_session_in_use_is_not_paused_and_says_why(server: Running, lab_site: Any) -> None:
-    way = Way("http", "modern", Path(), Path(), url=server.url)
-    async with agent(way) as ada:
-        await ada.said("browser_navigate", url=f"{lab_site.url}/dialogs")
-        await ada.said("browser_evaluate", function="() => { setTimeout(() => alert('hm')) }")
-        result = await ada.call("session_pause")
-        assert code_of(result) == "session_busy"
-        assert 'browser: a page waits: ["alert" dialog' in text_of(result)
-        await ada.said("browser_handle_dialog", accept=True)
-        structured(await ada.call("session_pause"))
-
-
 WAITING: dict[str, tuple[str, str, JSON]] = {
     "alert": ("/dialogs", "browser_handle_dialog", {"accept": True}),
     "download": ("/downloads", "browser_wait_for", {"text": "Slow file"}),

@@ -278,18 +278,6 @@ async def test_row_9_a_redirect_to_a_blocked_origin_is_refused(
 
 
 @pytest.mark.thorough
-async def test_row_10_evaluate_does_not_pause_as_the_peer_does(
-    two: tuple[Agent, Agent], lab_site: Lab
-) -> None:
-    await two[0].said("browser_navigate", url=f"{lab_site.url}/frame")
-    # The peer waits half a second after each call and would exceed this. Tests of settle() check that no timer runs out.
-    with anyio.fail_after(20):
-        for number in range(40):
-            text = await two[0].said("browser_evaluate", function=f"() => {number}")
-            assert f"### Result\n{number}\n" in text
-
-
-@pytest.mark.thorough
 async def test_row_11_the_snapshot_is_inline_over_http(
     two: tuple[Agent, Agent], lab_site: Lab
 ) -> None:

@@ -18,7 +18,6 @@ from support.waiting import until
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
-from statehold.sessions.errors import ControlRefused
 from statehold.sessions.records import LOCAL, ControlEnd
 from statehold.sessions.transitions.control import ControlGrant
 from statehold.tools.browser.connection import BrowserConnection
@@ -155,31 +154,6 @@ async def test_refs_of_before_are_invalid_after_the_hand_back(way: Way, gateway:
         assert "is of a snapshot from before a person had control" in refused
         fresh = refused.partition('button "Go" [ref=')[2].partition("]")[0]
         await ada.said("browser_click", target=fresh)
-
-
-async def test_input_of_an_earlier_control_does_nothing(way: Way, gateway: Gateway) -> None:
-    controls = gateway.registry.controls
-    async with agent(way) as ada:
-        await ada.said("browser_navigate", url=PAGE)
-        page = page_of(gateway, ada)
-        await page.focus("#name")
-        with pytest.raises(ControlRefused):
-            await controls.grant(LOCAL, ada.session, 0)
-        epoch = await take(gateway, ada)
-        old = await controls.grant(LOCAL, ada.session, epoch)
-        await act(gateway, ada, old, *press("a"))
-        await controls.give_back(LOCAL, ada.session, epoch)
-        with pytest.raises(ControlRefused):
-            await act(gateway, ada, old, *press("b"))
-        new = await controls.grant(LOCAL, ada.session, await take(gateway, ada))
-        with pytest.raises(ControlRefused):
-            await act(gateway, ada, old, *press("c"))
-        batch = InputBatch.model_validate({"epoch": epoch, "events": press("d")})
-        with pytest.raises(ControlRefused):
-            await browser_of(gateway, ada).human_control.send(batch, new)
-        await act(gateway, ada, new, *press("e"))
-        assert await page.input_value("#name") == "ae"
-        await controls.give_back(LOCAL, ada.session, new.epoch)
 
 
 async def test_nothing_that_a_person_types_is_kept_or_shown(

@@ -399,28 +399,6 @@ async def test_a_new_description_of_a_tool_reaches_clients(started: Any) -> None
         assert "Says it in few words." in tool.description
 
 
-@pytest.mark.thorough
-async def test_a_new_tool_takes_no_name_from_another_service(
-    started: Any,
-) -> None:
-    services = {"a": service("asking"), "b": service("naming", "extra")}
-    async with (
-        started({"services": services}) as gateway,
-        Client(StateholdServer(gateway, version="0"), cache=None) as client,
-    ):
-        before = await names(client)
-        assert before[-1] == "extra"
-        session = await opened_session(client)
-        async with client.listen(tools_list_changed=True) as changes:
-            await client.call_tool("grow", {"session_id": session, "name": "extra"})
-            with anyio.fail_after(15):
-                await anext(aiter(changes))
-        assert await names(client) == [*before[:-1], "a_extra", "extra"]
-        result = await client.call_tool("extra", {"session_id": session})
-        assert not result.is_error
-        assert await count(client, session) == 1
-
-
 async def test_a_client_that_does_not_read_delays_no_other_client(gateway: Gateway) -> None:
     """Its notification waits alone; those of the others arrive."""
     mcp_server = StateholdServer(gateway, version="0")

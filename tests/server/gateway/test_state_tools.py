@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import anyio
 import pytest
 from mcp import Client
-from pydantic import BaseModel
 from support.gateway_process import (
     ASKS_SESSION,
     IN_PROCESS,
@@ -124,31 +121,6 @@ async def test_every_value_comes_back_exact(client: Client) -> None:
     value = (await get(client, session, "/again"))["value"]
     assert value == NUMBERS
     assert isinstance(value["whole"], float)
-
-
-class Item(BaseModel):
-    sku: str
-    price: Decimal
-    tags: frozenset[str] = frozenset()
-
-
-class Order(BaseModel):
-    number: int
-    placed: datetime
-    items: list[Item]
-    gift: Item | None = None
-
-
-async def test_a_model_comes_back_as_it_was(client: Client) -> None:
-    tea = Item(sku="tea", price=Decimal("3.10"), tags=frozenset({"hot"}))
-    order = Order(number=2**60, placed=datetime(2026, 7, 28, 12, tzinfo=UTC), items=[tea, tea])
-    session = await opened_session(client, state={"order": order.model_dump(mode="json")})
-    assert Order.model_validate((await get(client, session, "/order"))["value"]) == order
-    changed = order.model_copy(update={"gift": tea, "items": [tea]})
-    values = changed.model_dump(mode="json")
-    await update(client, session, values, path="/order", mode="replace")
-    assert Order.model_validate((await get(client, session, "/order"))["value"]) == changed
-    assert Item.model_validate((await get(client, session, "/order/gift"))["value"]) == tea
 
 
 async def test_an_invalid_update_is_refused_with_its_code_and_changes_nothing(

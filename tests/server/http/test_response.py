@@ -10,16 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError
 from starlette.types import Message
 from support.gateway_process import JSON, Way, structured, text_of
 from support.own_results import check_own_result
 
 from statehold.client.results import CallResult
-from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.exchange import CallResponse, PlainRequest, ToolCall, encode
 from statehold.server.protocol.results import ResultForm, service_result
-from statehold.server.protocol.server import StateholdServer
 from statehold.server.sdk.access import request_connection
 from statehold.sessions.calls.request import CallAnswer
 
@@ -30,11 +27,6 @@ SESSION: Any = SimpleNamespace(id="sh_x", summary=lambda: {"id": "sh_x"})
 def wire(payload: JSON, *, modern: bool) -> JSON:
     answer = CallAnswer({"content": [], **payload}, SESSION)
     return service_result(answer, ResultForm(modern=modern, info={}), service="s")
-
-
-def test_a_legacy_client_gets_no_null_as_structured_content() -> None:
-    assert "structuredContent" not in wire({"structuredContent": None}, modern=False)
-    assert wire({"structuredContent": 0}, modern=False)["structuredContent"] == {"result": 0}
 
 
 def test_an_ordinary_result_is_that_of_the_server_alone() -> None:
@@ -140,20 +132,6 @@ async def test_text_of_our_tools_is_compact_and_without_nulls_but_for_stored_one
         await run("state_update", **one, **nothing)
         state = await run("state_get", **one)
         assert '"none":null' in json.dumps(state, separators=(",", ":"))
-
-
-@pytest.mark.parametrize("tool", ["session_create", "session_list", "session_rename"])
-async def test_a_pinned_session_offers_no_tool_that_means_nothing_there(
-    gateway: Gateway, tool: str
-) -> None:
-    async with Client(
-        StateholdServer(gateway, version="0", pinned_name="mine"), cache=None
-    ) as client:
-        names = [found.name for found in (await client.list_tools()).tools]
-        assert "session_info" in names
-        assert tool not in names
-        with pytest.raises(MCPError, match="Unknown tool"):
-            await client.call_tool(tool, {})
 
 
 async def test_a_response_needs_no_garbage_collector() -> None:

@@ -15,7 +15,6 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import TextResourceContents
 from support.gateway_process import (
-    ASKS_SERVICE,
     ASKS_SESSION,
     JSON,
     Era,
@@ -212,16 +211,6 @@ async def test_the_sessions_of_a_user_are_there_for_each_of_its_clients(
         assert session in {s["session_id"] for s in listed}
 
 
-async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Client) -> None:
-    own = {
-        tool.name
-        for tool in (await ben.list_tools(meta=ASKS_SERVICE)).tools
-        if "session_id" in tool.input_schema["properties"]
-        and "statehold/service" not in (tool.meta or {})
-    }
-    assert own <= {tool for tool, _ in TOOLS}
-
-
 async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as_it_is(
     alice: Client, ben: Client
 ) -> None:
@@ -261,20 +250,6 @@ async def test_a_foreign_state_is_the_same_resource_as_an_unknown_one(
     (part,) = (await alice.read_resource(f"session://{session}/state")).contents
     assert isinstance(part, TextResourceContents)
     assert json.loads(part.text) == {"n": 1}
-
-
-async def test_foreign_resources_and_prompts_are_unknown_too(alice: Client, ben: Client) -> None:
-    session = await opened_session(alice)
-    errors: list[JSON] = []
-    for ref in (session, UNKNOWN):
-        with pytest.raises(MCPError) as error_info:
-            await ben.read_resource(f"session://{ref}/asking/quick%3A%2F%2Fvalue")
-        errors.append(error_info.value.error.model_dump())
-        with pytest.raises(MCPError) as error_info:
-            await ben.get_prompt("report", {"session_id": ref})
-        errors.append(error_info.value.error.model_dump())
-    assert errors[:2] == errors[2:]
-    assert "session_not_found" in errors[0]["message"]
 
 
 async def test_a_name_belongs_to_its_owner(http: Way) -> None:

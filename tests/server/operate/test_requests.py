@@ -87,20 +87,6 @@ async def test_request_reaches_the_handler_and_its_answer_comes_back(
     assert served == [request]
 
 
-async def test_many_requests_at_once_are_all_answered(
-    folder: Path, served: list[OperatorRequest]
-) -> None:
-    async def one(number: int) -> None:
-        request = OperatorRequest(tool="session_info", arguments={"session_id": f"s{number}"})
-        assert await ask(folder, "n1", request) == request.arguments
-
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            for number in range(100):
-                tasks.start_soon(one, number)
-    assert len(served) == 100
-
-
 async def test_session_error_comes_back_with_its_code_and_recovery(
     folder: Path, served: list[OperatorRequest]
 ) -> None:
@@ -146,16 +132,6 @@ async def test_malformed_request_is_an_invalid_argument(
     assert served == []
 
 
-async def test_a_client_that_hangs_up_disturbs_no_other_client(
-    folder: Path, served: list[OperatorRequest]
-) -> None:
-    for data in (b"", b'{"verb"'):
-        async with await anyio.connect_unix(find_socket(folder, "n1")) as stream:
-            if data:
-                await stream.send(data)
-    assert await ask(folder, "n1", SESSIONS) == {}
-
-
 async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
     async def handler(request: OperatorRequest) -> JSON:
         await anyio.sleep_forever()
@@ -166,28 +142,6 @@ async def test_handler_that_hangs_is_given_up_in_time(folder: Path) -> None:
             with pytest.raises(Refused) as error_info:
                 await ask(folder, "n1", SESSIONS)
             assert error_info.value.code == "call_timeout"
-
-
-async def test_leaving_cancels_what_is_being_answered(folder: Path) -> None:
-    started, ended = anyio.Event(), anyio.Event()
-
-    async def handler(request: OperatorRequest) -> JSON:
-        started.set()
-        try:
-            await anyio.sleep_forever()
-        finally:
-            ended.set()
-        return {}
-
-    async def client() -> None:
-        with pytest.raises(ProcessUnavailable):
-            await ask(folder, "n1", SESSIONS)
-
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as tasks, serving(folder, "n1", handler):
-            tasks.start_soon(client)
-            await started.wait()
-    assert ended.is_set()
 
 
 async def test_socket_is_private_and_gone_afterwards(

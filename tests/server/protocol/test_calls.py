@@ -40,7 +40,6 @@ EACH = [
     ("sse", "legacy"),
     ("stdio", "modern"),
     ("http", "legacy"),
-    ("stdio", "legacy"),
 ]
 """The transports that clients use; other modules run in this process."""
 WAYS = matrix_of(EACH)
@@ -104,11 +103,6 @@ async def test_a_call_is_answered_the_same_over_each_transport(
         assert shaped["structuredContent"] == expected
         await client.call_tool("session_close", {"session_id": session})
         assert code_of(await client.call_tool("inc", {"session_id": session})) == "session_closed"
-
-
-async def test_sessions_do_not_share_their_counts(client: Client) -> None:
-    one, two = await opened_session(client), await opened_session(client)
-    assert [await count(client, s) for s in (one, one, two, one)] == [1, 2, 1, 3]
 
 
 async def test_every_result_names_its_session(client: Client, way: Way) -> None:

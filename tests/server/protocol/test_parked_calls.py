@@ -169,15 +169,6 @@ async def test_a_restart_ends_the_call_that_is_asked(client: Client) -> None:
         await answered(client, session, "one_ask", question)
 
 
-async def test_a_closed_session_ends_the_call_that_is_asked(client: Client) -> None:
-    session = await opened_session(client)
-    await parked(client, session, "one_ask")
-    with anyio.fail_after(20):
-        arguments = {"session_id": session, "force": True}
-        closed = await client.call_tool("session_close", arguments)
-    assert structured(closed)["status"] == "closed"
-
-
 async def test_a_cancelled_caller_frees_the_call_that_asked_it(gateway: Gateway) -> None:
     question = anyio.Event()
 

@@ -399,15 +399,6 @@ async def modern(memory: Way, the_person: Person) -> AsyncGenerator[Client]:
         yield connected
 
 
-async def test_a_parked_call_is_continued_by_the_answer(modern: Client) -> None:
-    session = await opened_session(modern)
-    parked = await ParkedCall(modern, session).start()
-    assert await count(modern, session, "modern_inc") == 1
-    result = await parked.answer()
-    assert json.loads(text_of(result))["content"] == {"answer": "late"}
-    assert meta_of(result)["statehold/session"]["status"] == "idle"
-
-
 async def test_a_parked_call_can_be_continued_over_another_connection(
     memory: Way, modern: Client, the_person: Person
 ) -> None:

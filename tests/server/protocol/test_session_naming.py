@@ -20,7 +20,6 @@ from support.gateway_process import (
     service,
     structured,
     text_of,
-    toml,
 )
 from support.selection import matrix
 
@@ -280,9 +279,3 @@ async def test_the_session_is_marked_as_a_header_that_a_proxy_can_route_by(route
             theirs: JSON = tools["own_session"].input_schema["properties"]
             assert theirs["statehold_session_id"]["x-mcp-header"] == "Session-Id"
             assert "x-mcp-header" not in theirs["session_id"]
-
-
-def test_the_toml_of_these_tests_is_toml(settings: JSON) -> None:
-    import tomllib
-
-    assert tomllib.loads(toml(settings)) == settings

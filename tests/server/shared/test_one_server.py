@@ -12,7 +12,6 @@ import psutil
 import pytest
 from support.gateway_process import Running, service, serving, toml
 from support.piped import HELLO, tool_call
-from support.selection import matrix
 from support.shared_clients import SharedClients
 from support.tool_commands import Commands
 
@@ -87,11 +86,8 @@ def test_each_way_to_give_a_setting_is_compared(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("workers", matrix("2", "1"))
-def test_stop_ends_serve_and_the_next_command_starts_a_server(
-    commands: Commands, workers: str
-) -> None:
-    with serving(commands.shared.config, commands.shared.data, "--workers", workers) as serve:
+def test_stop_ends_serve_and_the_next_command_starts_a_server(commands: Commands) -> None:
+    with serving(commands.shared.config, commands.shared.data, "--workers", "2") as serve:
         assert call(commands, "bob", "inc") == 1
         stopped = commands.output("stop")
         assert stopped.count("stopped the server") == 1
