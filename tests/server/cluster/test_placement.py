@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 from support.cluster_nodes import KEY, Start
 from support.databases import PostgreSQL
-from support.gateway_process import JSON, Running, Way, count, opened_session, structured
+from support.gateway_process import JSON, Running, Way, count, opened_session
 from support.waiting import until
 
 from statehold.shell.main import main
@@ -64,38 +64,6 @@ async def ask(command: Command, *words: str) -> tuple[int, str]:
 async def listed(command: Command) -> list[JSON]:
     _, text = await ask(command, "list", "--json")
     return json.loads(text)["nodes"]
-
-
-async def test_the_sessions_of_a_node_that_is_stopped_go_on_elsewhere_without_a_failed_call(
-    start: Start,
-) -> None:
-    with start("b") as other, start("a") as leaving:
-        async with client_of(leaving) as client, client_of(other) as client_of_other:
-            sessions = [await opened_session(client) for _ in range(3)]
-            for session in sessions:
-                assert await count(client, session) == 1
-            answers: list[JSON] = []
-            stopped = anyio.Event()
-
-            async def keep_calling(session: str) -> None:
-                while not stopped.is_set():
-                    # count() fails the test when the call has failed.
-                    await count(client_of_other, session)
-                result = await client_of_other.call_tool("inc", {"session_id": session})
-                answers.append(structured(result))
-
-            with anyio.fail_after(60):
-                async with anyio.create_task_group() as tasks:
-                    for session in sessions:
-                        tasks.start_soon(keep_calling, session)
-                    leaving.process.send_signal(signal.SIGTERM)
-                    # The node that ends passes on what it is asked for meanwhile.
-                    assert await readiness(leaving) == 404
-                    assert await count(client, sessions[0])
-                    assert await anyio.to_thread.run_sync(leaving.process.wait) == 0
-                    stopped.set()
-        assert len(answers) == 3
-        assert await readiness(other) == 200
 
 
 async def test_a_session_is_passed_on_to_a_node_that_remembers_its_last_owner(

@@ -18,24 +18,6 @@ from statehold.sessions.records import Timeouts
 from statehold.tools.upstream.service import UpstreamService
 
 
-def test_defaults_are_those_of_the_design() -> None:
-    config = load(environ={})
-    assert config == Config()
-    assert config.timeouts.session() == Timeouts(idle=900, paused=2_592_000, lifetime=0)
-    assert config.timeouts.paused_named == 0
-    assert (config.timeouts.call, config.timeouts.connect, config.timeouts.close_grace) == (
-        300,
-        30,
-        5,
-    )
-    assert config.timeouts.retention == 604_800
-    assert (config.server.host, config.server.port) == ("127.0.0.1", 8931)
-    assert config.limits.live_sessions == 100
-    assert config.limits.sessions_per_principal == 10_000
-    assert config.toolsets == ["core", "lifecycle", "state", "history", "branch"]
-    assert config.data.name == "statehold"
-
-
 def test_the_default_settings_give_the_default_policy_without_a_bound_on_requested_time() -> None:
     assert Config().policy() == Policy()
     assert Policy().longest == Timeouts(idle=0, paused=0, lifetime=0)

@@ -14,8 +14,6 @@ from support.gateway_process import JSON, Running, count, meta_of, service, stru
 from support.pairs import Pair
 from support.runs import clear, wait_for_call, wait_for_cancellation
 
-from statehold.client import connect
-
 LOG = "calls.jsonl"
 
 
@@ -202,20 +200,6 @@ async def test_a_pinned_session_may_be_another_processs(pair: Pair, other: Runni
         ).contents
         assert isinstance(part[0], types.TextResourceContents)
         assert part[0].text == '{"a":1}'
-
-
-@pytest.mark.thorough
-async def test_the_python_client_uses_a_session_of_another_process(
-    pair: Pair, other: Running
-) -> None:
-    async with connect(other.url) as client:
-        session = await client.get(pair.session)
-        assert (await session.call_tool("inc")).text == "1"
-        assert await session.state.update({"a": 1}) == 1
-        assert await session.state.get() == {"a": 1}
-        await session.pause()
-        assert (await session.call_tool("inc")).text == "2"
-        await session.close()
 
 
 async def test_errors_are_those_of_the_owner(pair: Pair) -> None:

@@ -149,6 +149,27 @@ async def test_log_in(ada: Agent, login_site: str) -> None:
     assert 'heading "Logged out"' in ada.seen
 
 
+async def test_search(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/search")
+    await ada.type("Search boats", "am", "searchbox", slowly=True)
+    assert re.findall(r'option "(\w+)"', ada.seen) == ["Amber", "Amsel", "Camber"]
+    await ada.click("option", "Camber")
+    assert 'heading "1 found"' in ada.seen
+    await ada.type("Search boats", "brise & co", "searchbox", submit=True)
+    assert 'heading "0 found"' in ada.seen
+    await ada.type("Search boats", "BRISE", "searchbox")
+    await ada.click("button", "Search")
+    assert "Page Title: Brise - Lab" in await ada.click("link", "Brise")
+    assert "a cutter of 14 metres" in ada.seen
+    assert [hit for hit in lab.hits if "/api/" not in hit] == [
+        "GET 127.0.0.1/search",
+        "GET 127.0.0.1/search?q=Camber",
+        "GET 127.0.0.1/search?q=brise+%26+co",
+        "GET 127.0.0.1/search?q=BRISE",
+        "GET 127.0.0.1/boats/3",
+    ]
+
+
 async def test_fill_a_long_form(ada: Agent, lab: Lab) -> None:
     await ada.do("navigate", url=f"{lab.url}/form")
     fields = [
@@ -217,6 +238,25 @@ async def test_download_a_file_and_upload_it_with_another(
     assert lab.sent == [("/upload", expected)]
 
 
+async def test_file_chooser_of_a_button(ada: Agent, lab: Lab, letter: Path) -> None:
+    await ada.do("navigate", url=f"{lab.url}/chooser")
+    await ada.click("button", "Choose a file")
+    waits = await ada.call("browser_click", target=ada.ref("button", "Choose files"))
+    assert waits.is_error
+    assert "can be handled by browser_file_upload" in text_of(waits)
+    two = await ada.call("browser_file_upload", paths=[str(letter), str(letter)])
+    assert two.is_error
+    assert "This file chooser takes one file." in text_of(two)
+    strange = await ada.call("browser_file_upload", paths=["/etc/hostname"])
+    assert strange.is_error
+    assert "is no file of this session and none in a folder for uploads" in text_of(strange)
+    await ada.do("file_upload", paths=[str(letter)])
+    assert f"letter.txt: {len(LETTER)} bytes" in ada.seen
+    await ada.click("button", "Choose files")
+    await ada.do("file_upload")
+    assert f"letter.txt: {len(LETTER)} bytes" in await ada.look()
+
+
 async def test_two_tabs(ada: Agent, lab: Lab) -> None:
     await ada.do("navigate", url=f"{lab.url}/counter")
     await ada.click("button", "Increment")
@@ -235,3 +275,91 @@ async def test_two_tabs(ada: Agent, lab: Lab) -> None:
     assert f"- 0: (current) [Frame second - Lab]({lab.url}/frame?name=second)" in text
     assert "Counter" not in text
     assert lab.hits == ["GET 127.0.0.1/counter", "GET 127.0.0.1/frame?name=second"]
+
+
+async def test_dialogs(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/dialogs")
+    text = await ada.click("button", "Confirm")
+    assert '["confirm" dialog with message "Really?"]' in text
+    assert "browser_handle_dialog" in text
+    waits = await ada.call("browser_snapshot")
+    assert waits.is_error
+    assert "answer first what the page asks" in text_of(waits)
+    await ada.do("handle_dialog", accept=False)
+    assert "confirm: false" in await ada.look()
+    await ada.click("button", "Confirm")
+    await ada.do("handle_dialog", accept=True)
+    assert "confirm: true" in await ada.look()
+    assert '["prompt" dialog with message "Your name?"]' in await ada.click("button", "Prompt")
+    await ada.do("handle_dialog", accept=True, promptText="Ada, née Byron")
+    assert "prompt: Ada, née Byron" in await ada.look()
+    await ada.click("button", "Guard this page")
+    assert '"beforeunload" dialog' in await ada.click("link", "Leave")
+    await ada.do("handle_dialog", accept=False)
+    assert "guarded" in await ada.look()
+    assert lab.hits == ["GET 127.0.0.1/dialogs"]
+
+
+async def test_frames(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/iframes")
+    assert f"GET {lab.other[7:].partition(':')[0]}/frame?name=far" in lab.hits
+    for name in ("near", "far", "inner"):
+        below = f'heading "Frame {name}"'
+        await ada.do("type", target=ada.ref("textbox", "Word", below=below), text=f"to {name}")
+        assert f"heard to {name}" in await ada.click("button", "Tell", below=below)
+    assert ada.seen.count("heard") == 3
+
+
+async def test_shadow_dom(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/shadow")
+    await ada.type("Inside", "the shadow")
+    assert "inside: the shadow" in await ada.click("button", "Press inside")
+    assert "deeper" in await ada.click("button", "Press deeper")
+    assert re.search("status .*: deeper", ada.seen)
+
+
+async def test_client_side_routing(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/routes/")
+    text = await ada.click("link", "List")
+    assert f"Page URL: {lab.url}/routes/list\n" in text
+    assert "Page Title: list - Lab" in text
+    assert "View list" in ada.seen
+    assert f"Page URL: {lab.url}/routes/detail?id=7\n" in await ada.click("link", "Detail")
+    assert "View detail?id=7" in ada.seen
+    assert f"Page URL: {lab.url}/routes/list\n" in await ada.do("navigate_back")
+    assert "View list" in ada.seen
+    # The site was asked once.
+    assert lab.hits == ["GET 127.0.0.1/routes/"]
+
+
+async def test_infinite_scroll(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/scroll")
+    presses = 0
+    while "Item 90\n" not in ada.seen:
+        await ada.do("press_key", key="End")
+        await ada.look()
+        presses += 1
+    assert presses == 4
+    wanted = re.search(r"listitem \[ref=(\w+)\]: Item 90\n", ada.seen)
+    assert wanted
+    await ada.do("hover", target=wanted[1])
+    requests = [f"GET 127.0.0.1/api/items?after={n}" for n in (0, 20, 40, 60, 80)]
+    assert lab.hits == ["GET 127.0.0.1/scroll", *requests]
+
+
+async def test_popup(ada: Agent, lab: Lab) -> None:
+    await ada.do("navigate", url=f"{lab.url}/popup")
+    text = await ada.click("button", "Open popup")
+    assert "A new tab opened (1)." in text
+    assert f"- 1: [Frame popup - Lab]({lab.url}/frame?name=popup)" in text
+    assert f"Page URL: {lab.url}/popup\n" in text
+    text = await ada.click("link", "New tab")
+    assert "A new tab opened (2)." in text
+    assert f"- 2: [Frame blank - Lab]({lab.url}/frame?name=blank)" in text
+    await ada.do("tabs", action="select", index=1)
+    await ada.look()
+    await ada.type("Word", "popup")
+    assert "heard popup" in await ada.click("button", "Tell")
+    text = await ada.do("tabs", action="close")
+    assert "(current)" in text
+    assert "Frame popup" not in text

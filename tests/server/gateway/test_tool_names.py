@@ -11,10 +11,8 @@ import pytest
 from mcp import Client
 from support.gateway_process import (
     JSON,
-    Running,
     opened_session,
     service,
-    serving,
     structured,
     text_of,
     toml,
@@ -56,27 +54,6 @@ async def service_of(client: Client, session: str, tool: str) -> str:
     assert not result.is_error, text_of(result)
     history = await client.call_tool("session_history", {"session_id": session, "last": 1})
     return structured(history)["entries"][-1]["service"]
-
-
-@pytest.mark.thorough
-def test_a_clients_file_with_two_tools_of_one_name_is_served_unchanged(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": CLASHING}))
-    config = tmp_path / "statehold.toml"
-    config.write_text("")
-
-    async def use(running: Running) -> None:
-        async with Client(running.url + "/mcp", cache=None) as client:
-            assert await names(client) == ["session_create", "read_file", "two_read_file"]
-            session = await opened_session(client)
-            assert await service_of(client, session, "read_file") == "one"
-            assert await service_of(client, session, "two_read_file") == "two"
-
-    with serving(config, tmp_path / "data", "--services", str(file)) as running:
-        anyio.run(use, running)
-        assert running.stop() == 0
-    assert running.log.count("read_file is two_read_file") == 1
-    assert "prefix in [services.two]" in running.log
 
 
 async def test_our_own_tools_keep_their_names_even_if_they_are_not_offered(started: Any) -> None:

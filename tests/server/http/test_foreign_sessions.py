@@ -13,12 +13,10 @@ import anyio
 import httpx2
 import mcp_types as types
 import pytest
-from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp.shared.exceptions import MCPDeprecationWarning
 from support.gateway_process import (
     JSON,
     Running,
-    Way,
-    code_of,
     count,
     opened_session,
     service,
@@ -380,22 +378,3 @@ async def test_a_stream_through_another_process_does_not_keep_either_from_ending
             assert [line async for line in stream.aiter_lines()] == []
     assert "Cancel" not in edge.log + owner.log
     assert "Traceback" not in edge.log + owner.log
-
-
-@pytest.mark.thorough
-async def test_modern_calls_of_one_session_take_turns_with_legacy_ones(
-    urls: list[str], config_file: Path, tmp_path: Path
-) -> None:
-    async with (
-        connected(urls, "http") as legacy,
-        Way("http", "modern", config_file, tmp_path, url=urls[1]).connect() as modern,
-    ):
-        session = await opened_session(legacy)
-        for expected in range(1, 9, 2):
-            assert await count(legacy, session) == expected
-            assert await count(modern, session) == expected + 1
-        closed = await legacy.call_tool("session_close", {"session_id": session})
-        assert not closed.is_error
-        assert code_of(await modern.call_tool("inc", {"session_id": session})) == "session_closed"
-        with pytest.raises(MCPError):
-            await modern.call_tool("no_such_tool", {})

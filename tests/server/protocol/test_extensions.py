@@ -13,7 +13,6 @@ from mcp import Client, MCPError
 from mcp_types import INTERNAL_ERROR, MISSING_REQUIRED_CLIENT_CAPABILITY
 from support.fork_server import ForkServer
 from support.gateway_process import JSON, UPSTREAMS, opened_session, text_of, toml
-from support.listening import run_listening
 from support.selection import matrix
 
 from statehold.server.config.load import load
@@ -44,16 +43,10 @@ def era(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=matrix("stdio", "http"))
-def extended(request: pytest.FixtureRequest, fork_server: ForkServer, era: str) -> Any:
-    """The server with extensions, over a transport and in an era."""
-    transport: str = request.param
-    program = (str(UPSTREAMS / "extended.py"), "--era", era)
-    if transport == "stdio":
-        yield fork_server.service(*program)
-        return
-    with run_listening(fork_server.command(*program, "--transport", "http")) as port:
-        yield {"url": f"http://127.0.0.1:{port}/mcp"}
+@pytest.fixture
+def extended(fork_server: ForkServer, era: str) -> JSON:
+    """The server with extensions, in an era."""
+    return fork_server.service(str(UPSTREAMS / "extended.py"), "--era", era)
 
 
 @pytest.fixture(params=matrix("auto", "legacy"))
