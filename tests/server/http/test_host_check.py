@@ -13,7 +13,6 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 from support.gateway_process import Running, serving, statehold, toml
-from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.http.host_check import HostCheck
@@ -162,9 +161,8 @@ async def test_configured_names_are_welcome_too(tmp_path: Path) -> None:
             assert (await raw.get("/health", headers={"host": "example"})).status_code == 421
 
 
-@pytest.mark.parametrize("host", matrix("0.0.0.0", "::", "192.0.2.1", "example.org"))
-def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path, host: str) -> None:
-    command = [*statehold(), "serve", "--data", str(tmp_path), "--port", "0", "--host", host]
+def test_listening_beyond_this_machine_without_tokens_is_refused(tmp_path: Path) -> None:
+    command = [*statehold(), "serve", "--data", str(tmp_path), "--port", "0", "--host", "0.0.0.0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert "--token-file" in done.stderr
