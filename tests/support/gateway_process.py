@@ -39,13 +39,6 @@ STATEHOLD = [sys.executable, *MODULE]
 UPSTREAMS = Path(__file__).resolve().parents[1] / "upstreams"
 IN_PROCESS: list[tuple[Transport, Era]] = [("memory", "modern"), ("memory", "legacy")]
 """Both eras without a transport: the default, for tests to which framing makes no difference."""
-FEW_WAYS: list[tuple[Transport, Era]] = [
-    ("memory", "legacy"),
-    ("http", "modern"),
-    ("sse", "legacy"),
-    ("stdio", "modern"),
-]
-"""Each transport and each era once, for tests to which their pairs make no difference. Such a module sets `WAYS`."""
 
 
 def statehold() -> list[str]:

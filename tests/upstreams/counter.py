@@ -231,12 +231,9 @@ class Counter:
         return text("told nobody")
 
 
-Asking: TypeAlias = (
-    types.CallToolRequestParams | types.GetPromptRequestParams | types.ReadResourceRequestParams
-)
-
-
-async def elicited(ctx: Context, question: str, params: Asking) -> str | types.InputRequiredResult:
+async def elicited(
+    ctx: Context, question: str, params: types.CallToolRequestParams
+) -> str | types.InputRequiredResult:
     """Ask the person, in the way of the caller's era."""
     if is_modern(ctx):
         form = types.ElicitRequestFormParams(message=question, requested_schema=WANTED_ANSWER)
@@ -245,7 +242,7 @@ async def elicited(ctx: Context, question: str, params: Asking) -> str | types.I
     return f"{got.action}: {json.dumps(got.content)}"
 
 
-def _asked(params: Asking, request: Any) -> str | types.InputRequiredResult:
+def _asked(params: types.CallToolRequestParams, request: Any) -> str | types.InputRequiredResult:
     """Handle both steps of a 2026-07-28 question: ask it, then answer with the reply."""
     if params.input_responses is None:
         return types.InputRequiredResult(
@@ -342,13 +339,7 @@ async def list_templates(_ctx: Context, _: object) -> types.ListResourceTemplate
 
 async def read_resource(
     ctx: Context, params: types.ReadResourceRequestParams
-) -> types.ReadResourceResult | types.InputRequiredResult:
-    if params.uri == "counter://asked":
-        words = await elicited(ctx, "Which resource?", params)
-        if isinstance(words, types.InputRequiredResult):
-            return words
-        part = types.TextResourceContents(uri=params.uri, text=words)
-        return types.ReadResourceResult(contents=[part])
+) -> types.ReadResourceResult:
     head, _, factor = params.uri.removeprefix("counter://").partition("/")
     if head != "value":
         raise MCPError(types.INVALID_PARAMS, f"Unknown resource: {params.uri}")
@@ -367,17 +358,10 @@ async def list_prompts(ctx: Context, _: object) -> types.ListPromptsResult:
     return types.ListPromptsResult(prompts=prompts)
 
 
-async def get_prompt(
-    ctx: Context, params: types.GetPromptRequestParams
-) -> types.GetPromptResult | types.InputRequiredResult:
+async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
     count = ctx.lifespan_context.counts.get(ctx.lifespan_context.key(ctx), 0)
     tone = (params.arguments or {}).get("tone", "plain")
     words = f"Report the count {count} in a {tone} tone."
-    if tone == "asked":
-        answer = await elicited(ctx, "Which tone?", params)
-        if isinstance(answer, types.InputRequiredResult):
-            return answer
-        words = answer
     return types.GetPromptResult(
         messages=[types.PromptMessage(role="user", content=types.TextContent(text=words))]
     )

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx2
@@ -177,21 +176,3 @@ async def test_a_node_is_not_ready_without_its_database(start: Start, database: 
         finally:
             database.start()
         await until(partial(is_readiness, node, 200))
-
-
-async def test_the_last_place_of_a_caller_is_given_once(start: Start) -> None:
-    limits: Any = {"limits": {"sessions_per_principal": 5}}
-    with start("a", more=limits) as one, start("b", more=limits) as two:
-        async with client_of(one) as first, client_of(two) as second:
-            for _ in range(3):
-                await opened_session(first)
-            results: list[bool] = []
-
-            async def create(client: Client) -> None:
-                result = await client.call_tool("session_create", {})
-                results.append(not result.is_error)
-
-            async with anyio.create_task_group() as tasks:
-                for client in (first, second) * 4:
-                    tasks.start_soon(create, client)
-            assert sorted(results) == [False] * 6 + [True] * 2
