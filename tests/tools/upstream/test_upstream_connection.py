@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -17,7 +16,7 @@ from support.fork_server import ForkServer
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.sessions.errors import ConnectionLost, NotAllowed, OutcomeUnknown
+from statehold.sessions.errors import ConnectionLost, OutcomeUnknown
 from statehold.sessions.repeats import may_repeat
 from statehold.sessions.services import SERVERS_LEVEL
 from statehold.tools.upstream import connection as subject
@@ -26,7 +25,6 @@ from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
 from statehold.tools.upstream.service import UpstreamService
 
 Era = Literal["legacy", "modern"]
-Opened = Callable[..., Any]
 
 ANSWERS = {
     "elicitation/create": {"action": "accept", "content": {"answer": "42"}},
@@ -234,47 +232,6 @@ async def test_a_connection_may_be_opened_inside_one_scope_and_closed_in_another
         tasks.start_soon(connection.aclose)
 
 
-@pytest.mark.parametrize("server_era", ["legacy", "modern"])
-async def test_roots_and_repeated_questions_reach_the_caller(
-    serving: Serving, server_era: str
-) -> None:
-    connection = await serving("asking", "--era", server_era).open(view(), None)
-    try:
-        caller = Caller(answer=answering)
-        assert "file:///r" in text_of(await connection.call("roots", {}, caller))
-        assert "42" in text_of(await connection.call("ask_twice", {}, caller))
-        assert len(caller.questions) == 3
-    finally:
-        await connection.aclose()
-
-
-async def test_a_caller_who_takes_questions_itself_gets_them_as_they_are(serving: Serving) -> None:
-    connection = await serving("asking", "--era", "modern").open(view(), None)
-    try:
-        result = await connection.call(
-            "ask", {}, Caller(modern=True, capabilities={"elicitation": {}})
-        )
-        assert result.input_required
-        state = result.payload["requestState"]
-        answers = {"question": ANSWERS["elicitation/create"]}
-        again = Caller(modern=True, input_responses=answers, request_state=state)
-        assert "42" in text_of(await connection.call("ask", {}, again))
-    finally:
-        await connection.aclose()
-
-
-async def test_a_caller_who_cannot_answer_gets_an_error(serving: Serving) -> None:
-    modern = await serving("asking", "--era", "modern").open(view(), None)
-    legacy = await serving("asking", "--era", "legacy").open(view(), None)
-    try:
-        with pytest.raises(NotAllowed):
-            await modern.call("ask", {}, Caller())
-        assert "cannot answer" in text_of(await legacy.call("ask", {}, Caller()))
-    finally:
-        await modern.aclose()
-        await legacy.aclose()
-
-
 async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: Serving) -> None:
     connection = await serving("quick", "--era", "modern").open(view(), None)
     try:
@@ -298,7 +255,6 @@ async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: S
 LEFT = SERVERS_LEVEL
 
 
-@pytest.mark.parametrize("transport", matrix("stdio", "http"))
 @pytest.mark.parametrize(
     ("callers", "expected"),
     matrix(
@@ -310,18 +266,9 @@ LEFT = SERVERS_LEVEL
     ),
 )
 async def test_an_older_upstream_keeps_its_log_level_until_a_caller_sets_one(
-    serving: Serving,
-    counter_server: Callable[..., str],
-    transport: str,
-    callers: list[str | None],
-    expected: list[str],
+    serving: Serving, callers: list[str | None], expected: list[str]
 ) -> None:
-    if transport == "stdio":
-        service = serving("asking", "--era", "legacy")
-    else:
-        config = UpstreamConfig(url=counter_server("http"), era="legacy")
-        service = UpstreamService("counter", config)
-    connection = await service.open(view(), None)
+    connection = await serving("asking", "--era", "legacy").open(view(), None)
     try:
         levels = [
             text_of(await connection.call("log", {"text": "said"}, Caller(log_level=level)))
@@ -344,64 +291,6 @@ async def test_a_modern_upstream_logs_to_a_caller_that_leaves_the_level_to_it(
         assert received.get("io.modelcontextprotocol/logLevel") == expected
     finally:
         await connection.aclose()
-
-
-async def test_a_call_that_is_asked_or_hangs_holds_up_no_other(serving: Serving) -> None:
-    connection = await serving("asking", "--era", "legacy").open(view(), None)
-    asked_events, release = [anyio.Event(), anyio.Event()], anyio.Event()
-    order: list[str] = []
-
-    def caller(number: int) -> Caller:
-        async def slowly(method: str, params: dict[str, Any]) -> dict[str, Any]:
-            asked_events[number].set()
-            await release.wait()
-            return {"action": "accept", "content": {"answer": f"number {number}"}}
-
-        return Caller(answer=slowly)
-
-    async def ask(number: int) -> None:
-        answer = text_of(await connection.call("ask_twice", {}, caller(number)))
-        assert answer.count(f"number {number}") == 2
-        order.append("ask")
-
-    try:
-        with anyio.fail_after(8):
-            async with anyio.create_task_group() as stuck:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(ask, 0)
-                    await asked_events[0].wait()
-                    stuck.start_soon(connection.call, "hang", NOTHING, Caller())
-                    assert text_of(await connection.call("get", {}, Caller())) == "0"
-                    # Another question of the same tool reaches its own caller, beside a call that hangs.
-                    tasks.start_soon(ask, 1)
-                    await asked_events[1].wait()
-                    assert text_of(await connection.call("get", {}, Caller())) == "0"
-                    assert order == []
-                    release.set()
-                assert order == ["ask", "ask"]
-                stuck.cancel_scope.cancel()
-            assert text_of(await connection.call("get", {}, Caller())) == "0"
-    finally:
-        await connection.aclose()
-
-
-async def test_changes_of_lists_are_reported_to_the_service(serving: Serving) -> None:
-    service = serving("asking")
-    changes: list[str] = []
-
-    def record_change(_: object, method: str, *__: object) -> None:
-        changes.append(method)
-
-    service.on_changed = record_change
-    before = len(await service.tools())
-    connection = await service.open(view(), None)
-    try:
-        await connection.call("grow", {}, Caller())
-    finally:
-        await connection.aclose()
-    assert changes == ["notifications/tools/list_changed"]
-    assert not await service.refresh()
-    assert len(await service.tools()) == before
 
 
 async def test_progress_of_many_calls_at_once_reaches_each_in_order(serving: Serving) -> None:
@@ -476,13 +365,3 @@ async def test_a_kill_9_is_reported_with_the_signal_and_the_last_output(serving:
         assert len(connection.reason) <= 2048
     finally:
         await connection.aclose()
-
-
-async def test_the_description_of_a_check_holds_no_secret(serving: Serving) -> None:
-    service = serving("bad", "exit-at-start", env={"API": "not set"})
-    report = await service.check()
-    assert not report.ok
-    assert report.error is not None
-    assert "exited with code 7" in report.error
-    assert "not set" not in report.error
-    assert "Secrets" not in json.dumps(report.error)

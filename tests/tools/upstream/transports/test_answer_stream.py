@@ -33,7 +33,7 @@ async def read(body: bytes, size: int, *, most: int = 10_000, number: int | None
     return checked
 
 
-@pytest.mark.parametrize("size", matrix(3, 1, 2, 5, 64, 10_000))
+@pytest.mark.parametrize("size", matrix(3, 1, 10_000))
 @pytest.mark.parametrize("end", matrix(b"\n", b"\r\n", b"\r"))
 async def test_a_stream_that_is_cut_anywhere_passes_but_for_answers_to_other_requests(
     size: int, end: bytes

@@ -67,8 +67,13 @@ async def test_a_torn_answer_costs_its_own_call(way: str, era: Any) -> None:
         await connection.aclose()
 
 
-@pytest.mark.parametrize("way", matrix("reset", "end", "half", "nothing"))
-@pytest.mark.parametrize("method", matrix(*REQUESTS))
+@pytest.mark.parametrize(
+    ("method", "way"),
+    matrix(
+        *((method, "reset") for method in REQUESTS),
+        *(("tools/list", way) for way in ("end", "half", "nothing")),
+    ),
+)
 async def test_a_torn_answer_to_another_request_costs_that_request(method: str, way: str) -> None:
     with odd_server() as odd:
         connection = await service_at(odd.url).open(view(), None)
