@@ -39,21 +39,6 @@ pytestmark = [
 ]
 
 
-async def test_an_adopted_child_goes_on_where_it_was(nodes: Nodes) -> None:
-    first = nodes.client()
-    child = await start(nodes, ECHO, client=first)
-    await send(child, "one")
-    assert await next_note(child) == {"number": 0, "method": "one"}
-    await die(first, child)
-    adopted = await adopt(nodes, epoch=2)
-    assert adopted.pid == child.pid
-    await send(adopted, "two")
-    assert await next_note(adopted) == {"number": 1, "method": "two"}
-    await adopted.aclose()
-    assert adopted.returncode == 0
-    assert not alive(child.pid)
-
-
 NODE = """
 import anyio, json, sys
 from pathlib import Path

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 from support.kept_children import ECHO, Nodes, adopt, die, next_note, send, start
-from support.process_exit import until_gone
+from support.process_exit import alive, until_gone
 from support.selection import matrix
 
 from statehold.keeper import protocol
@@ -256,37 +256,37 @@ async def test_a_malformed_packet_ends_its_connection_or_is_refused(
     await child.aclose()
 
 
-@pytest.mark.parametrize(
-    "packets",
-    [
-        [b"[" * 100_000],
-        [b'{"verb": "list", "number": ' + b"[" * 900 + b"]" * 900 + b"}"],
-        [b'{"verb": "hello", "version": 1, "linger": Infinity}'],
-        [b'{"verb": "hello", "version": 1, "linger": 1e400}'],
-        [b'{"verb": "hello", "version": 1, "linger": 1e300}'],
-        [b'{"verb": "hello", "version": 1, "linger": NaN}'],
-        *(
-            [b'{"verb": "hello", "version": 1, "linger": null}', json.dumps(request).encode()]
-            for request in BAD_REQUESTS
-        ),
-    ],
-)
-async def test_no_packet_ends_the_keeper(nodes: Nodes, packets: list[bytes]) -> None:
+async def test_no_packet_ends_the_keeper(nodes: Nodes) -> None:
     client = nodes.client()
     child = await start(nodes, ECHO, client=client)
+    keeper = client.pid
     folder = protocol.open_folder(nodes.folder)
     try:
-        with protocol.new_socket() as connection:
-            connection.settimeout(20)
-            connection.connect(protocol.address_of(folder))
-            for packet in packets:
-                connection.send(packet)
-                # It answers, or closes the connection.
-                connection.recv(4096)
+        for packets in (
+            [b"[" * 100_000],
+            [b'{"verb": "list", "number": ' + b"[" * 900 + b"]" * 900 + b"}"],
+            [b'{"verb": "hello", "version": 1, "linger": Infinity}'],
+            [b'{"verb": "hello", "version": 1, "linger": 1e400}'],
+            [b'{"verb": "hello", "version": 1, "linger": 1e300}'],
+            [b'{"verb": "hello", "version": 1, "linger": NaN}'],
+            *(
+                [b'{"verb": "hello", "version": 1, "linger": null}', json.dumps(request).encode()]
+                for request in BAD_REQUESTS
+            ),
+        ):
+            with protocol.new_socket() as connection:
+                connection.settimeout(20)
+                connection.connect(protocol.address_of(folder))
+                for packet in packets:
+                    connection.send(packet)
+                    # It answers, or closes the connection.
+                    connection.recv(4096)
+            assert alive(child.pid), packets[-1]
     finally:
         os.close(folder)
     other = await start(nodes, ECHO, client=client)
     assert other.call_log is not None
+    assert client.pid == keeper
     await other.aclose()
     await child.aclose()
 
