@@ -30,13 +30,6 @@ def list_specs(*names: str) -> list[ToolSpec]:
     return [spec(name) for name in names]
 
 
-def test_the_order_is_ours_then_the_services_then_their_tools() -> None:
-    own: list[JSON] = [{"name": "own_b", "inputSchema": {}}, {"name": "own_a", "inputSchema": {}}]
-    offers = [Offer("z", list_specs("z2", "z1")), Offer("a", list_specs("a1"))]
-    names = [tool["name"] for tool in Catalog(offers, own).definitions]
-    assert names == ["own_b", "own_a", "z2", "z1", "a1"]
-
-
 @pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
 @pytest.mark.parametrize(
     "schema", [{"type": "object"}, {"type": "object", "$ref": "#/$defs/a"}, None]
@@ -76,27 +69,6 @@ def test_the_definition_of_a_service_is_not_changed() -> None:
     before = repr(tool)
     of(tool)
     assert repr(tool) == before
-
-
-@pytest.mark.parametrize("naming", ["explicit", "auto", "pinned"])
-def test_the_session_stands_first_where_it_can_be_named(naming: Naming) -> None:
-    own_schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    listed_schema = of(spec("t", own_schema), naming=naming)[0]["inputSchema"]
-    if naming == "pinned":
-        assert listed_schema == own_schema
-        return
-    assert list(listed_schema["properties"]) == ["session_id", "a"]
-    assert listed_schema["required"] == (["session_id", "a"] if naming == "explicit" else ["a"])
-    Draft202012Validator.check_schema(listed_schema)
-
-
-def test_an_argument_of_the_tools_own_keeps_its_name() -> None:
-    schema = {"type": "object", "properties": {"session_id": {"type": "integer"}}}
-    catalog = Catalog([Offer("service", [spec("t", schema)])])
-    listed_schema = catalog.definitions[0]["inputSchema"]
-    assert list(listed_schema["properties"]) == ["statehold_session_id", "session_id"]
-    assert listed_schema["properties"]["session_id"] == {"type": "integer"}
-    assert catalog.entries["t"].session_argument == "statehold_session_id"
 
 
 OWN: JSON = {"type": "object", "properties": {"session_id": {"type": "string"}}}
@@ -259,34 +231,9 @@ def test_renamed_tools_are_listed_in_one_line() -> None:
     assert "and 3 more; prefix in [services.two]" in line
 
 
-def test_a_tool_has_one_name_in_every_way_of_naming_sessions() -> None:
-    offers = [Offer("two", list_specs("session_create"))]
-    catalog = Catalog(offers, [], reserved_names=["session_create"], naming="pinned")
-    assert list(catalog.entries) == ["two_session_create"]
-
-
 @pytest.mark.parametrize("name", ["", "has space", "x" * 129, "naïve", "a\nb", None, 5])
 def test_a_tool_without_a_usable_name_is_dropped(name: Any) -> None:
     assert repair_definition({"name": name, "inputSchema": {"type": "object"}}, "s") is None
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        None,
-        {},
-        5,
-        [],
-        {"type": "array"},
-        {"type": 42},
-        {"type": "object", "properties": ["a"]},
-        {"type": "object", "required": "a"},
-    ],
-)
-def test_a_broken_input_schema_becomes_any_object(schema: Any) -> None:
-    listed_schema = repair_definition({"name": "t", "inputSchema": schema}, "s")
-    assert listed_schema is not None
-    assert listed_schema["inputSchema"] == {"type": "object"}
 
 
 PARTLY_BROKEN: list[tuple[JSON, JSON]] = [

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from statehold.sessions.errors import InvalidArgument, SessionNotFound
+from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
 from statehold.sessions.times import format_duration
@@ -54,28 +54,6 @@ def test_a_result_may_hold_null() -> None:
     assert schema["required"] == ["note"]
 
 
-class Holder(BaseModel):
-    results: list[ExampleResult]
-    values: dict[str, JsonValue]
-
-
-def test_a_schema_has_no_references_and_no_names_of_properties() -> None:
-    schema = schema_of(Holder, "serialization")
-    assert schema["properties"]["results"]["items"] == schema_of(ExampleResult, "serialization")
-    schemas = str([schema, schema_of(ExampleArguments)])
-    assert not [key for key in ("$ref", "$defs", "propertyNames") if key in schemas]
-
-
-def test_a_definition_has_the_session_as_it_is_named() -> None:
-    assert "session_id" not in TOOL.definition(naming="pinned")["inputSchema"]["properties"]
-    assert "required" not in TOOL.definition(naming="pinned")["inputSchema"]
-    schema = TOOL.definition(naming="auto")["inputSchema"]
-    assert "session_id" in schema["properties"]
-    assert "required" not in schema
-    session_argument = TOOL.definition(header=True)["inputSchema"]["properties"]["session_id"]
-    assert session_argument["x-mcp-header"] == "Session-Id"
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -114,19 +92,6 @@ async def test_a_number_may_be_written_in_other_ways() -> None:
     arguments: JSON = {"session_id": "s", "most": None, "seconds": 3, "flag": True}
     content = (await TOOL.run(ToolContext(LOCAL), arguments)).content
     assert (content["most"], content["seconds"], content["flag"]) == (None, 3.0, True)
-
-
-async def test_a_call_that_names_no_session_is_referred_to_session_create() -> None:
-    for arguments in ({}, {"session_id": ""}, {"session_id": None}):
-        with pytest.raises(SessionNotFound, match="call session_create"):
-            await TOOL.run(ToolContext(LOCAL), arguments)
-
-
-async def test_a_pinned_call_runs_in_the_pinned_session() -> None:
-    context = ToolContext(LOCAL, pinned_session="sh_mine")
-    for arguments in ({}, {"session_id": "sh_other"}):
-        outcome = await TOOL.run(context, arguments)
-        assert outcome.content["session_id"] == "sh_mine"
 
 
 async def test_null_stands_for_an_argument_that_is_left_out() -> None:
