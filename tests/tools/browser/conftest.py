@@ -13,6 +13,7 @@ from keeping import Keeping
 from playwright.async_api import Browser
 from support.browsing import Browse, opened, running_in_hosts
 from support.listening import run_listening, run_until_line
+from support.pixels import Pixels
 from support.saved_contexts import launch
 
 from statehold.tools.browser.service import BrowserService
@@ -84,6 +85,14 @@ async def browser(anyio_backend: Any, shell: str) -> AsyncGenerator[Browser]:
         # Some of its processes start with its first page, and are none that a test leaves behind.
         await (await browser.new_page()).close()
         yield browser
+
+
+@pytest.fixture
+async def pixels(browser: Browser) -> AsyncGenerator[Pixels]:
+    """A page that reads pictures."""
+    page = await browser.new_page()
+    yield Pixels(page)
+    await page.close()
 
 
 @pytest.fixture

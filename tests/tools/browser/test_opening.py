@@ -199,17 +199,6 @@ async def test_private_addresses_are_refused_unless_the_caller_has_the_machine(
 
 
 @pytest.mark.thorough
-async def test_a_service_leaves_nothing_behind(
-    tmp_path: Path, shell: str, lab: str, leaks: Any
-) -> None:
-    for number in range(2):
-        async with running(tmp_path, shell) as service, opened(service) as browse:
-            await browse.text("navigate", url=f"{lab}/frame?name={number}")
-    await leaks.check()
-    assert list((tmp_path / "browser" / "temporary").iterdir()) == []
-
-
-@pytest.mark.thorough
 async def test_a_cancelled_service_leaves_nothing_behind(shell: str, lab: str, leaks: Any) -> None:
     config = BrowserConfig(executable=shell, private=True)
     folder: Path | None = None

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import anyio
 import anyio.to_thread
 import pytest
-from support.browsing import Browse, opened, running, section
+from support.browsing import Browse, opened, section
 from support.waiting import until
 
 from statehold.tools.browser.service import BrowserService
@@ -118,59 +118,6 @@ async def test_a_download_keeps_its_session_from_being_paused(browse: Browse, la
     with await anyio.to_thread.run_sync(urlopen, f"{lab}/api/open/one"):
         pass
     await until_later(browse, lambda: not session.downloads_active)
-
-
-@pytest.mark.thorough
-async def test_two_sessions_work_at_the_same_time(service: BrowserService, lab: str) -> None:
-    async with opened(service) as one, opened(service) as two:
-        texts: dict[str, str] = {}
-
-        async def work(browse: Browse, name: str) -> None:
-            await browse.text("navigate", url=f"{lab}/frame?name={name}")
-            await browse.text("type", target="#word", text=name)
-            texts[name] = await browse.text("click", target="text=Tell")
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(work, one, "ann")
-            tasks.start_soon(work, two, "bob")
-        assert "heard ann" in texts["ann"]
-        assert "heard bob" in texts["bob"]
-
-
-@pytest.mark.thorough
-async def test_many_downloads_without_end_stay_within_the_bounds_of_the_session(
-    tmp_path: Path, shell: str, lab: str
-) -> None:
-    script = """async () => { for (let n = 0; n < 40; n++) {
-        const link = document.createElement("a");
-        link.href = "/file/endless?" + n; link.download = ""; link.click();
-        await new Promise(soon => setTimeout(soon, 5)); } }"""
-    async with (
-        running(tmp_path / "data", shell, download_bytes=1_000_000) as service,
-        opened(service) as browse,
-    ):
-        await browse.text("navigate", url=f"{lab}/downloads")
-        text = await browse.text("evaluate", function=script)
-        session = browse.connection.session
-        text += await until_later(browse, lambda: not session.downloads_active)
-        # Where they come fast, the proxy ends them before their files are looked at again.
-        assert re.search("larger than (1000000 bytes|the 4000000 bytes allowed)", text)
-        folders = [session.files.folder, *browse_folders(browse)]
-        # The browser begins some files after their downloads were ended.
-        await until(
-            lambda: not any(is_download(path) for folder in folders for path in folder.rglob("*"))
-        )
-
-
-def browse_folders(browse: Browse) -> list[Path]:
-    """Where the driver of a session's browser keeps its files."""
-    scratch = browse.connection._process.driver._scratch  # pyright: ignore[reportPrivateUsage]
-    assert scratch is not None
-    return [scratch.path]
-
-
-def is_download(path: Path) -> bool:
-    return path.suffix == ".crdownload" or "endless" in path.name
 
 
 async def test_files_of_one_name_that_come_at_once_stay_apart(browse: Browse) -> None:

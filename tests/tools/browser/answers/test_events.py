@@ -7,7 +7,6 @@ from support.browsing import Browse, opened, section
 
 from statehold.tools.browser.answers.page_events import News, summarize, summarize_news
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.session.tab import EVENT_LINES, TabEvents
 
 
 def test_repeated_events_are_one_line_and_surplus_ones_are_counted() -> None:
@@ -16,17 +15,6 @@ def test_repeated_events_are_one_line_and_surplus_ones_are_counted() -> None:
     many = summarize([str(number) for number in range(60)])
     assert many[:50] == [str(number) for number in range(50)]
     assert many[50:] == ["(10 more)"]
-
-
-def test_a_tab_keeps_a_limited_number_of_events() -> None:
-    news = TabEvents()
-    for number in range(EVENT_LINES + 300):
-        news.append(f"line {number}")
-    assert len(news) == EVENT_LINES
-    lines = summarize(news, omitted=news.omitted_count)
-    assert lines[0] == "line 0"
-    assert lines[-1] == f"({EVENT_LINES + 300 - 50} more)"
-    assert summarize(["one"], omitted=2) == ["one", "(2 more)"]
 
 
 def test_news_that_differ_in_numbers_are_one_line_and_the_rest_is_counted_by_its_tool() -> None:

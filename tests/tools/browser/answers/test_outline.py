@@ -85,17 +85,6 @@ def test_it_counts_the_rest_and_says_how_to_get_it() -> None:
     )
 
 
-def test_the_lines_around_the_element_that_was_acted_on_come_as_they_are() -> None:
-    text = outline(PAGE, 4000, "e1902")
-    assert len(text) <= 4000
-    assert '- row "Order 300 paid" [ref=e1900]:' in text
-    assert "- cell [ref=e1901]: Order 300 of many words" in text
-    assert '- button "Open" [ref=e1902] [cursor=pointer]' in text
-    assert '- row "Order 301 paid"' in text
-    assert '- row "Order 299 paid"' in text
-    assert '- row "Order 100 paid"' not in text
-
-
 def test_texts_fill_what_is_left_where_they_are_wanted() -> None:
     text = outline(PAGE, 70_000, texts=True)
     assert 69_000 < len(text) <= 70_000

@@ -7,32 +7,8 @@ import anyio.lowlevel
 from support.proxy_ends import LOCAL, browser, echo, get, hello, site
 
 from statehold.sessions.clock import ManualClock
-from statehold.tools.browser.egress.bandwidth import Bandwidth
 from statehold.tools.browser.egress.network_policy import NetworkPolicy
 from statehold.tools.browser.egress.proxy import FilteringProxy
-
-
-async def test_bytes_take_their_time() -> None:
-    clock = ManualClock()
-    bandwidth = Bandwidth(1000, clock)
-    assert bandwidth.piece == 250
-    await bandwidth.take(250)  # the saved allowance
-    done: list[int] = []
-
-    async def take(count: int) -> None:
-        await bandwidth.take(count)
-        done.append(count)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(take, 500)
-        tasks.start_soon(take, 1000)
-        await anyio.wait_all_tasks_blocked()
-        clock.advance(0.5)
-        await anyio.wait_all_tasks_blocked()
-        assert done == [500]
-        clock.advance(1.0)
-    assert done == [500, 1000]
-    assert Bandwidth(None, clock).piece == 65536
 
 
 async def test_nothing_passes_while_an_access_is_held(proxy: FilteringProxy) -> None:

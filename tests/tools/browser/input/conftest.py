@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 import pytest
-from playwright.async_api import Browser
 from support.browsing import Browse
-from support.pixels import Pixels
 from support.taking_over import Person
-
-
-@pytest.fixture
-async def pixels(browser: Browser) -> AsyncGenerator[Pixels]:
-    page = await browser.new_page()
-    yield Pixels(page)
-    await page.close()
 
 
 @pytest.fixture

@@ -138,6 +138,18 @@ async def test_a_failure_names_the_command_and_is_not_repeated_at_once(tmp_path:
         )
 
 
+async def test_a_browser_put_there_by_hand_ends_the_error_at_once(tmp_path: Path) -> None:
+    here = machine(tmp_path, root=True, apt=BROKEN_APT)
+    async with anyio.create_task_group() as tasks:
+        browsers = Browsers(INSTALLS, tasks.start_soon, say=quiet, machine=here)
+        with pytest.raises(NoBrowser):
+            await browsers.get(seconds=20)
+        chrome = tmp_path / "bin/google-chrome"
+        chrome.write_text("#!/bin/sh\n")
+        chrome.chmod(0o755)
+        assert (await browsers.get(seconds=20)).path == str(chrome)
+
+
 async def test_many_at_once_install_one_browser(tmp_path: Path) -> None:
     here = machine(tmp_path, root=True, apt=APT)
     paths: list[str | None] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 import tempfile
@@ -28,24 +27,6 @@ sys.stdin.read()
 def short() -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="s", dir="/tmp") as folder:
         yield Path(folder)
-
-
-def test_folder_is_private_and_removed_once(short: Path) -> None:
-    scratch = ScratchFolder.make(short / "temporary")
-    assert scratch.path.parent == short / "temporary"
-    assert stat.S_IMODE(scratch.path.stat().st_mode) == 0o700
-    (scratch.path / "file").write_text("left")
-    scratch.remove()
-    scratch.remove()
-    assert list((short / "temporary").iterdir()) == []
-
-
-def test_two_have_two_folders_and_leave_each_other_alone(short: Path) -> None:
-    one, other = ScratchFolder.make(short), ScratchFolder.make(short)
-    assert one.path != other.path
-    one.remove()
-    assert other.path.is_dir()
-    other.remove()
 
 
 def test_the_folder_of_a_killed_process_is_removed_by_the_next(short: Path) -> None:

@@ -208,23 +208,6 @@ async def test_a_still_page_sends_no_frames_but_is_known_to_be_live(
         assert age == pytest.approx(3)
 
 
-@pytest.mark.thorough
-async def test_the_picture_of_a_busy_page_is_not_called_live(
-    browse: Browse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(page_capture, "HEARTBEAT_SECONDS", 0.1)
-    monkeypatch.setattr(page_capture, "ANSWER_SECONDS", 0.3)
-    await show(browse, COUNTER)
-    async with browse.connection.screencast.watch() as viewer:
-        await next_update(viewer, LIVE)
-        await browse.value(
-            "setTimeout(() => { const end = Date.now() + 3000; while (Date.now() < end); })"
-        )
-        update = await next_update(viewer, PageCondition.UNRESPONSIVE)
-        assert update.current_at is not None
-        await next_update(viewer, LIVE)
-
-
 async def test_a_dialog_is_told_with_its_question_and_its_end(browse: Browse) -> None:
     await show(browse, COUNTER)
     async with browse.connection.screencast.watch() as viewer:

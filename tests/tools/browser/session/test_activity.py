@@ -55,7 +55,6 @@ async def press(browse: Browse, name: str) -> str:
         "Timer of 150",
         "Fetch",
         "Frames",
-        "Timer of 50",
         "Timer of 400",
         "Text",
         "Chain",

@@ -139,17 +139,6 @@ async def test_a_page_gets_what_chrome_grants_without_a_question(browse: Browse,
 
 
 @pytest.mark.thorough
-async def test_the_middle_button_does_not_paste_the_selection_of_another_session(
-    service: BrowserService, lab: str
-) -> None:
-    async with both(service, lab) as (ann, bob):
-        await ann.text("type", target="#word", text="the secret of ann")
-        await ann.text("press_key", key="Control+a")
-        await bob.text("click", target="#word", button="middle")
-        assert await bob.value(FIELD) == ""
-
-
-@pytest.mark.thorough
 async def test_cut_and_paste_goes_from_page_to_page_of_a_session_with_its_markup(
     browse: Browse, lab: str
 ) -> None:

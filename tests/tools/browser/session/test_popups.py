@@ -92,7 +92,6 @@ async def test_windows_that_open_and_close_within_a_call_are_reported(
     ("html", "tool", "arguments"),
     [
         ("<button onmousedown='window.close()'>Bye", "click", {"target": "text=Bye"}),
-        ("<button onclick='window.close()'>Bye", "click", {"target": "text=Bye"}),
         ("<body onkeydown='window.close()'>Bye", "press_key", {"key": "Enter"}),
         (
             "<input onkeydown='window.close()'>",
@@ -114,15 +113,6 @@ async def test_an_action_that_closes_its_window_is_done(
             text = await browse.text(tool, **arguments)
             assert "The current tab closed; another one is current now." in text
             assert f"- Page URL: {site.url}" in text
-
-
-@pytest.mark.thorough
-async def test_a_link_to_a_new_tab_is_reported_with_the_click(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/popup")
-    for number in range(1, 4):
-        text = await browse.text("click", target="text=New tab")
-        assert f"- {number}: [Frame blank - Lab]" in section(text, "Open tabs")
-        assert f"A new tab opened ({number})." in section(text, "Events")
 
 
 @pytest.mark.thorough

@@ -20,7 +20,6 @@ from support.saved_contexts import (
 )
 
 from statehold.tools.browser.snapshot import capture
-from statehold.tools.browser.snapshot.encryption import Encryption
 from statehold.tools.browser.snapshot.model import ContextSnapshot, StoredOrigin
 
 SCROLLED = "() => [scrollY, box.scrollTop, password.value, shown.value, card.value, code.value, file.files.length]"
@@ -146,19 +145,6 @@ async def test_a_service_worker_does_not_answer_in_our_place(
         assert any("service workers" in what for what in snapshot.lost)
 
 
-async def test_a_checkpoint_takes_what_it_does_not_read_from_before(
-    browser: Browser, site: Keeping
-) -> None:
-    async with resume(browser) as before:
-        page = await before.context.new_page()
-        await log_in(before.context, page, site.at(1), "early")
-        await save(before, page, light=True)
-        await page.goto(site.at(2) + "/plain")
-        light = await save(before, page, light=True)
-        assert "early" in str(light.origins[site.at(1)])
-        assert light.cookies == await before.context.cookies()
-
-
 @pytest.mark.thorough
 async def test_storage_too_large_for_a_checkpoint_is_reported_until_all_of_it_is_read(
     browser: Browser, site: Keeping
@@ -231,20 +217,6 @@ async def test_a_page_that_is_too_large_is_cut_and_reported(
         assert len(json.dumps(snapshot.to_snapshot().data)) < 2**22
         assert snapshot.tabs[0].lost == ["form fields (too much)", "session storage (too much)"]
         assert snapshot.tabs[0].page is not None
-
-
-async def test_an_encrypted_snapshot_shows_nothing_and_comes_back_whole(
-    browser: Browser, site: Keeping
-) -> None:
-    encryption = Encryption("a key of sufficient length")
-    async with resume(browser) as before:
-        page = await before.context.new_page()
-        await log_in(before.context, page, site.at(1), "somebody")
-        state = await save(before, page)
-    snapshot = state.to_snapshot(encryption)
-    assert snapshot.data == {"version": 2, "sealed": True}
-    assert b"somebody" not in snapshot.blobs["sealed"]
-    assert ContextSnapshot.from_snapshot(snapshot, encryption) == state
 
 
 @pytest.mark.thorough

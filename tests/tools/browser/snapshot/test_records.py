@@ -64,21 +64,6 @@ def test_losses_of_many_sites_are_named_for_some_and_counted_for_the_rest(
     ]
 
 
-def test_the_storage_that_was_read_longest_ago_is_dropped_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(storage_records, "STORED_BYTES", 2500)
-    monkeypatch.setattr(storage_records, "MAX_NAMED_ORIGINS", 1)
-    storage = StorageRecords({})
-    for number in (1, 2, 3, 4, 1):
-        storage.note(origin_state(number, items="x" * 1000))
-    assert list(storage.stored) == ["http://site4.test", "http://site1.test"]
-    assert storage.describe_losses() == [
-        "storage of http://site2.test (too much)",
-        "storage of 1 more sites (too much)",
-    ]
-
-
 def test_the_list_of_lost_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_records, "MAX_STORED_ORIGINS", 1)
     monkeypatch.setattr(storage_records, "MAX_REMEMBERED_ORIGINS", 2)
@@ -91,7 +76,6 @@ def test_the_list_of_lost_sites_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-@pytest.mark.thorough
 async def test_a_checkpoint_drops_the_storage_that_was_read_longest_ago(
     browse: Browse, site: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,9 +9,8 @@ from typing import Any
 import anyio
 import pytest
 from keeping import Keeping
-from playwright.async_api import Browser, BrowserContext, Error, Page, Route, async_playwright
+from playwright.async_api import Browser, BrowserContext, Error, Page, Route
 from support.saved_contexts import (
-    FLAGS,
     SECONDS,
     dormant_tab,
     log_in,
@@ -26,10 +23,8 @@ from support.saved_contexts import (
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.sessions.errors import ConnectionLost
 from statehold.sessions.services import Snapshot
 from statehold.tools.browser.devtools.interception import RequestInterceptor
-from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.snapshot import capture
 from statehold.tools.browser.snapshot.model import ContextSnapshot, StoredOrigin
 from statehold.tools.browser.snapshot.restore import RestoredContext, restore_context
@@ -247,96 +242,6 @@ async def test_pages_that_are_gone_are_reported(browser: Browser, site: Keeping)
         assert "ERR_CONNECTION_REFUSED" in tab.report.lost[0]
 
 
-@pytest.mark.thorough
-async def test_a_page_that_goes_elsewhere_is_saved_there(browser: Browser, site: Keeping) -> None:
-    async with resume(browser) as before:
-        page = await before.context.new_page()
-        await page.goto(site.at(1) + "/onward")
-        await page.evaluate("localStorage.out = 1")
-        snapshot = await save(before, page)
-
-    async with resume(browser, snapshot) as after:
-        await page_of(after).wait_for_url("**/plain")
-        state = await save(after)
-        assert state.tabs[0].url == site.at(1) + "/plain"
-
-
-@pytest.mark.thorough
-async def test_waking_that_is_cancelled_leaves_no_page(browser: Browser, site: Keeping) -> None:
-    async with resume(browser) as before:
-        pages = [await before.context.new_page() for _ in range(2)]
-        for page in pages:
-            await page.goto(site.at(1) + "/plain")
-        snapshot = await save(before, *pages)
-
-    async with resume(browser, snapshot) as after:
-        requested = anyio.Event()
-
-        async def hold(route: Route) -> None:
-            requested.set()
-
-        await after.context.route("**/plain", hold)
-        async with anyio.create_task_group() as tasks:
-
-            async def wake() -> None:
-                await dormant_tab(after, 1).open(seconds=SECONDS)
-
-            tasks.start_soon(wake)
-            with anyio.fail_after(10):
-                await requested.wait()
-            tasks.cancel_scope.cancel()
-        assert len(after.context.pages) == 1
-        await after.context.unroute("**/plain")
-        assert await (await dormant_tab(after, 1).open(seconds=SECONDS)).title() == "Plain"
-        assert len(after.context.pages) == 2
-
-
-@pytest.mark.thorough
-async def test_a_page_whose_site_is_away_keeps_its_fields_for_the_next_time(
-    browser: Browser, site: Keeping
-) -> None:
-    async with resume(browser) as before:
-        page = await open_filled(before, site.at(1) + "/everything")
-        snapshot = await save(before, page)
-    port = site.port
-    site.close()
-
-    async with resume(browser, snapshot) as away:
-        assert "ERR_CONNECTION_REFUSED" in away.report.lost
-        again = await save(away, *away.tabs)
-    assert again.tabs[0].page == snapshot.tabs[0].page
-    assert again.origins == snapshot.origins
-
-    with Keeping(port) as back:
-        async with resume(browser, again) as after:
-            assert after.report.lost == expected_losses(again)
-            assert await page_of(after).input_value("#text") == "typed into #text"
-            assert await page_of(after).evaluate("found.session") == "session"
-            assert back.hits
-
-
-def expected_losses(snapshot: ContextSnapshot) -> str:
-    return ", ".join(
-        [f"{what} of tab 0" for what in snapshot.tabs[0].lost]
-        + ["3 form fields of tab 0", "what the scripts of the pages held in memory"]
-    )
-
-
-async def test_addresses_before_and_after_are_saved(browser: Browser, site: Keeping) -> None:
-    async with resume(browser) as before:
-        page = await before.context.new_page()
-        for path in ("/plain", "/form", "/account"):
-            await page.goto(site.at(1) + path)
-        await page.go_back()
-        snapshot = await save(before, page)
-    tab = snapshot.tabs[0]
-    assert [url.rpartition("/")[2] for url in tab.history] == ["plain", "form", "account"]
-    assert tab.position == 1
-
-    async with resume(browser, snapshot) as after:
-        assert "back and forward (going back loads the pages again)" in after.report.lost
-
-
 async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_only(
     browser: Browser, site: Keeping
 ) -> None:
@@ -364,31 +269,6 @@ async def test_cookies_come_back_with_their_flags_and_a_broken_one_costs_itself_
         assert (cookies[0].get("httpOnly"), cookies[0].get("sameSite")) == (True, "Strict")
         assert "2 cookies" in after.report.restored
         assert "1 cookie" in after.report.lost
-
-
-@pytest.mark.thorough
-async def test_a_snapshot_survives_the_death_of_the_browser(shell: str, site: Keeping) -> None:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
-        before = await restore_context(browser, None, context_options={})
-        page = await before.context.new_page()
-        await log_in(before.context, page, site.at(1), "somebody")
-        snapshot = await save(before, page, light=True)
-        os.kill(await pid_of(browser), signal.SIGKILL)
-        with pytest.raises(ConnectionLost):
-            await save(before, page)
-
-        browser = await playwright.chromium.launch(executable_path=shell, args=FLAGS)
-        async with resume(browser, snapshot) as after:
-            assert (await logged_in(page_of(after)))["database"] == "somebody"
-        await browser.close()
-
-
-async def pid_of(browser: Browser) -> int:
-    processes = await send_command(
-        await browser.new_browser_cdp_session(), "SystemInfo.getProcessInfo"
-    )
-    return next(int(each["id"]) for each in processes["processInfo"] if each["type"] == "browser")
 
 
 async def test_a_cancelled_resume_leaves_no_context(browser: Browser, site: Keeping) -> None:

@@ -59,7 +59,6 @@ async def test_a_flood_of_messages_is_bounded(browse: Browse, lab: str) -> None:
     assert result.payload["content"][1]["uri"] == "files/console.txt"
 
 
-@pytest.mark.thorough
 async def test_a_flood_of_errors_is_kept_in_part_and_counted(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/frame")
     await browse.value(

@@ -46,6 +46,7 @@ async def test_a_step_holds_the_next_action_back_until_it_is_resumed(
 ) -> None:
     await browse.text("navigate", url=f"{lab}/counter")
     await browse.text("resume", step=True)
+    assert browse.connection.busy == "a pause before the next action is on"
     held = await browse.text("click", target="text=Increment")
     assert "can be handled by browser_resume" in section(held, "Modal state")
     assert await browse.value("() => window.count") == 0
@@ -68,19 +69,6 @@ async def test_actions_run_step_by_step(browse: Browse, lab: str) -> None:
     text = await browse.text("click", target="text=Increment")
     assert "can be handled by browser_resume" in section(text, "Modal state")
     assert '"2"' in section(await browse.text("resume"), "Snapshot")
-
-
-@pytest.mark.thorough
-async def test_a_session_is_held_from_the_step_to_the_end_of_the_action(
-    browse: Browse, lab: str
-) -> None:
-    await browse.text("navigate", url=f"{lab}/counter")
-    await browse.text("resume", step=True)
-    assert browse.connection.busy == "a pause before the next action is on"
-    await browse.text("click", target="text=Increment")
-    assert browse.connection.busy is not None
-    await browse.text("resume")
-    assert browse.connection.busy is None
 
 
 @pytest.mark.thorough

@@ -53,22 +53,6 @@ async def test_tools_without_the_page_work_while_a_dialog_is_open(browse: Browse
     await browse.text("handle_dialog", accept=True)
 
 
-@pytest.mark.thorough
-async def test_a_prompt_takes_a_text(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/dialogs")
-    await browse.text("click", target="text=Prompt")
-    await browse.text("handle_dialog", accept=True, promptText="Ada")
-    assert "prompt: Ada" in await browse.text("snapshot")
-
-
-@pytest.mark.thorough
-async def test_the_dialog_after_a_dialog_is_reported(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/alerts")
-    assert 'message "Alert 1"' in await browse.text("click", target="button >> text=Alert storm")
-    text = await browse.text("handle_dialog", accept=True)
-    assert 'message "Alert 2"' in section(text, "Modal state")
-
-
 async def test_without_a_dialog_there_is_nothing_to_handle(browse: Browse) -> None:
     assert "No dialog is open" in await browse.error("handle_dialog", accept=True)
     assert "No file chooser is open" in await browse.error("file_upload", paths=[])

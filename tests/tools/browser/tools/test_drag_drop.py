@@ -214,15 +214,6 @@ async def test_dropping_texts_and_files_of_the_session(browse: Browse, lab: str)
     )
 
 
-@pytest.mark.thorough
-async def test_frames_and_shadow_roots_are_within_reach(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/iframes")
-    await browse.text("type", target=await browse.ref("Word"), text="hi")
-    assert "heard hi" in await browse.text("click", target=await browse.ref("Tell"))
-    await browse.text("navigate", url=f"{lab}/shadow")
-    assert "deeper" in await browse.text("click", target=await browse.ref("Press deeper"))
-
-
 async def test_a_ref_of_another_tab_is_refused(browse: Browse, lab: str) -> None:
     """Each page numbers its elements anew: it may name something else there."""
     await browse.text("navigate", url=f"{lab}/counter")

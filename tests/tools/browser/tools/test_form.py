@@ -107,30 +107,12 @@ async def test_a_field_that_leads_elsewhere_is_not_asked_any_more(browse: Browse
 
 
 @pytest.mark.thorough
-async def test_submitting_a_form_answers_with_where_it_led(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/form")
-    await browse.text("click", target=await browse.ref("I accept the terms"))
-    await browse.text("type", target="[name=first]", text="Ada")
-    text = await browse.text("type", target="[name=last]", text="Lovelace", submit=True)
-    assert "Page Title: Sent - Lab" in text
-    assert "Lovelace" in section(text, "Snapshot")
-
-
-@pytest.mark.thorough
 async def test_typing_into_an_element_that_is_no_field_is_an_error(
     browse: Browse, lab: str
 ) -> None:
     await browse.text("navigate", url=f"{lab}/form")
     text = await browse.error("type", target="text=Reset", text="x")
     assert "Element is not an <input>" in section(text, "Error")
-
-
-@pytest.mark.thorough
-async def test_the_effects_of_a_scrolling_key_are_there_at_once(browse: Browse, lab: str) -> None:
-    assert "Item 20" in await browse.text("navigate", url=f"{lab}/scroll")
-    for last in (40, 60, 80):
-        await browse.text("press_key", key="End")
-        assert f"Item {last}\n" in await browse.text("snapshot")
 
 
 @pytest.mark.thorough

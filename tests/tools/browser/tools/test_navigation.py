@@ -304,39 +304,6 @@ async def test_an_answer_shows_nothing_of_a_page_with_a_refused_scheme(
     assert "(current) [](about:blank)" in section(text, "Open tabs")
 
 
-@pytest.mark.thorough
-async def test_back_goes_to_the_page_before(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/frame?name=one")
-    await browse.text("navigate", url=f"{lab}/frame?name=two")
-    assert "Frame one" in section(await browse.text("navigate_back"), "Snapshot")
-
-
-@pytest.mark.thorough
-async def test_back_within_a_page_that_routes_itself(browse: Browse, lab: str) -> None:
-    await browse.text("navigate", url=f"{lab}/routes")
-    assert "View detail?id=7" in await browse.text("click", target="text=Detail")
-    text = await browse.text("navigate_back")
-    assert "View start" in text
-    assert f"- Page URL: {lab}/routes\n" in text
-
-
-@pytest.mark.thorough
-async def test_waiting_for_a_text_ends_when_it_is_there(browse: Browse, lab_site: Lab) -> None:
-    await browse.text("navigate", url=f"{lab_site.url}/slow")
-    await browse.value("() => { load('/api/gate/fetch'); }")
-    texts: list[str] = []
-
-    async def wait() -> None:
-        texts.append(await browse.text("wait_for", text="through the gate"))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(wait)
-        await anyio.wait_all_tasks_blocked()
-        lab_site.open("fetch")
-    assert section(texts[0], "Result") == "Waited for through the gate"
-    assert "loaded through the gate" in section(texts[0], "Snapshot")
-
-
 async def test_waiting_for_a_text_to_go(browse: Browse, lab: str) -> None:
     await browse.text("navigate", url=f"{lab}/slow")
     await browse.text("click", target="text=Draw later")
