@@ -2,7 +2,7 @@
 
 In a test: `with Lab() as lab: lab.url`. `lab.other` is the same site under another host, 127.0.0.2. A path with
 `gate=NAME` is answered after `lab.open(NAME)` or a request for /api/open/NAME, so nothing depends on time; `lab.hits` are
-the requests seen so far, also at /api/hits, and `lab.sent` is what its forms were sent with.
+the requests seen so far, and `lab.sent` is what its forms were sent with.
 """
 
 from __future__ import annotations
@@ -312,10 +312,6 @@ def _open(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(b"open", kind="text/plain")
 
 
-def _hits(handler: Handler, rest: str, query: Query) -> None:
-    handler.answer(json.dumps(handler.server.lab.hits).encode(), kind="application/json")
-
-
 def _items(handler: Handler, rest: str, query: Query) -> None:
     after = int(query.get("after", "0"))
     items = [f"Item {n + 1}" for n in range(after, min(after + 20, 200))]
@@ -350,10 +346,6 @@ def _boat(handler: Handler, rest: str, query: Query) -> None:
 
 def _worker(handler: Handler, rest: str, query: Query) -> None:
     handler.answer(pages.WORKER_JS.encode(), kind="text/javascript")
-
-
-def _worker_answer(handler: Handler, rest: str, query: Query) -> None:
-    handler.answer(b"answered by the network", kind="text/plain")
 
 
 def _websocket(handler: Handler, rest: str, query: Query) -> None:
@@ -392,7 +384,6 @@ ROUTES: list[tuple[str, Respond]] = [
     ("/api/picture", _picture),
     ("/api/gate/", _gate),
     ("/api/open/", _open),
-    ("/api/hits", _hits),
     ("/api/items", _items),
     ("/api/headers", _headers),
     ("/search", _search),
@@ -405,7 +396,6 @@ ROUTES: list[tuple[str, Respond]] = [
     ("/logins/enter", _enter),
     ("/routes/", _routes),
     ("/worker.js", _worker),
-    ("/worker/answer", _worker_answer),
     ("/ws", _websocket),
     ("/", _index),
 ]

@@ -141,10 +141,6 @@ POPUP = f"""<button onclick="window.open('/frame?name=popup'); say('opened')">Op
 setTimeout(() => other.close(), 100)">Open and close</button>
 <p><a href="/frame?name=blank" target="_blank">New tab</a></p>{SAID}"""
 
-POPUPS = """<button onclick="storm()">Popup storm</button><script>
-const storm = () => { for (let n = 0; n < 50; n++) window.open("/frame?name=storm" + n); };
-</script>"""
-
 ALERTS = f"""<button onclick="for (let n = 1; n <= 50; n++) alert('Alert ' + n); say('survived')">Alert storm</button>
 <button onclick="for (let n = 1; ; n++) alert('Alert ' + n)">Endless alerts</button>{SAID}"""
 
@@ -152,11 +148,6 @@ ENDLESS = f"""<button onclick="for (;;);">Never return</button>
 <button onclick="setTimeout(() => {{ for (;;); }}, 0)">Hang soon</button>
 <button onclick="setInterval(() => document.getElementById('said').textContent = ++window.ticks, 20)">Tick for ever</button>
 {SAID}<script>window.ticks = 0; onmessage = () => {{ for (;;); }};</script>"""
-
-HANGS_PARENT = """<button onclick="hang.port2.postMessage(1)">Hang parent</button><script>
-const work = ms => { for (const end = Date.now() + ms; Date.now() < end;); }, hang = new MessageChannel();
-hang.port1.onmessage = () => { work(50); parent.postMessage(1, "*"); work(100); };
-</script>"""
 
 CONSOLE = f"""<button onclick="console.log('a log', {{a: 1}}); console.info('an info'); console.debug('a debug');
 console.warn('a warning'); console.error('an error')">All levels</button>
@@ -225,11 +216,6 @@ const ways = {{
 ways[location.search.slice(1)]?.();
 </script>"""
 
-CLIPBOARD = f"""<label>Text <input id="text" value="from the page"></label>
-<button onclick="navigator.clipboard.writeText(text.value).then(() => say('copied'), e => say(e.name))">Copy</button>
-<button onclick="navigator.clipboard.readText().then(t => say('pasted ' + t), e => say(e.name))">Paste</button>
-<label>Paste here <input id="target"></label>{SAID}"""
-
 DRAG = f"""<div class="box" id="from" draggable="true" role="button" aria-label="Parcel">Parcel</div>
 <div class="box" id="to" role="region" aria-label="Shelf">Shelf</div>{SAID}<script>
 const from = document.getElementById("from"), to = document.getElementById("to");
@@ -270,21 +256,9 @@ const show = async () => { set("cookie", (document.cookie.match(/lab_login=(\\w+
 show();
 </script>"""
 
-WORKER = f"""<button onclick="ask()">Ask the worker</button>{SAID}<script>
-const ask = async () => say(await (await fetch("/worker/answer")).text());
-navigator.serviceWorker.register("/worker.js").then(() => navigator.serviceWorker.ready).then(() => say("ready"));
-</script>"""
 WORKER_JS = """addEventListener("install", () => skipWaiting());
 addEventListener("activate", event => event.waitUntil(clients.claim()));
-addEventListener("fetch", event => { if (event.request.url.endsWith("/worker/answer"))
-  event.respondWith(new Response("answered by the worker")); });
 if (location.search === "?asking") setInterval(() => fetch("/counter"), 10);"""
-
-SOCKET = f"""<label>Word <input id="word" value="hello"></label><button onclick="tell()">Send</button>{SAID}<script>
-const socket = new WebSocket("ws://" + location.host + "/ws"); const tell = () => socket.send(word.value);
-socket.onopen = () => say("open"); socket.onmessage = event => say("echo " + event.data);
-socket.onclose = event => say("closed " + event.code);
-</script>"""
 
 PAD = f"""<div id="pad" class="box">Pad</div>{SAID}
 <style>#pad {{ position: fixed; left: 20px; top: 240px; width: 300px; height: 200px; }}</style><script>
@@ -322,20 +296,15 @@ PAGES = {
     "/shadow": ("Shadow DOM", SHADOW),
     "/scroll": ("Infinite scroll", SCROLL),
     "/popup": ("Popup", POPUP),
-    "/popups": ("Popup storm", POPUPS),
     "/alerts": ("Alert storm", ALERTS),
     "/endless": ("Endless script", ENDLESS),
-    "/hangs-parent": ("Hangs its parent", HANGS_PARENT),
     "/console": ("Console", CONSOLE),
     "/slow": ("Slow", SLOW),
     "/effects": ("Late effects", EFFECTS),
     "/talk": ("Talk", TALK),
-    "/clipboard": ("Clipboard", CLIPBOARD),
     "/drag": ("Drag and drop", DRAG),
     "/hover": ("Hover menu", HOVER),
     "/logins": ("Logins", LOGINS),
-    "/worker": ("Service worker", WORKER),
-    "/socket": ("WebSocket", SOCKET),
     "/pad": ("Pad", PAD),
     "/keys": ("Keys", KEYS),
     "/media": ("Media", MEDIA),
