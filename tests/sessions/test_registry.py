@@ -15,15 +15,12 @@ from support.engine import Build
 
 from statehold.sessions.errors import (
     NameTaken,
-    ServiceNotBound,
     ServiceUnavailable,
     SessionBusy,
     SessionClosed,
-    SessionExpired,
     SessionNotFound,
 )
-from statehold.sessions.policy import Policy
-from statehold.sessions.records import LOCAL, NodeRecord, Principal, Timeouts
+from statehold.sessions.records import LOCAL, NodeRecord, Principal
 
 ANN = Principal(subject="ann")
 BOB = Principal(subject="bob")
@@ -53,18 +50,6 @@ async def test_a_name_is_an_alias_within_one_principal(build: Build):
         with pytest.raises(NameTaken) as caught:
             await engine.create(ANN, name="work")
         assert caught.value.session_id == mine.id
-
-
-async def test_a_closed_session_gives_its_name_up_and_never_its_id(build: Build):
-    async with build() as engine:
-        first = await engine.create(name="work")
-        await engine.registry.close(LOCAL, "work")
-        second = await engine.create(name="work")
-        assert second.id != first.id
-        with pytest.raises(SessionClosed):
-            await engine.call(first.id)
-        _, already = await engine.registry.close(LOCAL, first.id)
-        assert already
 
 
 async def test_an_idle_session_is_paused_and_the_next_call_resumes_it(build: Build):
@@ -97,19 +82,6 @@ async def test_a_call_in_flight_keeps_a_session_from_being_paused(build: Build):
             engine.counter.let_go.set()
         engine.clock.advance(59)
         assert session.status == "idle"
-
-
-async def test_a_paused_session_is_closed_when_its_time_is_over(build: Build):
-    async with build(policy=Policy(timeouts=Timeouts(idle=60, paused=100, lifetime=0))) as engine:
-        session = await engine.create()
-        await engine.count(session.id)
-        engine.clock.advance(61)
-        await engine.until(lambda: session.status == "paused")
-        engine.clock.advance(101)
-        await engine.until(lambda: session.status == "closed")
-        assert engine.counter.open_now == 0
-        with pytest.raises(SessionExpired):
-            await engine.call(session.id)
 
 
 async def test_a_paused_session_without_connections_leaves_memory_and_comes_back(build: Build):
@@ -153,26 +125,6 @@ async def test_a_dead_eager_service_makes_no_session(build: Build):
             await engine.create()
         assert caught.value.session_id is not None
         assert await engine.status(caught.value.session_id) == "closed"
-        assert engine.counter.open_now == 0
-
-
-async def test_closing_lets_a_call_finish_and_force_does_not(build: Build):
-    async with build() as engine:
-        session = await engine.create()
-        outcome: list[str] = []
-
-        async def call() -> None:
-            try:
-                await engine.call(session.id, "hold")
-            except SessionClosed as error:
-                outcome.append(error.code)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call)
-            await engine.counter.holding.wait()
-            with anyio.fail_after(10):
-                await engine.registry.close(LOCAL, session.id, force=True)
-        assert outcome == ["session_closed"]
         assert engine.counter.open_now == 0
 
 
@@ -254,20 +206,6 @@ async def test_a_session_that_another_node_took_is_dropped_without_another_write
         assert state.value == {}
         with pytest.raises(SessionBusy):
             await engine.call(session.id)
-
-
-async def test_a_service_can_be_bound_and_unbound(build: Build):
-    async with build(Counting(), Counting("other")) as engine:
-        session = await engine.create(services=["counter"])
-        with pytest.raises(ServiceNotBound):
-            await engine.call(session.id, service="other")
-        await engine.registry.bind(LOCAL, session.id, "other")
-        await engine.registry.bind(LOCAL, session.id, "other")
-        assert await engine.count(session.id, service="other") == 1
-        await engine.registry.unbind(LOCAL, session.id, "other")
-        assert engine.services["other"].open_now == 0
-        with pytest.raises(ServiceNotBound):
-            await engine.call(session.id, service="other")
 
 
 async def test_reading_does_not_keep_a_session_alive(build: Build):

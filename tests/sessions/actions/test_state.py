@@ -19,22 +19,6 @@ from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.state.patch import LIMIT
 
 
-async def test_a_new_session_has_an_empty_state_which_updates_change(build: Build) -> None:
-    """A state is never null, and a set is an update."""
-    async with build() as engine:
-        session = await engine.create()
-        states = engine.registry.states
-        state = await states.read(LOCAL, session.id)
-        assert (state.exists, state.value, state.version) == (True, {}, 0)
-        await states.update(LOCAL, session.id, {"a": {"b": 1}})
-        await states.update(LOCAL, session.id, {"a": {"c": 2}})
-        state = await states.read(LOCAL, session.id)
-        assert (state.value, state.version) == ({"a": {"b": 1, "c": 2}}, 2)
-        # Cleared by replacing everything.
-        await states.update(LOCAL, session.id, {}, mode="replace")
-        assert (await states.read(LOCAL, session.id)).value == {}
-
-
 async def test_updates_that_are_small_each_do_not_grow_a_state_beyond_its_limit(
     build: Build,
 ) -> None:
@@ -45,21 +29,6 @@ async def test_updates_that_are_small_each_do_not_grow_a_state_beyond_its_limit(
             await states.update(LOCAL, session.id, {"second": "x" * (LIMIT * 2 // 3)})
         state = await states.read(LOCAL, session.id)
         assert (list(state.value), state.version) == (["first"], 1)
-
-
-async def test_states_are_copied_in_and_out(build: Build) -> None:
-    async with build() as engine:
-        numbers: dict[str, Any] = {"list": [1, {"deep": 1}]}
-        session = await engine.create(state=numbers)
-        states = engine.registry.states
-        numbers["list"].append(2)
-        (await states.read(LOCAL, session.id)).value["list"][1]["deep"] = 9
-        (await states.read(LOCAL, session.id, "/list")).value.clear()
-        assert (await states.read(LOCAL, session.id)).value == {"list": [1, {"deep": 1}]}
-        values: dict[str, Any] = {"more": [1]}
-        await states.update(LOCAL, session.id, values)
-        values["more"].append(2)
-        assert (await states.read(LOCAL, session.id, "/more")).value == [1]
 
 
 async def test_a_thousand_updates_at_once_are_all_applied(build: Build, tmp_path: Path) -> None:

@@ -67,22 +67,6 @@ async def entries(home: Engine, session: str) -> list[JournalRecord]:
     return await home.store.history(session, HistoryFilter(kinds=[JournalKind.CALL]))
 
 
-async def test_a_repeat_gets_the_result_of_the_first(build: Build) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        first = await call(home, session)
-        again = await call(home, session)
-        other = await call(home, session, "another")
-        assert again.payload == first.payload
-        assert other.payload["structuredContent"]["count"] == 2
-        assert [tool for _, tool in home.counter.calls] == ["inc", "inc"]
-        journal = await entries(home, session)
-        assert [(each.operation_id, each.status) for each in journal] == [
-            ("op", "ok"),
-            ("another", "ok"),
-        ]
-
-
 async def test_an_id_belongs_to_its_session(build: Build) -> None:
     async with build() as home:
         one, two = (await home.create()).id, (await home.create()).id
@@ -90,28 +74,6 @@ async def test_an_id_belongs_to_its_session(build: Build) -> None:
             assert (await call(home, session)).payload["structuredContent"]["count"] == 1
         with pytest.raises(SessionNotFound):
             await call(home, one, principal=Principal(subject="mallory"))
-
-
-async def test_a_result_comes_back_whole(
-    build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    payload: Any = {
-        "content": [{"type": "image", "data": "aGk=" * 300_000, "mimeType": "image/png"}],
-        "structuredContent": {"big": 2**80, "float": 1.0, "half": "\ud83d", "token": "hunter2"},
-        "isError": True,
-        "_meta": {"x": [1]},
-    }
-
-    async def answer(*_: Any) -> ToolResult:
-        return ToolResult(payload)
-
-    monkeypatch.setattr(Counter, "call", answer)
-    async with build(folder=tmp_path) as home:
-        session = (await home.create()).id
-        assert (await call(home, session)).payload == payload
-        again = (await call(home, session)).payload
-        assert again == payload
-        assert isinstance(again["structuredContent"]["float"], float)
 
 
 async def test_the_outcome_is_unknown_when_another_node_took_the_session_during_the_call(

@@ -14,7 +14,6 @@ from support.selection import matrix
 
 from statehold.sessions.actions.history import FIRST_READ, PAGE_BYTES
 from statehold.sessions.calls.request import Request
-from statehold.sessions.errors import InvalidArgument
 from statehold.sessions.journal.digest import Material, digest, pages_of, topics_of
 from statehold.sessions.journal.redaction import Redactor
 from statehold.sessions.live.snapshots import encode_snapshot
@@ -184,11 +183,3 @@ async def test_the_journal_of_calls_can_be_off(build: Build) -> None:
         )
         _, entries, _ = await home.registry.history.page(LOCAL, session, HistoryFilter())
         assert [entry["kind"] for entry in entries] == ["transition", "call"]
-
-
-async def test_a_cursor_of_something_else_is_refused(build: Build) -> None:
-    async with build() as home:
-        session = (await home.create()).id
-        for cursor in ("", "x", "YmVmb3JlIC0x", "ÄÖ"):
-            with pytest.raises(InvalidArgument):
-                await home.registry.history.page(LOCAL, session, HistoryFilter(), cursor=cursor)

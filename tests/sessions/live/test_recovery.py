@@ -12,7 +12,6 @@ from support.counting import Counter, Counting
 from support.engine import Build, Engine
 
 from statehold.sessions.errors import (
-    OutcomeUnknown,
     ServiceUnavailable,
     SessionBusy,
     SessionError,
@@ -28,22 +27,6 @@ async def transitions(engine: Engine, session: str) -> list[str]:
     entries = await engine.store.journal(session)
     steps = [entry.request["code"] for entry in entries if entry.kind == "transition"]
     return [code for code in steps if code not in ("T09",)]
-
-
-async def test_a_connection_that_dies_in_a_call_is_reported_once_and_recovered(build: Build):
-    async with build() as engine:
-        session, other = await engine.create(), await engine.create()
-        await engine.count(session.id)
-        await engine.count(other.id)
-        with pytest.raises(OutcomeUnknown) as caught:
-            await engine.call(session.id, "die")
-        assert caught.value.session_id == session.id
-        await engine.until(lambda: session.status == "error")
-        await engine.pass_time(lambda: session.status == "idle")
-        answer = await engine.call(session.id)
-        assert answer.payload["structuredContent"] == {"count": 1, "generation": 2}
-        assert answer.notice is not None
-        assert await engine.count(other.id) == 2
 
 
 async def test_a_call_during_recovery_waits_for_it(build: Build):

@@ -132,15 +132,6 @@ async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
     connection.close()
 
 
-async def test_calls_and_messages_are_counted(store: SQLStore, sessions: Sessions) -> None:
-    await filled(store, sessions)
-    tally = await store.journal_counts("sh_a")
-    assert tally.calls == {"click": {"ok": 1}, "fill": {"error": 1}}
-    assert tally.messages == {"system": 1, "user": 2, "assistant": 2}
-    assert (tally.transitions, tally.runs, tally.entries, tally.last_seq) == (1, 2, 8, 8)
-    assert (await store.journal_counts("sh_none")).entries == 0
-
-
 def run(seq: int, name: str, status: str) -> JournalRecord:
     return entry("sh_a", seq, kind=JournalKind.RUN, tool=None, status=status, run=name)
 

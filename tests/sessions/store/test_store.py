@@ -279,29 +279,6 @@ async def _snapshot_seqs(store: SQLStore, service: str) -> Sequence[int]:
 # The journal.
 
 
-async def test_appended_entries_are_read_in_order_and_by_page(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    """Entries are added, and none is written again."""
-    await sessions.make("sh_a")
-    for seq in range(1, 11):
-        store.append(entry("sh_a", seq), NODE)
-    await store.flush()
-    assert [e.seq for e in await store.journal("sh_a")] == list(range(1, 11))
-    assert [e.seq for e in await store.journal("sh_a", last=3)] == [8, 9, 10]
-    assert [e.seq for e in await store.journal("sh_a", last=3, after=8)] == [9, 10]
-
-
-async def test_an_entry_is_completed_under_its_position(
-    store: SQLStore, sessions: Sessions
-) -> None:
-    await sessions.make("sh_a")
-    await store.write(write("sh_a", journal=[entry("sh_a", 1, operation_id="op")]))
-    done = entry("sh_a", 1, operation_id="op", status="ok", ended_at=3.0, result={"n": 1})
-    await store.write(write("sh_a", journal=[done]))
-    assert await store.journal("sh_a") == [done]
-
-
 async def test_an_entry_of_a_lost_session_is_left_out_silently(
     store: SQLStore, sessions: Sessions
 ) -> None:
