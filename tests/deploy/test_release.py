@@ -83,7 +83,7 @@ def test_the_workflow_publishes_after_the_tests_and_with_no_more_rights_than_it_
         return {*needs, *(earlier for need in needs for earlier in before(need))}
 
     assert WORKFLOW["permissions"] == {"contents": "read"}
-    for job in ("image", "pypi", "release", "registry"):
+    for job in ("image", "pypi", "release", "registry", "site"):
         assert {"test", "build"} <= before(job), job
     for job in JOBS.values():
         for step in job["steps"]:
