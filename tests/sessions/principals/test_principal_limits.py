@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from support.engine import Build, Engine
+from support.engine import Build, Engine, failing
 from support.waiting import until
 
 from statehold.sessions.actions.document import json_text, read_document
-from statehold.sessions.errors import NotAllowed, SessionLimit
+from statehold.sessions.errors import NotAllowed, SessionLimit, StoreUnavailable
 from statehold.sessions.policy import Policy
 from statehold.sessions.principals import policy_watch
 from statehold.sessions.principals.limits import PrincipalLimits
@@ -88,6 +88,14 @@ def test_the_most_generous_of_several_groups_holds_and_zero_is_no_limit() -> Non
     stranger = Principal(issuer="https://other", subject="ada").key
     limits.learn(stranger, Membership(("c",)))
     assert limits.of(stranger).rate is None
+
+
+def test_new_policies_take_the_place_of_the_former_ones() -> None:
+    limits = PrincipalLimits(policy((OF_ADA, {"sessions": 1, "idle": 7})))
+    limits.configure(policy((OF_ADA, {"sessions": 2})).principal_policies)
+    assert (limits.of(ADA.key).sessions, limits.of(ADA.key).idle) == (2, 0)
+    limits.configure(())
+    assert (limits.of(ADA.key).sessions, limits.is_active) == (10_000, False)
 
 
 async def test_sessions_of_a_principal_are_limited_by_its_policy(build: Build) -> None:
@@ -323,6 +331,32 @@ async def test_the_groups_of_a_caller_reach_other_processes(build: Build) -> Non
         engine.clock.advance(10)
         engine.registry.policies.record_caller(ADA, Membership(("crew",), "operator"))
         await until(is_known)
+
+
+async def test_while_the_store_is_down_no_session_begins_and_running_calls_finish(
+    build: Build,
+) -> None:
+    async with build(policy=policy((OF_ADA, {"sessions": 3, "calls_in_flight": 1}))) as engine:
+        paused, session = await engine.create(ADA), await engine.create(ADA)
+        await engine.registry.pause(ADA, paused.id)
+        results: list[Any] = []
+
+        async def hold() -> None:
+            results.append(await engine.call(session.id, "hold", principal=ADA))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await engine.counter.holding.wait()
+            with failing(engine, "create"), failing(engine, "write"), failing(engine, "claim"):
+                for work in (engine.create(ADA), engine.registry.resume(ADA, paused.id)):
+                    with pytest.raises(StoreUnavailable):
+                        await work
+                # The limit of calls in flight holds on.
+                with pytest.raises(SessionLimit):
+                    await engine.call(session.id, principal=ADA)
+                engine.counter.let_go.set()
+                await until(lambda: results)
+        await engine.call(session.id, principal=ADA)
 
 
 async def limit(engine: Engine, subject: PolicyTarget, **changes: Any) -> None:

@@ -11,12 +11,15 @@ from support.engine import Build, Engine
 from support.waiting import until
 
 from statehold.sessions.errors import OutcomeUnknown, SessionClosed, StoreUnavailable
+from statehold.sessions.live.control_lease import user_of
 from statehold.sessions.principals.rules import RevocationRecord
 from statehold.sessions.records import (
+    ControlEnd,
     CredentialKind,
     CredentialRecord,
     Grantee,
     Principal,
+    SessionDriver,
     ShareRights,
 )
 
@@ -99,6 +102,16 @@ async def test_a_revocation_ends_by_its_time(build: Build) -> None:
         engine.clock.advance(60)
         await engine.registry.revocations.look()
         assert not engine.registry.core.revoked
+
+
+async def test_a_revoked_principal_loses_control_of_the_session_of_another(build: Build) -> None:
+    async with build() as engine:
+        session = await engine.create(BEN)
+        await engine.registry.controls.take(BEN, session.id, "ada", user=user_of(ADA.key))
+        await revoke(engine)
+        await engine.until(lambda: session.record.control.driver is SessionDriver.AGENT)
+        assert session.record.control.end is ControlEnd.REVOKED
+        assert await engine.count(session.id, principal=BEN) == 1
 
 
 async def test_the_shares_of_a_revoked_owner_are_off_until_its_restoration(build: Build) -> None:
