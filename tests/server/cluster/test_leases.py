@@ -58,6 +58,25 @@ async def exit_code(node: Running) -> int:
         return await anyio.to_thread.run_sync(node.process.wait)
 
 
+async def test_the_session_of_a_node_that_was_killed_on_another_machine_is_taken_over(
+    start: Start,
+) -> None:
+    with start("a") as owner, start("b") as other:
+        async with client_of(owner) as client:
+            session = await opened_session(client)
+            assert await count(client, session) == 1
+        owner.process.send_signal(signal.SIGKILL)
+        owner.process.wait(10)
+        async with client_of(other) as client:
+            began_at = anyio.current_time()
+            result = await served(client, session)
+        assert structured(result)["count"] == 1
+        assert "generation 1 to 2" in str(result.content)
+        # It was acknowledged as alive at most a renewal before it was killed.
+        assert anyio.current_time() - began_at > LEASE_SECONDS / 2
+        assert "its lease is over" in other.log
+
+
 async def test_a_node_that_was_stopped_does_not_act_when_it_goes_on(
     start: Start, log: Path
 ) -> None:
