@@ -151,12 +151,6 @@ class Counter:
         sys.stderr.flush()
         os._exit(3)
 
-    async def die_soon(self, _ctx: Context, values: Arguments, _: object) -> Answer:
-        import asyncio
-
-        asyncio.get_running_loop().call_later(float(values.get("seconds", 0)), os._exit, 4)
-        return text("dying")
-
     async def echo(self, ctx: Context, values: Arguments, _: object) -> Answer:
         received = {"arguments": values, "_meta": (ctx.params or {}).get("_meta")}
         return text(json.dumps(received), received)
@@ -290,10 +284,6 @@ DESCRIBED: list[tuple[Tool, types.Tool]] = [
         ),
     ),
     (Counter.crash, described("crash", "End the process during the call.")),
-    (
-        Counter.die_soon,
-        described("die_soon", "End the process after the answer.", {"seconds": NUMBER}),
-    ),
     (Counter.echo, described("echo", "Return the arguments and _meta.", idempotent_hint=True)),
     (
         Counter.big,

@@ -139,19 +139,9 @@ def test_a_mistake_in_the_file_is_reported_in_one_line_that_names_it(
         ("", "line 1, column 1: Expecting value; correct the JSON"),
         ("[]", 'has no "mcpServers" (or "servers") object'),
         ('{"mcpServers": []}', 'has no "mcpServers" (or "servers") object'),
-        ('{"mcpServers": {"s": "ls"}}', "services.s: should be a table of settings"),
-        ('{"mcpServers": {"s": {}}}', "services.s: needs a `command`"),
-        (
-            '{"mcpServers": {"s": {"command": ["ls"]}}}',
-            "services.s.command: should be a valid string",
-        ),
         (
             '{"mcpServers": {"s": {"command": "ls", "env": {"A": {}}}}}',
             "services.s.env.A: should be a valid string",
-        ),
-        (
-            '{"mcpServers": {"s": {"url": "http://x/${env:GONE}"}}}',
-            "services.s.url: the environment variable GONE",
         ),
         ("[" * 100_000, "is nested too deeply"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +69,9 @@ def placed(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> 
         yield nodes
 
 
-@pytest.fixture(params=["modern", "legacy"])
-def edge_way(request: pytest.FixtureRequest, placed: Placed) -> Way:
-    return replace(placed.edge, era=request.param)
-
-
-async def test_a_new_session_is_created_where_there_is_room(placed: Placed, edge_way: Way) -> None:
-    async with edge_way.connect() as client:
-        session = await opened_session(client, name=f"new-{edge_way.era}")
+async def test_a_new_session_is_created_where_there_is_room(placed: Placed) -> None:
+    async with placed.edge.connect() as client:
+        session = await opened_session(client, name="new")
         assert [await count(client, session) for _ in range(3)] == [1, 2, 3]
         forked = structured(await client.call_tool("session_fork", {"session_id": session}))
         assert await count(client, forked["children"][0]["session_id"]) == 1
@@ -85,20 +80,18 @@ async def test_a_new_session_is_created_where_there_is_room(placed: Placed, edge
         assert await count(client, session) == 4
 
 
-async def test_a_session_is_created_once_for_one_operation(placed: Placed, edge_way: Way) -> None:
-    operation: Any = {"statehold/operation_id": f"create-{edge_way.era}"}
+async def test_a_session_is_created_once_for_one_operation(placed: Placed) -> None:
+    operation: Any = {"statehold/operation_id": "create"}
     sessions: set[str] = set()
-    for way in (edge_way, edge_way, placed.node):
+    for way in (placed.edge, placed.edge, placed.node):
         async with way.connect() as client:
             created = await client.call_tool("session_create", {}, meta=operation)
             sessions.add(structured(created)["session_id"])
     assert len(sessions) == 1
 
 
-async def test_a_paused_session_is_resumed_where_there_is_room(
-    placed: Placed, edge_way: Way
-) -> None:
-    async with edge_way.connect() as client:
+async def test_a_paused_session_is_resumed_where_there_is_room(placed: Placed) -> None:
+    async with placed.edge.connect() as client:
         session = await opened_session(client)
         await count(client, session)
         await client.call_tool("session_pause", {"session_id": session})
@@ -107,11 +100,9 @@ async def test_a_paused_session_is_resumed_where_there_is_room(
     assert str(placed.owner_of(session)).startswith(placed.node.url)
 
 
-async def test_a_pinned_session_is_created_where_there_is_room(
-    placed: Placed, edge_way: Way
-) -> None:
+async def test_a_pinned_session_is_created_where_there_is_room(placed: Placed) -> None:
     for expected in (1, 2):
-        async with edge_way.connect(f"/s/pinned-{edge_way.era}/mcp") as client:
+        async with placed.edge.connect("/s/pinned/mcp") as client:
             result = await client.call_tool("inc", meta=ASKS_SESSION)
             assert structured(result)["count"] == expected
     session = meta_of(result)["statehold/session"]["id"]

@@ -254,15 +254,6 @@ async def test_files_in_the_roots_of_a_client_on_this_machine_are_uploaded(
         assert "notes.txt5" in text_of(result)
 
 
-async def test_statehold_alone_offers_a_browser(tmp_path: Path) -> None:
-    (tmp_path / "empty.toml").touch()
-    way = Way("stdio", "modern", tmp_path / "empty.toml", tmp_path / "data")
-    async with way.connect() as client:
-        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert "session_id" in tools["browser_navigate"].input_schema["required"]
-        assert "browser_run_code_unsafe" not in tools
-
-
 @pytest.mark.thorough
 async def test_private_addresses_are_out_of_reach_for_callers_with_tokens(
     settings: JSON, tmp_path: Path, login_site: str

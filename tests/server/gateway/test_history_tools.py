@@ -216,16 +216,6 @@ async def test_a_closed_session_can_be_read_but_not_added_to(client: Client) -> 
     assert content["digest"]["status"] == "closed"
 
 
-async def test_an_unknown_session_has_no_history(client: Client) -> None:
-    for tool, more in (
-        ("session_history", {}),
-        ("session_summary", {}),
-        ("session_note", {"role": "user", "content": "x"}),
-    ):
-        arguments = {"session_id": "sh_" + "a" * 26, **more}
-        assert code_of(await client.call_tool(tool, arguments)) == "session_not_found"
-
-
 async def test_a_summary_counts_and_quotes_and_is_stable(client: Client) -> None:
     """The digest is made from records alone, without a model."""
     session = await opened_session(client, state={"cart": [], "user": "ada"})

@@ -33,7 +33,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 
-EACH = [("http", "modern"), ("memory", "legacy"), ("sse", "legacy"), ("stdio", "modern")]
+EACH = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
 WAYS = matrix_of(EACH)
 NOTIFICATIONS = {
     "tools": types.ToolListChangedNotification,

@@ -34,7 +34,6 @@ from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.shell.main import main
 from statehold.tools.upstream import change_stream
-from statehold.tools.upstream.service import UpstreamService
 
 # Answers `initialize` when the file `go` is there, and lists the tools that the file `names` names.
 UPSTREAM = """
@@ -189,29 +188,6 @@ async def test_a_service_that_renames_its_tools_after_a_restart_takes_no_name_of
         tools = {tool.name: tool.meta for tool in listed.tools}
         assert tools["transfer"] == {"statehold/service": "second"}
         assert tools["first_transfer"] == {"statehold/service": "first"}
-        prompts = {each.name: each.description for each in (await client.list_prompts()).prompts}
-        assert prompts["transfer"] == "A prompt of second."
-
-
-async def test_a_prompt_that_no_client_has_listed_stays_with_its_service(tmp_path: Path) -> None:
-    upstreams: dict[str, GatedUpstream] = {}
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-        upstreams[name] = GatedUpstream(tmp_path / name)
-    first, second = upstreams["first"], upstreams["second"]
-    services = {name: upstream.service for name, upstream in upstreams.items()}
-    first.config.write_text(toml({"services": services}))
-    second.offer("transfer")
-    async with (
-        first.opened() as gateway,
-        Client(StateholdServer(gateway, version="0"), cache=None) as client,
-    ):
-        with anyio.fail_after(30):
-            await gateway.probes.ready()
-        first.offer("transfer")
-        service = gateway.services["first"]
-        assert isinstance(service, UpstreamService)
-        await service.refresh()
         prompts = {each.name: each.description for each in (await client.list_prompts()).prompts}
         assert prompts["transfer"] == "A prompt of second."
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -70,24 +69,6 @@ async def test_a_legacy_client_answers_questions_during_a_call(legacy: Way) -> N
             with anyio.fail_after(20):
                 result = await client.call_tool(tool, {"session_id": session})
             assert content in text_of(result)
-
-
-@pytest.mark.thorough
-async def test_a_client_of_mcp_1_30_gets_questions_and_progress(
-    server: Running, mcp130: Callable[[JSON, list[JSON]], Awaitable[list[JSON]]]
-) -> None:
-    elicit = {"action": "accept", "content": {"answer": "42"}}
-    settings = {"url": f"{server.url}/mcp", "transport": "http", "elicit": elicit, "sample": "said"}
-    slow = {"seconds": 0.05}
-    commands = [
-        {"do": "call", "tool": tool, "arguments": arguments}
-        for tool, arguments in (("ask", {}), ("sample", {}), ("slow", slow), ("inc", {}))
-    ]
-    asked, sampled, slowed, counted = await mcp130(settings, commands)
-    assert "42" in asked["result"]["content"][-1]["text"]
-    assert "said" in sampled["result"]["content"][-1]["text"]
-    assert [step[0] for step in slowed["progress"]] == [1, 2, 3, 4, 5]
-    assert counted["result"]["structuredContent"]["count"] == 1
 
 
 async def test_a_cancelled_call_of_a_legacy_client_ends(legacy: Way) -> None:

@@ -34,7 +34,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.input_required import InputRequiredCalls
 from statehold.server.protocol.server import StateholdServer
 
-EACH = [("http", "modern"), ("sse", "legacy"), ("memory", "legacy"), ("stdio", "modern")]
+EACH = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
 WAYS = matrix_of(EACH)
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -223,9 +223,7 @@ async def test_a_question_reaches_only_the_client_that_called(way: Way, era: str
 # Progress and log messages.
 
 
-async def test_progress_arrives_in_order(way: Way, client: Client, era: str) -> None:
-    if (way.transport, way.era) == ("memory", "modern"):
-        pytest.skip("a request that is handed over without JSON-RPC has no progress token")
+async def test_progress_arrives_in_order(client: Client, era: str) -> None:
     got: list[tuple[float, float | None]] = []
     session = await opened_session(client)
 

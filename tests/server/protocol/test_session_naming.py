@@ -247,10 +247,6 @@ async def test_a_modern_call_has_to_name_its_session(automatic: Gateway) -> None
         assert "call session_create" in text_of(result)
 
 
-async def test_without_auto_session_a_legacy_call_has_to_name_its_session(memory: Way) -> None:
-    assert code_of(await memory.call("inc")) == "session_not_found"
-
-
 # As a header too.
 
 
