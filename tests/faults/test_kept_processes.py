@@ -210,7 +210,8 @@ async def test_an_open_question_is_answered_as_cancelled(tmp_path: Path) -> None
 
 
 @pytest.mark.thorough
-async def test_a_process_that_ended_meanwhile_is_a_loss_with_its_cause(restarts: Restarts) -> None:
+async def test_a_process_that_ended_meanwhile_is_a_loss_with_its_cause(tmp_path: Path) -> None:
+    restarts = Restarts(tmp_path, options=[])
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
             session = await opened_session(client)
@@ -228,7 +229,8 @@ async def test_a_process_that_ended_meanwhile_is_a_loss_with_its_cause(restarts:
 
 
 @pytest.mark.thorough
-async def test_a_stop_ends_the_processes_and_the_keeper(restarts: Restarts) -> None:
+async def test_a_stop_ends_the_processes_and_the_keeper(tmp_path: Path) -> None:
+    restarts = Restarts(tmp_path, options=[])
     with restarts.serve() as server:
         async with restarts.way(server).connect() as client:
             session = await opened_session(client)

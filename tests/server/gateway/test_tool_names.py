@@ -21,7 +21,6 @@ from support.gateway_process import (
 from statehold.server.config.load import load
 from statehold.server.config.model import TOOLSETS
 from statehold.server.exit_codes import OK
-from statehold.server.gateway import probing as subject
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.shell.main import main
@@ -100,22 +99,6 @@ async def test_a_call_waits_for_the_earlier_service_that_may_have_its_tool(start
         session = await opened_session(client)
         assert await service_of(client, session, "inc") == "one"
         assert await service_of(client, session, "two_inc") == "two"
-
-
-@pytest.mark.thorough
-async def test_a_call_does_not_wait_for_an_earlier_service_that_cannot_have_its_tool(
-    started: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The client lists the tools before its first call.
-    monkeypatch.setattr(subject, "LIST_WAIT_SECONDS", 0.2)
-    services = {"one": service("bad", "hang-at-start", prefix="h_"), "two": service("quick")}
-    async with (
-        started({"services": services}) as gateway,
-        Client(StateholdServer(gateway, version="0"), cache=None) as client,
-    ):
-        session = await opened_session(client)
-        with anyio.fail_after(8):
-            assert await service_of(client, session, "inc") == "two"
 
 
 async def test_the_names_of_our_tools_are_known_without_a_server(started: Any) -> None:
