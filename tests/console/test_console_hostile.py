@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from mcp import Client
 from support.console_client import ConsoleClient, console_client, operator
 from support.gateway_process import Running, opened_session, service, serving, toml
@@ -30,6 +31,16 @@ async def test_texts_of_agents_are_data_in_json(agent: Client, alice: ConsoleCli
         await alice.act(session, "rename", metadata={"title": "a\n\nevent: forged"})
         await agent.call_tool("echo", {"session_id": session, "text": "hello"})
         assert (await events.session(session_id=session))["metadata"]["title"].endswith("forged")
+
+
+@pytest.mark.parametrize(
+    "session_id", ["%2e%2e", "sh_%00", "a" * 5000, "sh_a%0d%0aset-cookie:x", "%F0%9F%98%80", "'--"]
+)
+async def test_an_odd_id_is_an_unknown_session(alice: ConsoleClient, session_id: str) -> None:
+    response = await alice.send("GET", f"/sessions/{session_id}")
+    # A path with a line break is no path of the console, so the check of tokens refuses it.
+    assert response.status_code in (401, 404, 414, 431), response.text
+    assert "set-cookie" not in response.headers
 
 
 async def test_odd_bodies_are_refused(alice: ConsoleClient, agent: Client) -> None:

@@ -10,6 +10,8 @@ from mcp import Client
 from support.console_client import ConsoleClient
 from support.gateway_process import Running, opened_session
 
+UNKNOWN = "sh_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+READS = ("", "/timeline", "/timeline/1", "/state", "/stderr", "/files", "/files/x", "/shares")
 PAGE_BYTES = 50_000
 
 
@@ -35,6 +37,21 @@ async def test_a_session_is_shown_as_by_the_command_line(
     assert listed.items() <= {**shown, "services": ["quick"]}.items()
     assert (await alice.get(f"/sessions/{session}/state"))["value"] == {"n": 1}
     assert (await alice.get(f"/sessions/{session}/stderr"))["stderr"].keys() <= {"quick"}
+
+
+async def test_a_foreign_session_is_an_unknown_one(
+    agent: Client, alice: ConsoleClient, ben: ConsoleClient, root: ConsoleClient, session: str
+) -> None:
+    for path in READS:
+        foreign = await ben.refused("GET", f"/sessions/{session}{path}")
+        assert foreign == await ben.refused("GET", f"/sessions/{UNKNOWN}{path}")
+        assert (foreign["status"], foreign["code"]) == (404, "session_not_found")
+    for action in ("pause", "close", "take", "export"):
+        foreign = await ben.refused("POST", f"/sessions/{session}/actions/{action}", {})
+        assert foreign["status"] == 404
+    assert (await ben.get("/sessions"))["sessions"] == []
+    assert session in [each["session_id"] for each in (await root.get("/sessions"))["sessions"]]
+    await alice.get(f"/sessions/{session}")
 
 
 async def test_a_list_is_searched_filtered_sorted_and_paged(

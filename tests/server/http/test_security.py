@@ -15,8 +15,10 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import TextResourceContents
 from support.gateway_process import (
+    ASKS_SERVICE,
     ASKS_SESSION,
     JSON,
+    Era,
     Running,
     Way,
     code_of,
@@ -127,6 +129,14 @@ async def test_a_foreign_host_or_origin_is_refused_on_every_route(
         assert answer.status_code == 403, origin
 
 
+async def test_pages_of_this_machine_and_its_names_are_welcome(raw: httpx2.AsyncClient) -> None:
+    port = raw.base_url.port
+    for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", "[::1]", "LOCALHOST:1"):
+        assert (await raw.get("/health", headers={"host": host})).status_code == 200, host
+    for origin in ("http://localhost:3000", "http://127.0.0.1", "https://[::1]:8443"):
+        assert (await raw.get("/health", headers={"origin": origin})).status_code == 200, origin
+
+
 async def test_health_contains_no_names(server: Running) -> None:
     async with httpx2.AsyncClient(base_url=server.url, timeout=60) as raw:
         answer = await raw.get("/health")
@@ -202,6 +212,16 @@ async def test_the_sessions_of_a_user_are_there_for_each_of_its_clients(
         assert session in {s["session_id"] for s in listed}
 
 
+async def test_every_tool_that_takes_a_session_is_tried_on_a_foreign_one(ben: Client) -> None:
+    own = {
+        tool.name
+        for tool in (await ben.list_tools(meta=ASKS_SERVICE)).tools
+        if "session_id" in tool.input_schema["properties"]
+        and "statehold/service" not in (tool.meta or {})
+    }
+    assert own <= {tool for tool, _ in TOOLS}
+
+
 async def test_an_import_of_a_foreign_session_is_ones_own_and_leaves_that_one_as_it_is(
     alice: Client, ben: Client
 ) -> None:
@@ -241,6 +261,20 @@ async def test_a_foreign_state_is_the_same_resource_as_an_unknown_one(
     (part,) = (await alice.read_resource(f"session://{session}/state")).contents
     assert isinstance(part, TextResourceContents)
     assert json.loads(part.text) == {"n": 1}
+
+
+async def test_foreign_resources_and_prompts_are_unknown_too(alice: Client, ben: Client) -> None:
+    session = await opened_session(alice)
+    errors: list[JSON] = []
+    for ref in (session, UNKNOWN):
+        with pytest.raises(MCPError) as error_info:
+            await ben.read_resource(f"session://{ref}/asking/quick%3A%2F%2Fvalue")
+        errors.append(error_info.value.error.model_dump())
+        with pytest.raises(MCPError) as error_info:
+            await ben.get_prompt("report", {"session_id": ref})
+        errors.append(error_info.value.error.model_dump())
+    assert errors[:2] == errors[2:]
+    assert "session_not_found" in errors[0]["message"]
 
 
 async def test_a_name_belongs_to_its_owner(http: Way) -> None:
@@ -353,11 +387,12 @@ async def test_secrets_are_not_logged(server: Running, alice: Client) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_secrets_are_neither_logged_nor_on_a_command_line_of_ours(
-    config_file: Path, tmp_path: Path
+    config_file: Path, tmp_path: Path, era: Era
 ) -> None:
     with serving(config_file, tmp_path / "data", as_installed=True) as running:
-        way = Way("http", "modern", config_file, tmp_path, url=running.url)
+        way = Way("http", era, config_file, tmp_path, url=running.url)
         async with way.connect(headers=bearer(ALICE)) as alice:
             await check_log(running, alice)
             check_command_lines(running)

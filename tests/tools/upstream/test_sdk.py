@@ -8,6 +8,8 @@ import httpx2
 import pytest
 
 from statehold.tools.upstream.sdk import (
+    ReadStream,
+    WriteStream,
     redirect_location,
     request_within_origin,
     sse_within_origin,
@@ -49,3 +51,9 @@ async def test_a_stream_comes_from_no_other_host(
     async with client, sse_within_origin(client, "http://here.test/") as source:
         assert source.response.status_code == 307
     assert hosts == ["here.test"]
+
+
+def test_streams_have_the_methods_of_our_transports() -> None:
+    """The transports give these types to the SDK's client session."""
+    assert {"receive", "aclose"} <= set(dir(ReadStream))
+    assert {"send", "aclose"} <= set(dir(WriteStream))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import anyio
+import httpx2
 import psutil
 import pytest
 from callers import UPSTREAMS, Caller, text_of, view
@@ -33,6 +34,31 @@ def era(request: pytest.FixtureRequest) -> Era:
 
 def port_of(url: str) -> int:
     return int(url.split(":")[2].partition("/")[0])
+
+
+async def test_the_http_session_that_a_server_forgot_is_lost(
+    counter_server: Callable[..., str],
+) -> None:
+    url = counter_server("http")
+    connection = await UpstreamService("counter", UpstreamConfig(url=url)).open(view(), None)
+    session_ids: list[str] = []
+
+    async def note(request: httpx2.Request) -> None:
+        session_ids.append(request.headers["mcp-session-id"])
+
+    try:
+        client: httpx2.AsyncClient = connection.rpc._transport._client  # pyright: ignore
+        client.event_hooks = {"request": [note]}
+        await connection.call("inc", {}, Caller())
+        async with httpx2.AsyncClient(timeout=60) as other:
+            await other.delete(url, headers={"mcp-session-id": session_ids[-1]})
+        with pytest.raises(ConnectionLost):
+            await connection.call("get", {}, Caller())
+        with anyio.fail_after(5):
+            await connection.lost.wait()
+        assert connection.reason == "the server no longer knows this session"
+    finally:
+        await connection.aclose()
 
 
 @pytest.mark.thorough
@@ -185,6 +211,26 @@ async def test_a_request_that_did_not_get_through_is_known_not_to_have_run(
         finally:
             process.kill()
             await connection.aclose()
+
+
+async def test_headers_reach_an_http_upstream_and_errors_do_not_show_them(
+    counter_server: Callable[..., str],
+) -> None:
+    url = counter_server("http")
+    config = UpstreamConfig(url=url.replace("/mcp", "/nowhere?key=hush-hush"))
+    config.headers["Authorization"] = "Bearer secret-token"
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await UpstreamService("counter", config).open(view(), None)
+    assert "404" in unavailable.value.message
+    assert "secret-token" not in unavailable.value.message
+
+
+@pytest.mark.parametrize("path", ["mcp", "sse"])
+async def test_a_server_that_is_not_there_is_unavailable(path: str) -> None:
+    service = UpstreamService("gone", UpstreamConfig(url=f"http://127.0.0.1:9/{path}"))
+    with pytest.raises(ServiceUnavailable) as unavailable:
+        await service.open(view(), None)
+    assert "gone could not be opened" in unavailable.value.message
 
 
 @pytest.mark.parametrize("path", ["mcp", "sse"])
