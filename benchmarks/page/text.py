@@ -18,6 +18,8 @@ from .runs import Run, Runs, read_runs
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
 README = ROOT / "README.md"
 COMPARISON = ROOT / "docs" / "compare.md"
+FIRST = ("hop", "density", "start", "agent", "keeper")
+"""The parts whose runs have the figures for newcomers; they are of one day."""
 
 
 def results(runs: Runs) -> str:

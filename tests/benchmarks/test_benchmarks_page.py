@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.page.charts import Chart, charts, draw
 from benchmarks.page.runs import FOLDER, read_runs
-from benchmarks.page.text import PAGE, WRITTEN, misses, written
+from benchmarks.page.text import FIRST, PAGE, WRITTEN, misses, written
 from benchmarks.parts import PARTS
 
 RUNS = read_runs()
@@ -39,6 +39,12 @@ def test_page_names_every_part() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for part in PARTS:
         assert f"`{part}`" in page
+
+
+def test_the_figures_for_newcomers_are_of_one_day() -> None:
+    days = {RUNS[part].day for part in FIRST}
+    assert len(days) == 1
+    assert None not in days
 
 
 def test_page_without_a_place_for_the_figures_is_refused() -> None:
