@@ -26,6 +26,16 @@ def say(text: str) -> None:
     write(f"{text}\n", is_styled=True)
 
 
+def is_uv_run() -> bool:
+    """Whether `uv run` started this process, as in a clone."""
+    return "UV_RUN_RECURSION_DEPTH" in os.environ
+
+
+def as_typed(command: str) -> str:
+    """Return a command of ours as its user types it."""
+    return f"uv run {command}" if is_uv_run() else command
+
+
 def say_json(document: object) -> None:
     """Print one JSON document."""
     write_json_text(json.dumps(document, indent=2, ensure_ascii=True, default=str))

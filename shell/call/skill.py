@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from importlib.resources import files
 from pathlib import Path
 
 from ...server.exit_codes import OK, USAGE
 from ...server.printing import complain, write
-from ..output import say
+from ..output import is_uv_run, say
 from ..parser import CommandLine
 
 READING = ("statehold tools:*", "statehold sessions list:*", "statehold sessions show:*")
@@ -34,6 +35,9 @@ def show_skill(arguments: CommandLine) -> int:
     except OSError as error:
         return complain(f"{error.filename or path}: {error.strerror}")
     say(f"wrote {path}")
+    if is_uv_run() and Path(sys.prefix).name == ".venv":
+        root = Path(sys.prefix).parent
+        say(f"It says `statehold`, which this puts on the PATH: uv tool install --editable {root}")
     return OK
 
 

@@ -28,7 +28,7 @@ from ...server.printing import complain, is_terminal, write_error
 from ...sessions.attribution import NOTICE_META
 from ...sessions.concurrency import unwrap_group
 from ...tools.processes.launch import death_signal_prefix
-from ..output import say
+from ..output import as_typed, say
 from .process import DemoFailed, DemoServer, wait_until_gone
 from .site import INSIDE, OUTSIDE, PASSWORD, serve_site
 
@@ -113,8 +113,11 @@ class Tour:
             await self._take(title, step)
         seconds = anyio.current_time() - started_at
         self._screen.title(f"That was all real, in {seconds:.0f} seconds. Now yours:")
-        say("   statehold setup                              Claude, Cursor, VS Code and others")
-        say("   statehold skill --install .claude/skills     a coding agent in a shell")
+        for command, use in (
+            ("statehold setup", "Claude, Cursor, VS Code and others"),
+            ("statehold skill --install .claude/skills", "a coding agent in a shell"),
+        ):
+            say(f"   {as_typed(command):<50} {use}")
 
     async def end(self) -> None:
         """Show the console until Enter is pressed, where there is a terminal. Then clean up.

@@ -25,7 +25,7 @@ from ...server.sockets.request import Refused
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import one_line, plural
 from ..doctor.browser import install_missing
-from ..output import colour, say
+from ..output import as_typed, colour, say
 from ..parser import CommandLine
 from ..shared import start_and_send
 from ..status import stop
@@ -133,7 +133,9 @@ class Setup:
         elif self._confirm():
             if self._moved.services and not kept:
                 say(f"{self._moved.path} stays: it has other servers")
-            say("start these clients again; `statehold stop` ends the background server")
+            say(
+                f"start these clients again; `{as_typed('statehold stop')}` ends the background server"
+            )
 
     def _plan(self, file: EditableFile, work: Callable[[], FileChange]) -> None:
         change = self._attempt(file.client, file.path, work)
@@ -252,7 +254,8 @@ class Setup:
         if titles:
             start = f"Start {' or '.join(titles)} again, and say:"
             say(f"\n{start}\n\n    {colour(SENTENCE, 'cyan')}\n")
-            say("`statehold console` shows the page; `statehold setup --remove` undoes all this.")
+            console, undo = as_typed("statehold console"), as_typed("statehold setup --remove")
+            say(f"`{console}` shows the page; `{undo}` undoes all this.")
         return None
 
     def _exchange(self, change: FileChange) -> str:
