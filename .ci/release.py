@@ -2,8 +2,9 @@
 
 Into DIST, which has the wheel, it writes statehold.mcpb (a bundle for desktop clients: the wheel, and the versions of
 uv.lock), server.json (the entry in the MCP registry), server-card.json and ai-catalog.json (discovery over HTTP).
-`python release.py notes TAG` prints the section of CHANGELOG.md for a tag, and `python release.py name` the line with which
-the description on PyPI proves to the registry that it is ours. Only GITHUB_REPOSITORY says where the repository is.
+`python release.py notes TAG` prints the section of CHANGELOG.md for a tag, and `python release.py readme` the README for
+PyPI: its links lead to the repository, and its last line proves to the registry that the package is ours. Only
+GITHUB_REPOSITORY says where the repository is.
 """
 
 from __future__ import annotations
@@ -160,6 +161,15 @@ def write_json(path: Path, document: Any) -> None:
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
+def readme() -> str:
+    """Return README.md for a reader who has no clone."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    files = f"https://raw.githubusercontent.com/{REPOSITORY}/v{VERSION}/"
+    text = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\1{files}", text)
+    text = re.sub(r"((?<!!)\[[^\]]*\]\()(?!https?:|#)", rf"\1{ADDRESS}/blob/v{VERSION}/", text)
+    return f"{text}\n<!-- mcp-name: {NAME} -->\n"
+
+
 def notes(tag: str) -> str:
     """Return the section of the changelog for a tag, which must be that of the version."""
     if tag != f"v{VERSION}":
@@ -178,7 +188,7 @@ if __name__ == "__main__":
             files(Path(folder))
         case ["notes", tag]:
             sys.stdout.write(f"{notes(tag)}\n")
-        case ["name"]:
-            sys.stdout.write(f"\n<!-- mcp-name: {NAME} -->\n")
+        case ["readme"]:
+            sys.stdout.write(readme())
         case _:
             sys.exit(__doc__)

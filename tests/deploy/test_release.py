@@ -53,7 +53,11 @@ def test_the_files_of_a_release_say_what_the_project_says(tmp_path: Path) -> Non
     # The registry and the cards take no more.
     assert len(PROJECT["description"]) <= 100
     assert server["name"] == card["name"] == "io.github.Ada/statehold"
-    assert server["name"] in release("name").stdout
+    description = release("readme").stdout
+    assert f"<!-- mcp-name: {server['name']} -->" in description
+    links = re.findall(r"\]\(([^)]+)\)", description)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
     assert any(pin.startswith("mcp==") for pin in inner["tool"]["uv"]["constraint-dependencies"])
     before = bundle.read_bytes()
     release("files", str(tmp_path))
