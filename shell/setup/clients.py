@@ -14,21 +14,31 @@ from ...sessions.json_codec import JSON
 
 ENTRY: Final = "statehold"
 """The name of our entry in a table of servers."""
-_TABLE: Final = """
-claude-desktop | Claude Desktop | mcpServers | plain | support/Claude/claude_desktop_config.json
-claude-code | Claude Code | mcpServers | typed | claude_json/.claude.json < claude
-cursor | Cursor | mcpServers | plain | home/.cursor/mcp.json
-vscode | VS Code | servers | typed | support/Code/User/mcp.json
-windsurf | Windsurf | mcpServers | plain | home/.codeium/windsurf/mcp_config.json
-devin-desktop | Devin Desktop | mcpServers | plain | config/devin/mcp_config.json
-codex | Codex | mcp_servers | codex | codex/config.toml
-gemini-cli | Gemini CLI | mcpServers | gemini | home/.gemini/settings.json
-zed | Zed | context_servers | zed | config/zed/settings.json
-cline | Cline | mcpServers | plain | home/.cline/data/settings/cline_mcp_settings.json < home/.cline
-goose | Goose | extensions | goose | config/goose/config.yaml
-opencode | opencode | mcp | opencode | config/opencode/opencode.json config/opencode/opencode.jsonc
-"""
-"""Name, title, table, form of entries, and files; behind `<` the folder whose client it is, else that of the first file."""
+_TABLE: Final = (
+    (
+        "claude-desktop",
+        "Claude Desktop",
+        "mcpServers",
+        "plain",
+        "support/Claude/claude_desktop_config.json",
+    ),
+    ("claude-code", "Claude Code", "mcpServers", "typed", "claude_json/.claude.json"),
+    ("cursor", "Cursor", "mcpServers", "plain", "home/.cursor/mcp.json"),
+    ("vscode", "VS Code", "servers", "typed", "support/Code/User/mcp.json"),
+    ("windsurf", "Windsurf", "mcpServers", "plain", "home/.codeium/windsurf/mcp_config.json"),
+    ("devin-desktop", "Devin Desktop", "mcpServers", "plain", "config/devin/mcp_config.json"),
+    ("codex", "Codex", "mcp_servers", "codex", "codex/config.toml"),
+    ("gemini-cli", "Gemini CLI", "mcpServers", "gemini", "home/.gemini/settings.json"),
+    ("zed", "Zed", "context_servers", "zed", "config/zed/settings.json"),
+    ("cline", "Cline", "mcpServers", "plain", "home/.cline/data/settings/cline_mcp_settings.json"),
+    ("goose", "Goose", "extensions", "goose", "config/goose/config.yaml"),
+    ("opencode", "opencode", "mcp", "opencode", "config/opencode/opencode.json"),
+)
+"""Name, title, table, form of entries, and the file of each client."""
+_OTHER_FILES: Final = {"opencode": "config/opencode/opencode.jsonc"}
+"""The file that a client has instead of the first."""
+_FOLDERS: Final = {"claude-code": "claude", "cline": "home/.cline"}
+"""The folder that shows that a client is on this machine, if it is not that of the file."""
 _RULES: Final = {
     "claude-code": ("claude/settings.json",),
     "cursor": ("home/.cursor/cli-config.json", "home/.cursor/permissions.json"),
@@ -116,15 +126,14 @@ def known_clients(environ: Mapping[str, str], home: Path) -> list[KnownClient]:
     }
 
     def path_of(place: str) -> Path:
-        first, _, rest = place.strip().partition("/")
+        first, _, rest = place.partition("/")
         return folders[first] / rest
 
     clients: list[KnownClient] = []
-    for row in _TABLE.strip().splitlines():
-        name, title, key, form, places = (cell.strip() for cell in row.split("|"))
-        places, _, folder = places.partition("<")
-        files = tuple(map(path_of, places.split()))
-        shown_by = path_of(folder) if folder else files[0].parent
+    for name, title, key, form, place in _TABLE:
+        other = _OTHER_FILES.get(name)
+        files = (path_of(place), *([path_of(other)] if other else []))
+        folder = path_of(_FOLDERS[name]) if name in _FOLDERS else files[0].parent
         rules = tuple(map(path_of, _RULES.get(name, ())))
-        clients.append(KnownClient(name, title, key, form, files, shown_by, rules))
+        clients.append(KnownClient(name, title, key, form, files, folder, rules))
     return clients
