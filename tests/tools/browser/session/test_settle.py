@@ -142,7 +142,7 @@ async def test_a_page_that_is_not_painted_says_what_it_waits_for(
 ) -> None:
     body = f"<!doctype html>{SHEETS[kind]}<button>Go</button>"
     await browse.text("route", pattern="**/frame", body=body, contentType="text/html")
-    config = browse.service.config.model_copy(update={"action_seconds": 1.0, "settle_seconds": 0.1})
+    config = browse.service.config.model_copy(update={"action_seconds": 2.0, "settle_seconds": 0.1})
     browse.connection.session.config = config
     await browse.text("navigate", url=f"{lab_site.url}/frame")
     arguments = {"target": "button"} if tool == "click" else {}
