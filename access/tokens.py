@@ -13,16 +13,16 @@ import os
 import re
 import secrets
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ..sessions.records import Principal
 from ..sessions.times import format_time, parse_time
+from ..tools.foreign_file import replace_foreign
 from .config.auth import DEFAULT_ROLE, ROLES, Role
 from .config.private_file import Stamp, read_private, stamp_of
 from .config.types import ConfigError
@@ -209,7 +209,7 @@ def _changing(path: Path) -> Generator[list[str]]:
                 if text.strip():
                     parse_tokens(path, text)
             yield lines
-            _replace(path, "".join(lines) or _HEADER)
+            replace_foreign(path, ("".join(lines) or _HEADER).encode())
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be changed ({error.strerror}); correct {SETTING}"
@@ -225,25 +225,6 @@ def _locked(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # The server may run as another user, to whom root gave the file.
-        with suppress(FileNotFoundError):
-            former = path.stat()
-            Path(temporary).chmod(former.st_mode & 0o777)
-            if os.name == "posix" and os.geteuid() == 0:
-                os.chown(temporary, former.st_uid, former.st_gid)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 class StaticTokens:

@@ -1,10 +1,12 @@
-"""Files that others may have written: read up to a size, and no pipes or devices, whose reading may not end."""
+"""Files that others may have written: they are read up to a size, but not if reading may not end, and replaced whole."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -35,3 +37,31 @@ def read_foreign(path: Path, most_bytes: int, *, any_kind: bool = False) -> byte
     if max(status.st_size, len(content)) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
     return content
+
+
+def replace_foreign(path: Path, content: bytes, *, like: Path | None = None) -> None:
+    """Write a file in one step: a reader finds the old content or the new one, also after a crash.
+
+    It gets the mode of the file `like`, by default of the one that it replaces, and from root also its owner. If there is
+    none, the mode is 0600.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    # mkstemp() makes a file of mode 0600.
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        # The server may run as another user, to whom root gave the file.
+        with suppress(FileNotFoundError):
+            former = (like or path).stat()
+            Path(draft).chmod(former.st_mode & 0o777)
+            if os.name == "posix" and os.geteuid() == 0:
+                os.chown(draft, former.st_uid, former.st_gid)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -6,9 +6,6 @@ The copy, `NAME.before-statehold`, is the file as it would be without Statehold.
 
 from __future__ import annotations
 
-import os
-import stat
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ from typing import Final, cast
 from ...access.config.types import ConfigError
 from ...server.config.client_files import parse_document, read_servers
 from ...sessions.json_codec import JSON
-from ...tools.foreign_file import SETTINGS_BYTES, read_foreign
+from ...tools.foreign_file import SETTINGS_BYTES, read_foreign, replace_foreign
 from .clients import ENTRY, KnownClient
 from .text_edits import cuts, format_of, insertions, render
 
@@ -232,32 +229,18 @@ def write(path: Path, before: bytes | None, after: bytes | None, copy: bytes | N
     try:
         if read(path) != before:
             raise Unwritable("it was changed meanwhile; run setup again")
-        mode = stat.S_IMODE(path.stat().st_mode) if before is not None else 0o600
+        path.parent.mkdir(parents=True, exist_ok=True)
         if copy is not None:
-            _replace(copy_of(path), copy, mode)
+            replace_foreign(copy_of(path), copy, like=path)
         if after is None:
             path.unlink(missing_ok=True)
         else:
-            _replace(path, after, mode)
+            replace_foreign(path, after)
         if copy is None:
             copy_of(path).unlink(missing_ok=True)
         return True
     except OSError as error:
         raise Unwritable(f"it cannot be written ({error.strerror})") from None
-
-
-def _replace(path: Path, content: bytes, mode: int) -> None:
-    """Write a file in one step: a reader finds the old content or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb", 0) as file:
-            file.write(content)
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def copy_of(path: Path) -> Path:
