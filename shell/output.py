@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ..server.exit_codes import CODES, FAILURE, USAGE
-from ..server.printing import is_terminal, write, write_json_text
+from ..server.printing import flush, is_terminal, write, write_error, write_json_text
 from ..sessions.errors import SessionError
 from ..sessions.one_line import without_controls
 from ..sessions.wording import SHELL, next_step
@@ -34,6 +34,13 @@ def is_uv_run() -> bool:
 def as_typed(command: str) -> str:
     """Return a command of ours as its user types it."""
     return f"uv run {command}" if is_uv_run() else command
+
+
+def confirm(question: str) -> bool:
+    """Ask a question at the terminal, on stderr, and return whether the answer is yes."""
+    flush()
+    write_error(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def say_json(document: object) -> None:

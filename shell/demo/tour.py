@@ -136,7 +136,7 @@ class Tour:
         await self._take("Clean up", self._clean_up)
 
     async def _show_console(self) -> None:
-        # What was pressed during the tour does not end it.
+        # Keys that a person pressed during the tour do not end it.
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
         while True:
             say(f"   {await self._server.console_address()}&at=s/{self._ids['ada']}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 
 from ...server.config.model import Config
-from ...server.printing import is_terminal, write_error
+from ...server.printing import is_terminal
 from ...tools.browser.config import BrowserConfig
 from ...tools.browser.process.choice import INSTALL_COMMAND, NoBrowser, find_browser, read_version
 from ...tools.browser.process.executables import Machine, ffmpeg_path, is_program
@@ -23,6 +23,7 @@ from ...tools.browser.process.install import (
     may_install,
 )
 from ...tools.browser.process.sandbox import is_turned_off, sandbox
+from ..output import confirm
 from ..progress import ProgressBar
 from .system import Finding
 
@@ -66,10 +67,8 @@ def _ask_consent(config: BrowserConfig, machine: Machine) -> bool:
     """Ask the user at the terminal; without a terminal the answer is no."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return False
-    write_error(
-        f"statehold: no browser was found. Install {install_methods(config, machine)[0].name}? [y/N] "
-    )
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    method = install_methods(config, machine)[0].name
+    return confirm(f"statehold: no browser was found. Install {method}?")
 
 
 def _check_service(title: str, config: BrowserConfig, machine: Machine) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from ...server.config.data_folder import CONFIG_VARIABLE, DATA_VARIABLE, SERVICE
 from ...server.config.load import load_for
 from ...server.config.model import Config
 from ...server.exit_codes import FAILURE, INTERRUPTED, OK, USAGE
-from ...server.printing import complain, flush, is_terminal, write_error
+from ...server.printing import complain, is_terminal
 from ...server.shared.folder import SharedFolder
 from ...server.sockets.command import VERB
 from ...server.sockets.processes import read_processes
@@ -25,7 +25,7 @@ from ...server.sockets.request import Refused
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import one_line, plural
 from ..doctor.browser import install_missing
-from ..output import as_typed, colour, say
+from ..output import as_typed, colour, confirm, say
 from ..parser import CommandLine
 from ..shared import start_and_send
 from ..status import stop
@@ -149,7 +149,7 @@ class Setup:
         if new and not is_wanted:
             say(f"These clients have other servers: {', '.join(sorted(new))}.")
             if self._may_ask and not self._arguments.dry_run:
-                is_wanted = _ask("Put them behind Statehold, so that they keep their state too?")
+                is_wanted = confirm("Put them behind Statehold, so that they keep their state too?")
             else:
                 say("They stay there; --move-servers puts them behind Statehold.")
         chosen: dict[Path, list[str]] = {}
@@ -201,7 +201,7 @@ class Setup:
         if self._arguments.dry_run or not changes:
             return not self._arguments.dry_run
         count = plural(len(changes), "file")
-        if self._may_ask and not _ask(f"Change {count}?"):
+        if self._may_ask and not confirm(f"Change {count}?"):
             say("nothing is changed")
             return False
         if not (self._may_ask or self._arguments.yes):
@@ -268,12 +268,6 @@ class Setup:
             tools = plural(exchange(settings), "tool")
             self._results[key] = f"answers with {tools} ({time.monotonic() - began_at:.1f} s)"
         return self._results[key]
-
-
-def _ask(question: str) -> bool:
-    flush()
-    write_error(f"{question} [y/N] ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _settings_of_moved(file: EditableFile) -> list[JSON]:
