@@ -8,12 +8,11 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 import tomllib
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from functools import reduce
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import anyio
@@ -23,6 +22,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from support.gateway_process import Way, serving
+from support.page_server import serve_pages
 from support.token_file import write_tokens
 
 from statehold.server.config.load import load
@@ -160,12 +160,8 @@ class ExampleSite(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def example_site() -> Generator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), ExampleSite) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with serve_pages(ExampleSite) as address:
+        yield address
 
 
 @pytest.mark.thorough

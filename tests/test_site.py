@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import anyio
 import pytest
 from playwright.async_api import Request, ViewportSize, async_playwright
+from support.page_server import serve_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBLEMS = """() => [
@@ -27,18 +25,6 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 class SiteFiles(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
-
-
-@contextmanager
-def serving_files(folder: Path) -> Generator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SiteFiles, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.mark.peer
@@ -56,7 +42,8 @@ async def test_every_page_with_pictures_is_shown_whole_and_asks_no_other_host(
         path for path in site.rglob("*.md") if re.search(r"!\[|<img|```mermaid", path.read_text())
     ]
     found: list[str] = []
-    with serving_files(tmp_path) as address:
+    with serve_pages(partial(SiteFiles, directory=tmp_path)) as origin:
+        address = f"{origin}/"
 
         def note_other_host(request: Request) -> None:
             if not request.url.startswith((address, "data:", "blob:")):

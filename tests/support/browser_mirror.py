@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
-import threading
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from .page_server import serve_pages
 
 
 class Mirror(BaseHTTPRequestHandler):
@@ -33,14 +34,8 @@ class Mirror(BaseHTTPRequestHandler):
 @contextmanager
 def browser_mirror() -> Generator[str]:
     """Serve the mirror until the block ends, and yield its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serve_pages(Mirror) as address:
+        yield address
 
 
 __all__ = ["browser_mirror"]

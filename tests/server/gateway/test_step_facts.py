@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections.abc import AsyncGenerator, Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -15,6 +14,7 @@ import pytest
 from mcp import Client
 from support.agent import Agent
 from support.gateway_process import JSON, opened_session, service, structured, toml
+from support.page_server import serve_pages
 
 from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
@@ -72,13 +72,8 @@ class Shop(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def shop() -> Generator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve_pages(Shop) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from support.gateway_process import toml
+from support.page_server import serve_pages
 from support.shared_clients import SharedClients
 from support.tool_commands import Commands
 
@@ -34,11 +34,8 @@ class Page(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Generator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    with serve_pages(Page) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture
