@@ -18,9 +18,10 @@ from typing import Final
 import anyio
 
 from .calls.deadline import EndedWithSession, end_error, end_with_session
+from .calls.hand_over import KEPT_SECONDS
 from .calls.receipts import Operation, RunningOperations, close_receipt
 from .core import Core
-from .errors import OutcomeUnknown, SessionError, StoreUnavailable
+from .errors import ConnectionLost, OutcomeUnknown, SessionError, StoreUnavailable
 from .journal.entries import cap_json, excerpt, status_of
 from .json_codec import loads
 from .live.binding import is_orphan, is_resumable
@@ -127,7 +128,7 @@ class InterruptedCalls:
             if was_sent:
                 self._begin(session, live, resumption, call)
             elif was_sent is False and entry.generation == binding.record.generation:
-                await self._forget(session, call)
+                await self._end_unsent(session, call)
             else:
                 # It may have been sent over the connection before this one.
                 await self._record_unknown(session, call)
@@ -164,6 +165,8 @@ class InterruptedCalls:
         slot = live.slots.take_free(session.record.owner)
         release = None if slot is None else partial(live.slots.release, slot)
         seconds = live.service.call_seconds
+        if call.receipt.expires_at is not None:
+            seconds = max(0.0, call.receipt.expires_at - KEPT_SECONDS - self._core.clock.now())
         self._core.tasks.spawn(self._wait, session, resumption, call, operation, release, seconds)
 
     async def _wait(
@@ -216,8 +219,13 @@ class InterruptedCalls:
         await self._save(session, entry, receipts=[receipt])
         return receipt
 
-    async def _forget(self, session: LiveSession, call: InterruptedCall) -> None:
-        """Free the id of a call that was not sent: its repeat may run."""
+    async def _end_unsent(self, session: LiveSession, call: InterruptedCall) -> None:
+        """Free the id of a call that was not sent: its repeat may run. One whose id a client was given ends instead."""
+        if call.receipt.expires_at is not None:
+            await self._record(
+                session, call, ConnectionLost("The server ended; the call did not run.")
+            )
+            return
         now = self._core.clock.now()
         update = {"status": "connection_lost", "ended_at": now, "error": RESTARTED}
         entry = call.entry.model_copy(update=update)
@@ -233,7 +241,7 @@ class InterruptedCalls:
     ) -> None:
         try:
             await session.save(ended_entries=[entry], receipts=receipts, forget=forget)
-            session.stored_receipts = None
+            session.stored_receipts.clear()
         except (SessionError, StoreUnavailable) as error:
             # Its receipt stays as it was: a repeat gets OutcomeUnknown.
             logger.error("the end of an interrupted call was not recorded: %s", error)

@@ -108,7 +108,7 @@ class EmbeddedTransport:
                 self._closed = True
                 if self._server is not None:
                     self._server.stop_listening()
-                    self._server.waiting_calls.abandon()
+                    self._server.open_calls.abandon()
                 await self._owner.stop()
 
     async def add_service(self, name: str, spec: Mapping[str, Any]) -> JSON:

@@ -11,7 +11,8 @@ from typing import Any
 
 import anyio
 
-from ...sessions.calls.idempotency import IdempotencyGuard, ReceiptMemory, Receipts, ToolReceipts
+from ...sessions.calls.idempotency import IdempotencyGuard, Receipts, ToolReceipts
+from ...sessions.calls.receipt_memory import ReceiptMemory
 from ...sessions.calls.receipts import (
     Operation,
     creation_id,

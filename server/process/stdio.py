@@ -114,7 +114,7 @@ async def _watch_client(
     with suppress(ServiceUnavailable):
         await gateway.opening.wait()
     mcp_server.stop_listening()
-    mcp_server.waiting_calls.abandon()
+    mcp_server.open_calls.abandon()
     await streams.wait_answered(gateway.config.timeouts.close_grace)
     shutdown.begin()
 

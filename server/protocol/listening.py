@@ -1,4 +1,4 @@
-"""The requests with which clients subscribe to resources, states of sessions and lists, in both protocol eras."""
+"""The requests with which clients subscribe to resources, states of sessions, tasks and lists, in both protocol eras."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from .forwarded_subscriptions import ForwardedSubscriptions
 from .resources import Resources
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import RenamingSession, Subscriptions, Topic
+from .tasks import TASK_TOPIC, Tasks, TaskStream
 
 MAX_SUBSCRIPTIONS: Final = 1000
 """The maximum number of resources of one `subscriptions/listen` request; further ones are not acknowledged."""
@@ -43,12 +44,14 @@ class SubscriptionHandlers:
         state_subscriptions: StateSubscriptions,
         subscriptions: Subscriptions,
         forwarded: ForwardedSubscriptions,
+        tasks: Tasks,
         listen: ListenHandler,
     ) -> None:
         self._resources = resources
         self._state_subscriptions = state_subscriptions
         self._subscriptions = subscriptions
         self._forwarded = forwarded
+        self._tasks = tasks
         self._listen_handler = listen
         self._share = Share(MAX_STREAMS, shared=resources.gateway.config.needs_token)
         self._streams = Counter[str]()
@@ -89,9 +92,14 @@ class SubscriptionHandlers:
             prompts_list_changed=requested.prompts_list_changed,
         )
         names = {**{uri: uri for uri in states}, **{t.name: uri for t, uri in topics.items()}}
-        acknowledged.resource_subscriptions = list(names) or None
+        task_ids = await self._tasks.known(ctx, (requested.model_extra or {}).get("taskIds"))
+        acknowledged.resource_subscriptions = [
+            *names,
+            *(TASK_TOPIC + id for id in task_ids),
+        ] or None
         acknowledged_params = params.model_copy(update={"notifications": acknowledged})
-        renaming_ctx = replace(ctx, session=cast("Any", RenamingSession(ctx.session, names)))
+        session = RenamingSession(TaskStream(ctx, self._tasks), names)
+        renaming_ctx = replace(ctx, session=cast("Any", session))
         with (
             self._count_stream(self._resources.principal(ctx).key),
             self._state_subscriptions.follow(states.values()),

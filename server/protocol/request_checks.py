@@ -37,6 +37,7 @@ from ..sdk.caller import (
     AUTO_SCOPE,
     COMMAND_SCOPE,
     OWNER_SCOPE,
+    PARKED_STATE,
     PIN_SCOPE,
     PRINCIPAL_SCOPE,
     SHAREE_SCOPE,
@@ -44,7 +45,6 @@ from ..sdk.caller import (
     connection_of,
     is_modern,
 )
-from .input_required import STATE
 from .legacy_connections import AutoSessions
 
 MAX_DEPTH: Final = 200
@@ -130,7 +130,7 @@ class OwnCall:
         return str(self.context.pinned_session or self.arguments.get("session_id") or "")
 
     def work_key(self, *, has_arguments: bool) -> str:
-        """Return the key of its work, so that only a request for the same work continues it; see InputRequiredCalls."""
+        """Return the key of its work, so that only a request for the same work continues it; see OpenCalls."""
         key = f"tools/call {self.tool.name}"
         return f"{key} {digest_of('', self.tool.name, self.arguments)}" if has_arguments else key
 
@@ -155,10 +155,13 @@ class ServiceCall:
 def parked_call_state(params: Mapping[str, Any]) -> str | None:
     """Return the `requestState` with which a request continues a parked call, None for any other request."""
     state = params.get("requestState")
-    return state if isinstance(state, str) and state.startswith(STATE) else None
+    return state if isinstance(state, str) and state.startswith(PARKED_STATE) else None
 
 
 def named_session(params: Mapping[str, Any]) -> object:
+    """Return the session that the arguments of a call, or the id of a task, name; None for no session."""
+    if isinstance(task := params.get("taskId"), str):
+        return task.partition(".")[0]
     arguments: object = params.get("arguments")
     if not isinstance(arguments, dict):
         return None

@@ -54,7 +54,7 @@ from ..gateway.uris import (
 from ..sdk.access import RequestContext
 from ..sdk.caller import Caller, connection_of, is_modern
 from .error_translation import translate_errors
-from .input_required import SessionWork
+from .open_calls import SessionWork
 from .request_checks import Requester, refuse_unencodable
 from .results import mark_request_state
 from .subscriptions import Subscriptions, Topic
@@ -63,7 +63,7 @@ logger = logging.getLogger("statehold.server")
 
 Params = types.PaginatedRequestParams | None
 RunOrResume = Callable[[RequestContext, JSON, Principal, str, str, SessionWork], Awaitable[JSON]]
-"""Runs the work of a request that may ask its caller for input; see StateholdServer.run_or_resume()."""
+"""Runs the work of a request that may ask its caller for input; see OpenCalls.run_or_resume()."""
 
 _STATE: JSON = {
     "name": "state",

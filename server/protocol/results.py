@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from ...sessions.attribution import NOTICE_MEMBER, NOTICE_META, notice_member
-from ...sessions.calls.request import CallAnswer
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...tools.catalog import with_app_page
@@ -43,8 +42,38 @@ class ResultForm:
     replaced connection only, because many clients show their model all of `_meta`."""
 
 
+class AnsweringSession(Protocol):
+    """The session of an answer: live, or as it is recorded."""
+
+    @property
+    def id(self) -> str: ...
+
+    def summary(self) -> JSON:
+        """Return the summary of the session for results."""
+        ...
+
+
+class Answer(Protocol):
+    """The answer to a call, new or recorded; see CallAnswer."""
+
+    @property
+    def payload(self) -> JSON: ...
+
+    @property
+    def session(self) -> AnsweringSession: ...
+
+    @property
+    def notice(self) -> str | None: ...
+
+    @property
+    def is_first(self) -> bool: ...
+
+    @property
+    def accepts_notice(self) -> bool: ...
+
+
 def service_result(
-    answer: CallAnswer, form: ResultForm, *, service: str, own_uris: bool = False
+    answer: Answer, form: ResultForm, *, service: str, own_uris: bool = False
 ) -> JSON:
     """Return the result of an upstream call with the notice of replaced connections, if any.
 

@@ -26,6 +26,7 @@ from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ListenHandler,
     PromptsListChanged,
+    ResourceUpdated,
     ToolsListChanged,
 )
 from mcp.shared.exceptions import MCPError
@@ -45,7 +46,6 @@ from ...sessions.errors import (
     StoreUnavailable,
 )
 from ...sessions.json_codec import JSON
-from ...sessions.records import Principal
 from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.session_tools import summary
 from ..gateway.gateway import Gateway, ttl_ms
@@ -57,9 +57,11 @@ from ..sdk.caller import (
     LOG_LEVEL,
     NOTE_SCOPE,
     SESSION_META,
+    TASKS,
     Caller,
     asks_for,
     connection_of,
+    declares_tasks,
     is_forwarded,
     is_handed_back,
     is_modern,
@@ -71,10 +73,10 @@ from .error_translation import as_mcp_error, hide_internal_error, translate_erro
 from .forwarded_requests import ForwardedRequests
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarder import ForwardedNotice, Forwarder
-from .input_required import InputRequiredCalls, SessionWork, session_id_of
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
+from .open_calls import GRACE_SECONDS, OpenCalls, is_long
 from .prompts import Prompts
 from .request_checks import (
     CallParser,
@@ -89,6 +91,7 @@ from .resources import Resources, refuse_cursor
 from .shared_sessions import SharedSessions
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
+from .tasks import TASK_TOPIC, RecordedAnswer, Tasks
 from .text_arguments import TextArguments
 
 logger = logging.getLogger("statehold.server")
@@ -118,7 +121,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self._requester = requester = Requester(
             pinned_name, auto_session=gateway.config.server.auto_session
         )
-        self.waiting_calls = InputRequiredCalls(gateway.registry.spawn)
+        self.open_calls = OpenCalls(gateway, on_task_changed=self._on_task_changed)
         self._parser = CallParser(gateway, requester)
         self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)
@@ -127,10 +130,12 @@ class StateholdServer(Server[dict[str, Any]]):
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         forwarded_subscriptions = ForwardedSubscriptions(gateway)
         self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
-        run = self.run_or_resume
+        run = self.open_calls.run_or_resume
         self._resources = Resources(gateway, requester, run, self.subscriptions)
         prompts = Prompts(self._resources)
-        for handlers in (self._resources, prompts, Completion(self._resources, prompts)):
+        self._tasks = Tasks(gateway, requester, self.open_calls, self._recorded_result)
+        completion = Completion(self._resources, prompts)
+        for handlers in (self._resources, prompts, completion, self._tasks):
             handlers.register(self)
         self.state_subscriptions = StateSubscriptions(gateway, self._bus, notify)
         self._listening = SubscriptionHandlers(
@@ -138,6 +143,7 @@ class StateholdServer(Server[dict[str, Any]]):
             self.state_subscriptions,
             self.subscriptions,
             forwarded_subscriptions,
+            self._tasks,
             self._listen,
         )
         self._listening.register(self)
@@ -212,6 +218,9 @@ class StateholdServer(Server[dict[str, Any]]):
         await self._bus.publish(PromptsListChanged())
         self._legacy_connections.notify_all("notifications/prompts/list_changed")
 
+    def _on_task_changed(self, task: str) -> None:
+        self._gateway.registry.spawn(self._bus.publish, ResourceUpdated(uri=TASK_TOPIC + task))
+
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
             return await call_next(ctx)
@@ -267,7 +276,10 @@ class StateholdServer(Server[dict[str, Any]]):
             return result
         is_pinned, own = self._requester.pin(ctx) is not None, self._resources.own_service(ctx)
         gateway, note = self._gateway, ctx.lifespan_context.get(NOTE_SCOPE)
-        return await add_introduction(gateway, result, note, is_pinned=is_pinned, own_service=own)
+        result = await add_introduction(gateway, result, note, is_pinned=is_pinned, own_service=own)
+        if ctx.method == "server/discover":  # SEP-2663 forbids it for the older era
+            result["capabilities"].setdefault("extensions", {})[TASKS] = {}
+        return result
 
     async def call(self, ctx: RequestContext) -> JSON:
         """Answer a tools/call with the JSON of its result, or have the owner of the session answer it.
@@ -326,7 +338,8 @@ class StateholdServer(Server[dict[str, Any]]):
                 try:
                     if isinstance(call, OwnCall):
                         return await self._call_own_interactively(ctx, params, call, caller)
-                    if caller.modern and (parked_call_state(params) is not None or may_ask(ctx)):
+                    is_resumed = parked_call_state(params) is not None
+                    if caller.modern and (is_resumed or may_ask(ctx) or declares_tasks(ctx)):
                         return await self._call_service_interactively(ctx, params, call)
                     return await self._call_service(ctx, call, caller)
                 except (SessionNotFound, MCPError) as error:
@@ -344,7 +357,10 @@ class StateholdServer(Server[dict[str, Any]]):
         else:
             self._gateway.router.return_notice(delivery)
 
-    async def _error_result(self, ctx: RequestContext, error: SessionError) -> JSON:
+    async def _error_result(
+        self, ctx: RequestContext, error: SessionError, *, tool: str | None = None
+    ) -> JSON:
+        """Return an error as the result of a call. `tool` is the name in its list, None for that in the request."""
         session: JSON | None = None
         form, principal = self._form(ctx), self._requester.principal(ctx)
         if isinstance(error, SessionNotFound) and not self._requester.is_shared(ctx):
@@ -353,7 +369,7 @@ class StateholdServer(Server[dict[str, Any]]):
         if error.session_id is not None and form.asks_session:
             with suppress(SessionError, StoreUnavailable):
                 session = summary(await self._gateway.registry.info(principal, error.session_id))
-        name, naming = (ctx.params or {}).get("name"), self._requester.naming(ctx)
+        name, naming = tool or (ctx.params or {}).get("name"), self._requester.naming(ctx)
         heading = self._gateway.tools.is_browser_tool(name, naming)
         return results.error_result(error, session, form, heading=heading)
 
@@ -383,7 +399,9 @@ class StateholdServer(Server[dict[str, Any]]):
         # A command repeats no arguments when it answers.
         work_key = call.work_key(has_arguments=caller.options.can_return_input_required)
         principal = call.context.principal
-        return await self.run_or_resume(ctx, params, principal, call.session, work_key, work)
+        return await self.open_calls.run_or_resume(
+            ctx, params, principal, call.session, work_key, work
+        )
 
     async def _call_own(self, ctx: RequestContext, call: OwnCall, caller: Caller) -> JSON:
         calls, meta = self._gateway.own_tool_calls, caller.own_meta
@@ -410,6 +428,7 @@ class StateholdServer(Server[dict[str, Any]]):
             namespace=self._gateway.config.namespace,
             client=caller.client_name,
             reported_seconds=call.reported_seconds,
+            hand_over=caller.hand_over,
             sharee=self._requester.sharee(ctx),
         )
         try:
@@ -419,11 +438,7 @@ class StateholdServer(Server[dict[str, Any]]):
             raise
         if answer.delivery is not None:
             caller.carry(answer.delivery)
-        is_pinned = self._requester.pin(ctx) is not None
-        own_uris = is_pinned and self._resources.own_service(ctx) is not None
-        return results.service_result(
-            answer, self._form(ctx), service=call.entry.service, own_uris=own_uris
-        )
+        return self._service_result(ctx, answer, call.entry.service)
 
     async def _call_service_interactively(
         self, ctx: RequestContext, params: JSON, call: ServiceCall
@@ -434,43 +449,24 @@ class StateholdServer(Server[dict[str, Any]]):
             return await self._call_service(ctx, replace(call, session=session), caller)
 
         work_key = f"tools/call {call.entry.name}"
-        return await self.run_or_resume(ctx, params, call.principal, call.session, work_key, work)
-
-    async def run_or_resume(
-        self,
-        ctx: RequestContext,
-        params: JSON,
-        principal: Principal,
-        session: str,
-        work_key: str,
-        work: SessionWork,
-    ) -> JSON:
-        """Run the work of a request, or resume the parked call that it continues. The result may ask for input.
-
-        `work_key` identifies the work: a request can only continue a call with the same key.
-
-        Raises:
-            InvalidArgument: the answers for the parked call are malformed.
-            MCPError: no call is parked under the `requestState`; SEP-2322 forbids a tool result for that.
-        """
-        state = parked_call_state(params)
-        if not is_modern(ctx) or (state is None and not may_ask(ctx)):
-            caller = Caller(ctx, params)
-            try:
-                return await work(session, caller)
-            finally:
-                caller.close()
-        session = await session_id_of(
-            self._gateway, principal, session, is_resumed=state is not None
+        service = self._gateway.services[call.entry.service]
+        grace = 0.0 if is_long(service.specs.get(call.entry.tool)) else GRACE_SECONDS
+        return await self.open_calls.run_or_resume(
+            ctx, params, call.principal, call.session, work_key, work, grace=grace
         )
-        owner = f"{principal.key}\n{session}"
-        if state is None:
-            return await self.waiting_calls.run(
-                ctx, params, owner, work_key, partial(work, session)
-            )
-        with translate_errors():
-            call = self.waiting_calls.find(state, owner, work_key)
-        return await self.waiting_calls.resume(ctx, params, call)
+
+    async def _recorded_result(
+        self, ctx: RequestContext, answer: RecordedAnswer | SessionError, service: str, tool: str
+    ) -> JSON:
+        """Return the result of a task as tools/call would have."""
+        if isinstance(answer, SessionError):
+            return await self._error_result(ctx, answer, tool=tool)
+        return self._service_result(ctx, answer, service)
+
+    def _service_result(self, ctx: RequestContext, answer: results.Answer, service: str) -> JSON:
+        is_pinned = self._requester.pin(ctx) is not None
+        own_uris = is_pinned and self._resources.own_service(ctx) is not None
+        return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)
 
 
 def _audit_of(gateway: Gateway) -> RequestAudit | None:

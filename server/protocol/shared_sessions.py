@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from ...sessions.errors import SessionNotFound
 from ...sessions.ids import ID_PREFIX
@@ -20,7 +21,13 @@ from ..gateway.gateway import Gateway
 from ..gateway.uris import parse_session_uri, parse_state_uri
 from ..sdk.access import RequestContext
 from ..sdk.caller import OWNER_SCOPE, is_forwarded
-from .request_checks import OwnCall, Requester, ServiceCall, parked_call_state
+from .request_checks import (
+    OwnCall,
+    Requester,
+    ServiceCall,
+    named_session,
+    parked_call_state,
+)
 
 TOOL_RIGHTS: Final[Mapping[str, ShareRights | None]] = {
     "session_create": None,
@@ -55,6 +62,14 @@ TOOL_RIGHTS: Final[Mapping[str, ShareRights | None]] = {
 """The right that each of our own tools needs; None: no share allows it. A tool of a service needs USE."""
 
 
+TASK_RIGHTS: Final[Mapping[str, ShareRights]] = {
+    "tasks/get": ShareRights.VIEW,
+    "tasks/update": ShareRights.USE,
+    "tasks/cancel": ShareRights.USE,
+}
+"""The right that each method for tasks needs."""
+
+
 class SharedSessions:
     """The shared sessions of one server."""
 
@@ -72,10 +87,14 @@ class SharedSessions:
         return await self._allows(ctx, call.session, rights)
 
     async def allows_read(self, ctx: RequestContext, error: MCPError) -> bool:
-        """The same for a request that is no tool call. Shares allow resources to be read."""
+        """The same for a request that is no tool call. Shares allow resources and tasks to be read."""
         data: object = error.error.data
         code = cast("JSON", data).get("code") if isinstance(data, dict) else None
         params: Mapping[str, Any] = ctx.params or {}
+        if ctx.method in TASK_RIGHTS and error.error.code == INVALID_PARAMS:
+            session = named_session(params)
+            is_text = isinstance(session, str)
+            return await self._allows(ctx, session if is_text else None, TASK_RIGHTS[ctx.method])
         if ctx.method != "resources/read" or (
             code != SessionNotFound.code and parked_call_state(params) is None
         ):

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...sessions.calls.hand_over import HandOver
 from ...sessions.calls.notices import Delivery
 from ...sessions.errors import (
     InvalidArgument,
@@ -44,6 +45,10 @@ INSTANCE_META = "statehold/instance"
 """The key in `_meta` of a result for the process that answered."""
 SESSION_META: Final = "statehold/session"
 """The key in `_meta` of a result for the summary of its session, and, with the value true, of a call that asks for it."""
+PARKED_STATE: Final = "park:"
+"""The prefix of the `requestState` of a parked call."""
+TASKS: Final = "io.modelcontextprotocol/tasks"
+"""The extension by which a call may become a task (SEP-2663)."""
 OUR_STATE = "up:"
 """The prefix of an upstream's `requestState`; that of a parked call has another one."""
 
@@ -148,6 +153,8 @@ class Caller:
     wants_facts = False
     """The session layer knows whether the journal keeps them."""
     operation_id = None
+    hand_over: HandOver | None = None
+    """Set if its call may become a task."""
 
     def __init__(
         self, ctx: RequestContext, params: Mapping[str, Any], *, ask: Ask | None = None
@@ -287,6 +294,13 @@ def may_ask(ctx: RequestContext) -> bool:
         or capabilities.sampling is not None
         or capabilities.roots is not None
     )
+
+
+def declares_tasks(ctx: RequestContext) -> bool:
+    """Whether the client of a request takes a task for a result. Only clients of 2026-07-28 can."""
+    capabilities: types.ClientCapabilities | None = ctx.session.client_capabilities
+    extensions = None if capabilities is None else capabilities.extensions
+    return is_modern(ctx) and extensions is not None and TASKS in extensions
 
 
 def is_handed_back(ctx: RequestContext, error: SessionError) -> bool:

@@ -286,7 +286,7 @@ class LocalClients:
         await streams.client_closed.wait()
         if COMMAND_SCOPE not in state:
             # The answers of a command are sent by another one.
-            self._mcp_server.waiting_calls.abandon(state)
+            self._mcp_server.open_calls.abandon(state)
         streams.abandon_subscriptions()
         await streams.wait_answered(self._gateway.config.timeouts.close_grace)
         await streams.end()

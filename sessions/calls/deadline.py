@@ -19,6 +19,7 @@ from ..json_codec import JSON
 from ..live.connection import LiveConnection, OpenQuestions
 from ..live.session import LiveSession
 from ..services import CallContext, CallerOptions
+from .hand_over import OPEN_SECONDS
 
 T = TypeVar("T")
 
@@ -137,6 +138,7 @@ class DeadlineContext:
     __slots__ = (
         "_asking",
         "_ctx",
+        "_is_handed_over",
         "_questions",
         "_remaining_seconds",
         "_scope",
@@ -164,6 +166,7 @@ class DeadlineContext:
         self._waiting = waiting
         self._asking = 0
         self._remaining_seconds = 0.0
+        self._is_handed_over = False
 
     @property
     def options(self) -> CallerOptions:
@@ -190,8 +193,9 @@ class DeadlineContext:
 
     async def ask(self, method: str, params: JSON) -> JSON:
         if not self._asking:
-            self._remaining_seconds = self._scope.deadline - anyio.current_time()
-            self._scope.deadline = math.inf
+            if not self._is_handed_over:
+                self._remaining_seconds = self._scope.deadline - anyio.current_time()
+                self._scope.deadline = math.inf
             if self._questions is not None:
                 questions, session, tool = self._questions
                 questions.open(self, session.id, tool)
@@ -201,9 +205,15 @@ class DeadlineContext:
         finally:
             self._asking -= 1
             if not self._asking:
-                self._scope.deadline = anyio.current_time() + self._remaining_seconds
+                if not self._is_handed_over:
+                    self._scope.deadline = anyio.current_time() + self._remaining_seconds
                 if self._questions is not None:
                     self._questions[0].close(self)
+
+    def hand_over(self) -> None:
+        """Give the call OPEN_SECONDS from now on, the time of questions included: no request waits for it any more."""
+        self._is_handed_over = True
+        self._scope.deadline = anyio.current_time() + OPEN_SECONDS
 
     def end(self, error: SessionError) -> None:
         """Cancel the call, which fails with `error`."""
@@ -220,7 +230,7 @@ def enforce_deadline(
     operation_id: str | None = None,
     wants_facts: bool = False,
     session: LiveSession | None = None,
-) -> Generator[CallContext]:
+) -> Generator[DeadlineContext]:
     """Cancel the block after `seconds`. The time of questions asked through the yielded context does not count.
 
     The tool's progress is added to the progress that `waiting` reported. With `session`, the block ends at the latest with

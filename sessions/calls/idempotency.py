@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter, defaultdict, deque
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final, Protocol
-from weakref import WeakKeyDictionary
 
 import anyio
 
-from ..clock import Clock
 from ..core import Core
 from ..errors import (
     OperationBusy,
@@ -24,22 +22,15 @@ from ..errors import (
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..lifecycle import Status
 from ..live.quota import Quota
-from ..live.session import LiveSession
-from ..owned_map import OwnedMap
 from ..policy import Policy
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
 from ..services import ToolResult
-from .receipts import ANOTHER, Operation, RunningOperations, close_receipt, replay
+from .hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
+from .receipts import Operation, Outcome, RunningOperations, close_receipt, replay
 from .request import Call
 
 logger = logging.getLogger("statehold.sessions")
-
-RESULTS_BYTES: Final = 4 << 20
-"""Most bytes of the results in one memory. Beyond it, only the receipts of the oldest calls remain, without results."""
-
-REMEMBERED: Final = 900.0
-"""Seconds after the end of a call in which its caller may repeat it, if the receipt is in memory."""
 
 SHARED_PART: Final = 0.75
 """The part of the receipts of a session that callers may fill with whom it is shared."""
@@ -50,8 +41,6 @@ ENTRY_BYTES: Final = 1000
 UNRECORDED_SECONDS: Final = 10.0
 """Seconds that an answer waits for a store that refuses the end of its call."""
 RETRY_SECONDS: Final = 0.5
-
-Outcome = ToolResult | BaseException
 
 
 class Receipts(Protocol):
@@ -110,6 +99,8 @@ class IdempotencyGuard:
         """
         while (running := self._running.get(operation.scope, operation.id)) is not None:
             operation.require_same_call(running.digest)
+            if operation.hand_over is not None:
+                operation.hand_over.offer(partial(_join, running, operation.hand_over))
             await running.ended.wait()
             if running.receipt is not None:
                 yield replay(running.receipt)
@@ -125,6 +116,7 @@ class IdempotencyGuard:
                     yield replay(receipt)
                     return
             await receipts.start(operation, new=receipt is None)
+            operation.started.set()
             outcome: Outcome = OutcomeUnknown("The call did not end.")
             try:
                 yield None
@@ -138,93 +130,17 @@ class IdempotencyGuard:
             self._running.end(operation)
 
 
-def _keeps_id(operation: Operation) -> bool:
-    """Whether the id of a call is used up: it has a result, or may have had an effect."""
-    return operation.effective or operation.result is not None
+async def _join(running: Operation, hand_over: HandOver) -> None:
+    """Hand a repeat over: the call that it waits for has a receipt.
 
-
-class ReceiptMemory:
-    """Receipts that live as long as their origin: a session in one epoch, or this process.
-
-    Callers acknowledge the results they have. When there is no room for more, the oldest receipt of the scope with the
-    most is forgotten. For REMEMBERED seconds after that, a repeat of an unknown id of this scope gets OutcomeUnknown instead
-    of running.
+    Raises:
+        OperationBusy: that call has ended, or its receipt is in memory.
     """
-
-    def __init__(
-        self,
-        clock: Clock,
-        policy: Policy,
-        origin: int | str,
-        note_growth: Callable[[int], None] = lambda size: None,
-    ) -> None:
-        """`note_growth` is called with the bytes of each result that is added."""
-        self.origin = origin
-        self._record_growth = note_growth
-        self._clock = clock
-        self._limit = min(policy.receipt_bytes, RESULTS_BYTES)
-        self._receipts = OwnedMap[tuple[str, str], ReceiptRecord](policy.receipts)
-        """By scope, in the order in which the calls ended."""
-        self.bytes = 0
-        """Upper bound of the bytes of the results; it includes some that were acknowledged since."""
-        self._unsure_until: dict[str, float] = {}
-        """The ends of these times, by the scopes that lost a receipt."""
-
-    async def find(self, operation: Operation) -> ReceiptRecord | None:
-        receipt = self._receipts.get((operation.scope, operation.id))
-        if receipt is None and operation.is_repeat:
-            if operation.origin != self.origin:
-                message = "The call was sent to another process, or before the session changed hands; it may have run."
-                raise OutcomeUnknown(message, recovery=ANOTHER)
-            if self._clock.now() < self._unsure_until.get(operation.scope, 0.0):
-                message = "The call may have run so long ago that its result is not remembered."
-                raise OutcomeUnknown(message, recovery=ANOTHER)
-        return receipt
-
-    async def start(self, operation: Operation, *, new: bool) -> None:
-        operation.start_receipt = operation.start("", self._clock.now())
-
-    async def end(self, operation: Operation, outcome: Outcome) -> None:
-        if not _keeps_id(operation):
-            return
-        assert operation.start_receipt is not None
-        now = self._clock.now()
-        receipt = close_receipt(operation.start_receipt, outcome, now, self._limit)
-        operation.receipt = receipt
-        key = operation.scope, operation.id
-        # A continued call moves to the end.
-        loser = self._receipts.put(operation.scope, key, receipt)
-        if loser is not None:
-            for scope in [scope for scope, end in self._unsure_until.items() if end <= now]:
-                del self._unsure_until[scope]
-            self._unsure_until[str(loser)] = now + REMEMBERED
-        if receipt.result is not None:
-            self.bytes += receipt.bytes
-            self._record_growth(receipt.bytes)
-        if self.bytes > RESULTS_BYTES:
-            self.drop_results(RESULTS_BYTES)
-
-    def forget(self, scope: str, operation_id: str) -> bool:
-        """Delete the receipt that a caller acknowledged; return whether there was one."""
-        return self._receipts.pop((scope, operation_id)) is not None
-
-    def drop_results(self, most: int) -> None:
-        """Drop the results of the oldest calls of the scopes with the most, until all take at most `most` bytes."""
-        results = defaultdict[Hashable, deque[tuple[tuple[str, str], ReceiptRecord]]](deque)
-        sizes = Counter[Hashable]()
-        for scope, key, receipt in self._receipts.entries():
-            if receipt.result is not None:
-                results[scope].append((key, receipt))
-                sizes[scope] += receipt.bytes
-        self.bytes = sizes.total()
-        while self.bytes > most and sizes:
-            scope = max(sizes, key=sizes.__getitem__)
-            key, receipt = results[scope].popleft()
-            sizes[scope] -= receipt.bytes
-            self.bytes -= receipt.bytes
-            if not results[scope]:
-                del sizes[scope]
-            self._receipts.replace(key, receipt.model_copy(update={"result": None}))
+    await running.started.wait()
+    if not running.is_stored or running.ended.is_set():
+        raise OperationBusy(session_id=running.scope)
+    assert running.start_receipt is not None
+    hand_over.began_at = running.start_receipt.started_at
 
 
 class CallReceipts:
@@ -233,6 +149,8 @@ class CallReceipts:
     def __init__(self, core: Core, call: Call) -> None:
         self._core = core
         self._call = call
+        hand_over = call.request.hand_over
+        self._expires = hand_over is not None and hand_over.is_ours
 
     async def find(self, operation: Operation) -> ReceiptRecord | None:
         store = self._core.store
@@ -246,18 +164,19 @@ class CallReceipts:
     async def start(self, operation: Operation, *, new: bool) -> None:
         session, core = self._call.session, self._core
         if new:
-            if session.stored_receipts is None:
-                session.stored_receipts = await core.store.receipts(session.id)
             is_shared = self._call.request.sharee is not None
-            require_room(core.policy, session.id, session.stored_receipts, is_shared=is_shared)
+            require_room(core.policy, session.id, await self._totals(), is_shared=is_shared)
         if session.quota is not None:
             session.quota.check(session.record.owner, ENTRY_BYTES)
-        started_at = core.clock.now()
+        started_at = self._call.started_at or core.clock.now()
         entry = self._call.entry(core, started_at)
         await core.redactions.redact(entry, session.record.owner)
         entry.seq = seq = session.next_seq()
         epoch = session.record.epoch
-        receipt = operation.start(session.id, started_at, seq=seq, epoch=epoch)
+        expires_at = started_at + OPEN_SECONDS + KEPT_SECONDS if self._expires else None
+        receipt = operation.start(
+            session.id, started_at, seq=seq, epoch=epoch, expires_at=expires_at
+        )
         try:
             await session.save(journal=[entry.record()], receipts=[receipt])
         except (SessionBusy, StoreUnavailable):
@@ -265,6 +184,14 @@ class CallReceipts:
             raise
         operation.start_receipt = receipt
         session.operations.add(operation.id)
+
+    async def _totals(self) -> tuple[int, int]:
+        """Return the number of receipts of the session that expire as this one does, and the bytes of their results."""
+        session, expires = self._call.session, self._expires
+        if expires not in session.stored_receipts:
+            totals = await self._core.store.receipts(session.id, expiring=expires)
+            session.stored_receipts[expires] = totals
+        return session.stored_receipts[expires]
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         session, core = self._call.session, self._core
@@ -277,7 +204,7 @@ class CallReceipts:
             _result_limit(core.policy, session.quota, session.record.owner),
         )
         _count_result(session.quota, session.record.owner, receipt)
-        if _keeps_id(operation):
+        if operation.is_used_up:
             operation.receipt = receipt
         forget = [operation.id] if operation.receipt is None else []
         entry = self._call.entry(core, receipt.started_at, ended_at, outcome)
@@ -309,10 +236,24 @@ class CallReceipts:
             raise OutcomeUnknown(
                 "Another process took the session over during the call.", session_id=session.id
             )
-        if session.stored_receipts is not None and not forget:
-            count, size = session.stored_receipts
+        if (totals := session.stored_receipts.get(self._expires)) is not None and not forget:
+            count, size = totals
             size += receipt.bytes if receipt.result else 0
-            session.stored_receipts = count + 1, size
+            session.stored_receipts[self._expires] = count + 1, size
+
+
+class HandedOverReceipts(CallReceipts):
+    """The receipt of a call whose id is ours: it is written when the call is handed over, and not if that never happens."""
+
+    async def find(self, operation: Operation) -> ReceiptRecord | None:
+        return None
+
+    async def start(self, operation: Operation, *, new: bool) -> None:
+        pass
+
+    async def end(self, operation: Operation, outcome: Outcome) -> None:
+        if operation.start_receipt is not None:
+            await super().end(operation, outcome)
 
 
 async def _wait_for_store(core: Core) -> None:
@@ -399,7 +340,7 @@ class ToolReceipts:
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         if operation.start_receipt is None:
             return
-        forget, core = not _keeps_id(operation), self._core
+        forget, core = not operation.is_used_up, self._core
         quota, owner = self._registry.quota, self._principal.key
         limit = _result_limit(core.policy, quota, owner)
         receipt = close_receipt(operation.start_receipt, outcome, core.clock.now(), limit)
@@ -415,7 +356,7 @@ class ToolReceipts:
             core.store.append_receipt(receipt, owner, forget=forget)
         session = self._registry.live(self._principal, operation.scope)
         if session is not None:
-            session.stored_receipts = None
+            session.stored_receipts.clear()
 
 
 def require_room(
@@ -434,37 +375,3 @@ def require_room(
             session_id=session_id,
             recovery="Make a new session, or send the call without an operation id.",
         )
-
-
-TOTAL_BYTES: Final = 256 << 20
-"""Most bytes of the results of all sessions. Beyond it, the sessions with the most keep their receipts without results."""
-
-
-class ReceiptMemories:
-    """The receipts in memory by session. Those of a session end when this node gives the session up."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._memories: WeakKeyDictionary[LiveSession, ReceiptMemory] = WeakKeyDictionary()
-        self._bytes = 0
-        """Upper bound of the bytes of all results; it includes those of sessions that were given up since."""
-
-    def of(self, session: LiveSession) -> ReceiptMemory:
-        memory = self._memories.get(session)
-        if memory is None:
-            core, epoch = self._core, session.record.epoch
-            memory = ReceiptMemory(core.clock, core.policy, epoch, self._record_growth)
-            self._memories[session] = memory
-        return memory
-
-    def _record_growth(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes <= TOTAL_BYTES:
-            return
-        memories = sorted(self._memories.values(), key=lambda memory: -memory.bytes)
-        self._bytes = sum(memory.bytes for memory in memories)
-        for memory in memories:
-            if self._bytes <= TOTAL_BYTES:
-                break
-            self._bytes -= memory.bytes
-            memory.drop_results(0)

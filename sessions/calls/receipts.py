@@ -18,10 +18,13 @@ from ..json_codec import JSON, dumps
 from ..records import ReceiptRecord
 from ..services import ToolResult
 from ..validation import label
+from .hand_over import KEPT_SECONDS, HandOver
 from .notices import with_notice, without_notice
 
 _CREATION: Final = "\1"
 """A prefix that no id of a caller can have."""
+
+Outcome = ToolResult | BaseException
 
 ANOTHER: Final = "Use another operation id to run the call again, after looking at its effect."
 
@@ -41,6 +44,8 @@ class Operation:
     """Whether the caller has sent this id before."""
     continues: bool = False
     """Whether it answers the questions of an earlier call with this id."""
+    hand_over: HandOver | None = None
+    """Set if the call may go on without its caller."""
     result: ToolResult | None = None
     """Set by the code that runs the call."""
     effective: bool = False
@@ -49,9 +54,19 @@ class Operation:
     """The receipt of its start, once that is kept."""
     receipt: ReceiptRecord | None = None
     """The receipt of its outcome; None when the id stays unused."""
+    started: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the receipt of its start is kept, or when it has ended without one."""
     ended: anyio.Event = field(default_factory=anyio.Event)
 
-    def start(self, session_id: str, now: float, *, seq: int = 0, epoch: int = 0) -> ReceiptRecord:
+    def start(
+        self,
+        session_id: str,
+        now: float,
+        *,
+        seq: int = 0,
+        epoch: int = 0,
+        expires_at: float | None = None,
+    ) -> ReceiptRecord:
         """Return the receipt of a call that begins; `seq` is the position of its journal entry, 0 without one."""
         return ReceiptRecord.model_construct(
             session_id=session_id,
@@ -61,7 +76,19 @@ class Operation:
             seq=seq,
             epoch=epoch,
             started_at=now,
+            expires_at=expires_at,
         )
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether its id is used up: it has a result, may have had an effect, or a client has it as that of a task."""
+        is_task = self.hand_over is not None and self.hand_over.is_taken
+        return self.effective or self.result is not None or is_task
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the store has the receipt of its start."""
+        return self.start_receipt is not None and self.origin is None
 
     def require_same_call(self, digest: str) -> None:
         """Raises InvalidArgument when `digest` is that of another call."""
@@ -89,6 +116,7 @@ class RunningOperations:
         """Let the repeats of an operation go on; with `operation.receipt`, they get its outcome."""
         del self._operations[operation.scope, operation.id]
         operation.ended.set()
+        operation.started.set()
 
 
 def validate_operation_id(operation_id: str | None) -> str:
@@ -122,6 +150,8 @@ def close_receipt(
 ) -> ReceiptRecord:
     """Return a receipt completed with the outcome of its call. Results of more than `limit` bytes are left out."""
     changes: JSON = {"status": status_of(outcome), "ended_at": ended_at}
+    if receipt.expires_at is not None:
+        changes["expires_at"] = ended_at + KEPT_SECONDS
     if isinstance(outcome, ToolResult):
         result = with_notice(outcome)
         text = dumps(result)

@@ -14,6 +14,7 @@ from ..live.session import LiveSession
 from ..records import Principal
 from ..services import CallContext, ToolResult, ToolSpec
 from .deadline import WaitProgress
+from .hand_over import HandOver
 from .notices import Delivery
 from .receipts import Operation
 
@@ -43,6 +44,8 @@ class Request:
     """The name of the caller's client in its handshake."""
     reported_seconds: float = 0.0
     """Seconds of waiting that were reported to its caller before the call; see Waiting."""
+    hand_over: HandOver | None = None
+    """Set if the call may go on without its caller."""
     sharee: str | None = None
     """The key of its caller if `principal` shares the session with it: then the limits of calls are those of the caller."""
 
@@ -58,6 +61,8 @@ class Call:
     waiting: WaitProgress
     """Reports to the caller while the call waits."""
     operation: Operation | None = None
+    started_at: float = 0.0
+    """When it began to run; 0 before."""
     was_sent: bool = False
     """Whether the call may have reached the server."""
     ended_at: float | None = None

@@ -34,14 +34,21 @@ from ..registry import Registry
 from ..repeats import may_repeat
 from ..services import Answering, CallContext, RequestSender, ToolResult
 from .deadline import (
+    DeadlineContext,
     EndedWithSession,
     WaitProgress,
     end_error,
     end_with_session,
     enforce_deadline,
 )
-from .idempotency import CallReceipts, IdempotencyGuard, ReceiptMemories, Receipts
+from .idempotency import (
+    CallReceipts,
+    HandedOverReceipts,
+    IdempotencyGuard,
+    Receipts,
+)
 from .notices import CallDeferred, Delivery, accepts_notice, shows_content, take_notices
+from .receipt_memory import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Call, CallAnswer, Request
 
@@ -85,7 +92,7 @@ class Router:
         try:
             if request.acknowledged_operations:
                 await self._forget(session, request.acknowledged_operations)
-            if request.operation_id is None:
+            if request.operation_id is None and request.hand_over is None:
                 result = await self._run(call)
             else:
                 call.operation, receipts = self._operation(call)
@@ -115,6 +122,10 @@ class Router:
     def _operation(self, call: Call) -> tuple[Operation, Receipts]:
         """Return the operation of a call with an id, and the receipts to guard it with."""
         request, session = call.request, call.session
+        hand_over = request.hand_over
+        if hand_over is not None and hand_over.is_ours:
+            operation = Operation(session.id, hand_over.operation_id, "", hand_over=hand_over)
+            return operation, HandedOverReceipts(self._core, call)
         operation = Operation(
             session.id,
             validate_operation_id(request.operation_id),
@@ -122,6 +133,7 @@ class Router:
             request.epoch,
             request.is_repeat,
             continues=call.continues,
+            hand_over=hand_over,
         )
         if request.epoch is None:
             return operation, CallReceipts(self._core, call)
@@ -142,11 +154,11 @@ class Router:
         ]
         if ended_ids:
             await session.save(forget=ended_ids)
-            session.stored_receipts = None
+            session.stored_receipts.clear()
 
     async def _run(self, call: Call) -> ToolResult:
         """Run a call on the connection of its session, and journal it."""
-        started_at = self._core.clock.now()
+        started_at = call.started_at = self._core.clock.now()
         outcome: ToolResult | BaseException = _UNFINISHED
         call.session.activity.begin(call, started_at)
         try:
@@ -171,7 +183,9 @@ class Router:
             raise
         finally:
             call.session.activity.end(call, status_of(outcome), self._core.clock.now())
-            if call.operation is None or call.operation.origin is not None:
+            if call.request.hand_over is not None:
+                await call.request.hand_over.end()
+            if call.operation is None or not call.operation.is_stored:
                 await self._journal(call, started_at, outcome)
 
     async def _send(self, call: Call) -> ToolResult:
@@ -180,7 +194,8 @@ class Router:
         live = binding.live
         if live is None or not live.usable:
             activity = f"Opening {request.service}"
-            session.has_older_caller = not call.context.options.can_return_input_required
+            can_wait = call.context.options.can_return_input_required
+            session.has_older_caller = not can_wait and request.hand_over is None
             with end_with_session(session):
                 connect = partial(self._registry.connector.connect_for_call, session, binding)
                 live = await call.waiting.run(activity, connect)
@@ -204,6 +219,8 @@ class Router:
                         self._refuse_lost_notice(call)
                     self._core.node.require_lease()
                     call.record_sent(True)
+                    if request.hand_over is not None:
+                        request.hand_over.offer(partial(self._hand_over, call, live, context))
                     try:
                         result = await live.connection.call(
                             request.tool, request.arguments, context
@@ -237,6 +254,23 @@ class Router:
         live.calls += 1
         binding.losses = 0
         return result
+
+    async def _hand_over(self, call: Call, live: LiveConnection, context: DeadlineContext) -> None:
+        """Write the receipt of a running call, unless it has one, and let the call run on without its caller.
+
+        Raises:
+            SessionError, StoreUnavailable: it cannot be written, so the caller has to wait.
+        """
+        # Otherwise the next process would not know the connection over which the answer comes.
+        with anyio.move_on_after(RECORD_SECONDS):
+            await live.opening_recorded.wait()
+        if not live.opening_recorded.is_set():
+            raise StoreUnavailable("the connection is not recorded yet")
+        if call.operation is not None and not call.operation.is_stored:
+            await CallReceipts(self._core, call).start(call.operation, new=True)
+        if call.request.hand_over is not None:
+            call.request.hand_over.began_at = call.started_at
+        context.hand_over()
 
     def return_notice(self, delivery: Delivery | None) -> None:
         """Make the notice of an answer that was not delivered due again. A second call does nothing."""

@@ -146,8 +146,8 @@ class LiveSession:
         """Set and replaced when the lease of control changes."""
         self.operations: set[str] = set()
         """The operation ids of calls in flight whose start is in the journal."""
-        self.stored_receipts: tuple[int, int] | None = None
-        """Number of receipts in the store and the bytes of their results; None before the first query."""
+        self.stored_receipts: dict[bool, tuple[int, int]] = {}
+        """Number of receipts in the store and the bytes of their results, by whether they expire; empty before the query."""
         self._redactor = redactor
         self.quota = quota
         """Counts the bytes that it stores, for its owner."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, String, bindparam, case, func, or_, select
+from sqlalchemy import Connection, Select, String, bindparam, case, delete, func, or_, select
 
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..json_codec import loads
@@ -29,8 +29,12 @@ _RECEIPT = select(schema.receipt).where(
 KEPT_BYTES = case((_r.result.is_not(None), _r.bytes), else_=0)
 """The bytes of the result of an operation, if it was kept."""
 _RECEIPTS = select(func.count(), func.coalesce(func.sum(KEPT_BYTES), 0)).where(
-    _r.session_id == _this
+    _r.session_id == _this, _r.expires_at.is_(None)
 )
+_EXPIRING_RECEIPTS = select(func.count(), func.coalesce(func.sum(KEPT_BYTES), 0)).where(
+    _r.session_id == _this, _r.expires_at.is_not(None)
+)
+_DELETE_EXPIRED = delete(schema.receipt).where(_r.expires_at <= bindparam("now"))
 _ALL_RECEIPTS = (
     select(schema.receipt).where(_r.session_id == _this).order_by(_r.seq, _r.operation_id)
 )
@@ -124,10 +128,16 @@ def receipt(connection: Connection, session_id: str, operation_id: str) -> Recei
     return None if row is None else rows.receipt_record(columns_of(row))
 
 
-def receipts(connection: Connection, session_id: str) -> tuple[int, int]:
-    """Return the number of a session's receipts, and the bytes of their results."""
-    row = connection.execute(_RECEIPTS, {"session_id": session_id}).one()
+def receipts(connection: Connection, session_id: str, *, expiring: bool = False) -> tuple[int, int]:
+    """Return the number of a session's receipts, those that expire or the others, and the bytes of their results."""
+    query = _EXPIRING_RECEIPTS if expiring else _RECEIPTS
+    row = connection.execute(query, {"session_id": session_id}).one()
     return int(row[0]), int(row[1])
+
+
+def delete_expired_receipts(connection: Connection, now: float) -> None:
+    """Delete the receipts of handed-over calls whose time is over."""
+    connection.execute(_DELETE_EXPIRED, {"now": now})
 
 
 def all_receipts(connection: Connection, session_id: str) -> list[ReceiptRecord]:

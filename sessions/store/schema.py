@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0110"
+HEAD: Final = "0111"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -204,7 +204,9 @@ receipt: Final = Table(
     _integer("bytes"),
     _text("result", null=True),
     _text("error", null=True),
+    _time("expires_at", null=True),
 )
+Index("receipt_expiry", receipt.c.expires_at, **_partial(text("expires_at IS NOT NULL")))
 
 summary: Final = Table(
     "summary",

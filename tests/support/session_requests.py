@@ -102,6 +102,9 @@ def session_requests(
         ("of a service", f"session://{SESSION}/asking/quick%3A%2F%2Fvalue"),
     ):
         found.append(_modern(f"resources/read {title}", "resources/read", uri, {"uri": uri}))
+    for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+        task = f"{SESSION}.task-1"
+        found.append(_modern(method, method, task, {"taskId": task, "inputResponses": {}}))
     prompt: JSON = {"name": "report", "arguments": {"session_id": SESSION}}
     found.append(_modern("prompts/get", "prompts/get", "report", prompt))
     for tool in ("inc", "session_info"):
@@ -120,7 +123,9 @@ def _modern(
 ) -> SessionRequest:
     meta: JSON = {
         "io.modelcontextprotocol/protocolVersion": VERSION,
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": {
+            "extensions": {"io.modelcontextprotocol/tasks": {}}
+        },
         "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "0"},
     }
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}

@@ -1,7 +1,8 @@
 """The quick server with everything that goes the other way: questions, log messages, a growing list, resources, prompts.
 
-Stdio only: `python asking.py [--era modern|legacy|both] [--log FILE]`. In the 2026-07-28 era questions and log messages
-follow that revision: an `input_required` result, and messages only for a request that asked for them.
+Stdio only: `python asking.py [--era modern|legacy|both] [--log FILE] [--long]`, the last to mark tools as long. In the
+2026-07-28 era questions and log messages follow that revision: an `input_required` result, and messages only for a request
+that asked for them.
 """
 
 from __future__ import annotations
@@ -238,4 +239,8 @@ if __name__ == "__main__":
     if "--own-session" in arguments:
         own_arguments = {"session_id": {"type": "string"}}
         server.tools.append(tool("own_session", own_arguments, idempotentHint=True))
+    if "--long" in arguments:
+        for described in server.tools:
+            if described["name"] in {"hold", "hang", "slow"}:
+                described["execution"] = {"taskSupport": "optional"}
     server.run()

@@ -202,7 +202,9 @@ class Quick:
 
     def tool_hold(self, arguments: JSON, *_: object) -> JSON:
         with open(arguments["fifo"]) as fifo:
-            fifo.read()
+            refusal = fifo.read()
+        if refusal:
+            raise Refused(-32077, refusal, {"why": "it is late"})
         return text("held")
 
     def tool_crash(self, *_: object) -> JSON:

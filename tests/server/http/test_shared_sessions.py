@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from support.gateway_process import (
     toml,
 )
 from support.selection import matrix
+from support.task_client import Gate, TaskClient, task_client
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -63,7 +64,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
         "server": {"tokens": str(path)},
         "policies": [{"match": {"principal": "dora"}, "rate": rate}],
         "toolsets": list(OWN_NAMES),
-        "services": {"asking": service("asking")},
+        "services": {"asking": service("asking", "--long")},
         "history": {"receipts": RECEIPTS},
     }
 
@@ -129,6 +130,33 @@ async def test_a_share_allows_the_tools_of_its_rights_and_no_others(
         assert code_of(await eve.call_tool("inc", {"session_id": session})) == "session_not_found"
         info = structured(await alice.call_tool("session_info", {"session_id": session}))
         assert (info["status"] == "closed", info.get("name")) == (False, None)
+
+
+async def test_a_share_shows_tasks_and_with_use_ends_them(
+    http: Way, alice: Client, tmp_path: Path
+) -> None:
+    def as_(token: str) -> AbstractAsyncContextManager[TaskClient]:
+        return task_client(f"{http.url}/mcp", headers={"authorization": f"Bearer {token}"})
+
+    session, gate = await opened_session(alice), Gate(tmp_path / "gate")
+    await share(alice, session, "view")
+    async with as_(ALICE) as owner, as_(BEN) as ben, as_(EVE) as eve:
+        arguments = {"session_id": session, "fifo": str(gate.path)}
+        task = {"taskId": (await owner.call("hold", arguments))["taskId"]}
+        assert (await ben.get(task["taskId"]))["status"] == "working"
+        unknown = {"code": -32602, "message": "Task not found"}
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            params: JSON = {**task, "inputResponses": {}}
+            assert (await eve.send(method, params))["error"] == unknown
+            if method != "tasks/get":
+                assert (await ben.send(method, params))["error"] == unknown
+        await share(alice, session, "use")
+        await ben.result("tasks/cancel", task)
+        assert (await owner.end_of(task["taskId"]))["status"] == "cancelled"
+        unshared = {"session_id": session, "subject": "ben", "issuer": "home"}
+        await alice.call_tool("session_unshare", unshared)
+        assert (await ben.send("tasks/get", task))["error"] == unknown
+        assert (await owner.get(task["taskId"]))["status"] == "cancelled"
 
 
 async def test_a_name_is_never_that_of_a_shared_session(alice: Client, ben: Client) -> None:

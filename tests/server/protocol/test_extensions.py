@@ -73,7 +73,7 @@ async def test_extensions_reach_the_other_side(
         if era == "modern":
             assert extensions_of(client)[UI] == {"mimeTypes": [MIME], "flag": True}
             assert "example.org/skills" in extensions_of(client)
-            assert TASKS not in extensions_of(client)
+            assert (TASKS in extensions_of(client)) == (mode == "auto")
         pages = {
             tool.name: (tool.meta or {})["ui"]["resourceUri"]
             for tool in (await client.list_tools()).tools

@@ -102,5 +102,5 @@ async def test_a_person_may_think_longer_than_a_call_may_take_but_not_forever(
         assert await count(client, session, f"{era}_inc") == 2
         info = structured(await client.call_tool("session_info", {"session_id": session}))
         assert (info["status"], info["in_flight"]) == ("idle", 0)
-        assert len(mcp_server.waiting_calls) == 0
+        assert len(mcp_server.open_calls) == 0
     monkeypatch.undo()

@@ -31,7 +31,7 @@ from support.selection import matrix, matrix_of
 from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.protocol.input_required import InputRequiredCalls
+from statehold.server.protocol.open_calls import OpenCalls
 from statehold.server.protocol.server import StateholdServer
 
 EACH = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
@@ -439,7 +439,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
 ) -> None:
     session = await opened_session(modern)
     parked = await ParkedCall(modern, session).start()
-    waiting = len(mcp_server.waiting_calls)
+    waiting = len(mcp_server.open_calls)
     ctx: Any = SimpleNamespace(
         method="tools/call",
         params={
@@ -455,7 +455,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
     )
     refused = await mcp_server.call(ctx)
     assert refused["_meta"]["statehold/error"]["code"] == "invalid_argument"
-    assert len(mcp_server.waiting_calls) == waiting
+    assert len(mcp_server.open_calls) == waiting
     assert json.loads(text_of(await parked.answer()))["content"] == {"answer": "late"}
 
 
@@ -492,12 +492,12 @@ async def test_an_unknown_request_state_reaches_the_upstream_without_our_mark(
 
 async def test_an_unanswered_question_expires(gateway: Gateway) -> None:
     mcp_server = StateholdServer(gateway, version="0")
-    mcp_server.waiting_calls = InputRequiredCalls(gateway.registry.spawn, ttl=0.05)
+    mcp_server.open_calls = OpenCalls(gateway, ttl=0.05)
     async with Client(mcp_server, cache=None, **Person().callbacks) as client:
         session = await opened_session(client)
         parked = await ParkedCall(client, session).start()
         with anyio.fail_after(10):
             await next(s for s in gateway.registry.owned_sessions() if s.id == session).quiet.wait()
-        assert len(mcp_server.waiting_calls) == 0
+        assert len(mcp_server.open_calls) == 0
         await parked.answer_in_vain()
         assert await count(client, session, "legacy_inc") == 1

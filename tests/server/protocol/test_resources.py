@@ -230,13 +230,13 @@ async def test_a_parked_resource_ends_with_its_session(
         uri = address(session, uri="quick%3A%2F%2Fasked")
         question = await client.session.read_resource(uri, allow_input_required=True)
         assert isinstance(question, InputRequiredResult)
-        assert len(mcp_server.waiting_calls) == 1
+        assert len(mcp_server.open_calls) == 1
         await client.call_tool("session_close", {"session_id": session, "force": True})
         with pytest.raises(MCPError, match="has ended"):
             await client.session.read_resource(
                 uri, request_state=question.request_state, allow_input_required=True
             )
-        assert len(mcp_server.waiting_calls) == 0
+        assert len(mcp_server.open_calls) == 0
 
 
 # Changes of resources: clients are notified only of states.

@@ -13,16 +13,15 @@ from support.counting import Nobody
 from support.engine import Build, Engine
 from support.selection import matrix
 
-from statehold.sessions.calls import idempotency
+from statehold.sessions.calls import receipt_memory
 from statehold.sessions.calls.deadline import WaitProgress
 from statehold.sessions.calls.idempotency import (
-    REMEMBERED,
     CallReceipts,
     IdempotencyGuard,
-    ReceiptMemory,
     Receipts,
     ToolReceipts,
 )
+from statehold.sessions.calls.receipt_memory import REMEMBERED, ReceiptMemory
 from statehold.sessions.calls.receipts import (
     Operation,
     RunningOperations,
@@ -377,7 +376,7 @@ async def test_a_forgotten_id_is_not_run_again(memory: Callable[..., Guarded]) -
 async def test_only_the_newest_results_are_kept(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idempotency, "RESULTS_BYTES", 25)
+    monkeypatch.setattr(receipt_memory, "RESULTS_BYTES", 25)
     async with build() as home:
         guarded = Guarded(home, "memory", await home.create())
         for number in range(4):
@@ -394,7 +393,7 @@ async def test_only_the_newest_results_are_kept(
 async def test_many_calls_of_others_cost_a_caller_no_receipt_in_memory(
     build: Build, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
-    monkeypatch.setattr(idempotency, "RESULTS_BYTES", 150)
+    monkeypatch.setattr(receipt_memory, "RESULTS_BYTES", 150)
     async with build(policy=Policy(receipts=10)) as home:
         guarded = Guarded(home, "memory", await home.create())
         guarded.scope = "ada"
@@ -414,7 +413,7 @@ async def test_many_calls_of_others_cost_a_caller_no_receipt_in_memory(
 async def test_large_results_of_others_cost_a_caller_no_result_in_memory(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idempotency, "RESULTS_BYTES", 50)
+    monkeypatch.setattr(receipt_memory, "RESULTS_BYTES", 50)
     async with build() as home:
         guarded = Guarded(home, "memory", await home.create())
         guarded.scope = "ada"

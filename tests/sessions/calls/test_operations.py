@@ -12,7 +12,7 @@ from support.counting import Counter, Nobody
 from support.engine import Build, Engine
 from support.selection import matrix
 
-from statehold.sessions.calls import idempotency
+from statehold.sessions.calls import receipt_memory
 from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.errors import (
     CallTimedOut,
@@ -350,7 +350,7 @@ async def test_results_in_memory_have_a_total_of_all_sessions(
         for operation in ("one", "two"):
             await attempt(home, sessions[0], operation)
         await attempt(home, sessions[1])
-        monkeypatch.setattr(idempotency, "TOTAL_BYTES", 300)
+        monkeypatch.setattr(receipt_memory, "TOTAL_BYTES", 300)
         await attempt(home, sessions[2])
         # The session with the most has lost its results, and calls that ran are not run again.
         with pytest.raises(OutcomeUnknown, match="not kept"):

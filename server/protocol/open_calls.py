@@ -1,0 +1,393 @@
+"""Calls that may outlive the request that began them: parked ones, and those that became tasks.
+
+A 2026-07-28 client cannot be asked while its request runs. If it declares tasks (SEP-2663), a tool call that asks, or that
+takes longer than GRACE_SECONDS, is handed over: its request ends with a task, and the call goes on as an operation in the
+store. Otherwise the request ends with an `InputRequiredResult`, and the client sends it again with the answers (SEP-2322):
+the call is parked, keeps its session busy, and waits for them in its own task.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, cast
+
+import anyio
+
+from ...sessions.calls.hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
+from ...sessions.errors import (
+    InvalidArgument,
+    NotAllowed,
+    OwnedByAnotherNode,
+    SessionError,
+)
+from ...sessions.json_codec import JSON
+from ...sessions.records import Principal
+from ...sessions.services import ToolSpec
+from ..gateway.gateway import Gateway
+from ..sdk.access import RequestContext
+from ..sdk.caller import (
+    ANSWER_SECONDS,
+    PARKED_STATE,
+    Caller,
+    OwnMeta,
+    declares_tasks,
+    is_modern,
+    may_ask,
+)
+from .error_translation import translate_errors
+from .request_checks import parked_call_state
+
+GRACE_SECONDS: Final = 2.0
+"""Seconds that a request waits for the end of its call before that becomes a task."""
+_POLL: Final = ((4.0, 250), (30.0, 1000))
+"""The milliseconds between polls of a task that runs for less than these seconds; LONGEST_POLL_MS later."""
+LONGEST_POLL_MS: Final = 5000
+
+Work = Callable[[Caller], Awaitable[JSON]]
+SessionWork = Callable[[str, Caller], Awaitable[JSON]]
+"""Work in a session, given by id or name, for a caller."""
+
+
+@dataclass(eq=False)
+class OpenCall:
+    """One call that may outlive its request. It lives until its work ends; the result is then answered or recorded."""
+
+    owner: str
+    """The principal and the session that it belongs to; see owner_of()."""
+    session: str
+    work_key: str
+    client: object
+    """The connection of the client, as the lifespan state that it is served with."""
+    now: Callable[[], float]
+    on_changed: Callable[[OpenCall], None]
+    """Called when it asks, and when it has ended."""
+    hand_over: HandOver | None = None
+    """Set if the call may become a task."""
+    token: str = ""
+    """The `requestState` under which it is parked."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    turn: anyio.Event = field(default_factory=anyio.Event)
+    """Set while it has a question, and at its end."""
+    questions: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answer_events: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    done: anyio.Event = field(default_factory=anyio.Event)
+    message: str | None = None
+    """Its last progress message."""
+    updated_at: float = 0.0
+    caller: OpenCaller | None = None
+    result: JSON | None = None
+    error: BaseException | None = None
+
+    @property
+    def is_task(self) -> bool:
+        return self.hand_over is not None and self.hand_over.is_taken
+
+    @property
+    def task_id(self) -> str:
+        assert self.hand_over is not None
+        return task_id(self.session, self.hand_over.operation_id)
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        """Ask the caller, which finds the question in the result of its request, or in its task."""
+        key = f"q{len(self.answer_events) + 1}"
+        event = self.answer_events[key] = anyio.Event()
+        self.questions[key] = {"method": method, "params": params}
+        self.updated_at = self.now()
+        self.turn.set()
+        self.on_changed(self)
+        try:
+            await event.wait()
+            return self.answers.pop(key)
+        finally:
+            self.questions.pop(key, None)
+
+    def answer(self, answers: Mapping[str, JSON]) -> None:
+        """Answer open questions; answers to others are ignored."""
+        for key in list(self.questions):
+            if key in answers:
+                del self.questions[key]
+                self.answers[key] = answers[key]
+                self.answer_events[key].set()
+        self.updated_at = self.now()
+        if not self.questions and not self.done.is_set():
+            self.turn = anyio.Event()
+
+    def describe(self) -> JSON:
+        """Return the task of a call that was handed over, as `tasks/get` shows it while the call runs."""
+        assert self.hand_over is not None
+        began_at, now = self.hand_over.began_at, self.now()
+        status = "input_required" if self.questions else "working"
+        fields = task_fields(
+            self.task_id,
+            status,
+            began_at,
+            max(self.updated_at, began_at),
+            OPEN_SECONDS + KEPT_SECONDS if self.hand_over.is_ours else None,
+        )
+        poll = (ms for seconds, ms in _POLL if now - began_at < seconds)
+        fields["pollIntervalMs"] = next(poll, LONGEST_POLL_MS)
+        if self.message is not None:
+            fields["statusMessage"] = self.message
+        if self.questions:
+            fields["inputRequests"] = dict(self.questions)
+        return fields
+
+
+class OpenCaller(Caller):
+    """The caller of an open call. Once the call is a task, it hears of the call through that only (SEP-2663)."""
+
+    def __init__(self, ctx: RequestContext, params: Mapping[str, Any], call: OpenCall) -> None:
+        self._call = call
+        self.hand_over = call.hand_over
+        super().__init__(ctx, params, ask=call.ask)
+
+    def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
+        super().bind(ctx, params)
+        if self._call.hand_over is not None:
+            self.options = replace(self.options, can_return_input_required=False)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if not self._call.is_task:
+            await super().progress(progress, total, message)
+        parts = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        self._call.message, self._call.updated_at = message or parts, self._call.now()
+
+    async def log(self, params: JSON) -> None:
+        if not self._call.is_task:
+            await super().log(params)
+
+
+class OpenCalls:
+    """The open calls of one process.
+
+    A parked call that waits for answers longer than `ttl` seconds is cancelled; the wait does not count towards its time
+    limit. A task may run OPEN_SECONDS, with its questions. Both end with the process; a task's receipt remains.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        ttl: float = ANSWER_SECONDS,
+        on_task_changed: Callable[[str], None] = lambda task: None,
+    ) -> None:
+        """`on_task_changed` is called with the id of a task that asks, or has ended; it must not block."""
+        self._gateway = gateway
+        self._on_task_changed = on_task_changed
+        self._spawn = gateway.registry.spawn
+        self._now = gateway.registry.core.clock.now
+        self._ttl = ttl
+        self._parked_calls: dict[str, OpenCall] = {}
+        self._tasks: dict[tuple[str, str], OpenCall] = {}
+        """The calls that are or may become tasks, by owner and operation id."""
+
+    def __len__(self) -> int:
+        return len(self._parked_calls)
+
+    def abandon(self, client: object = None) -> None:
+        """Cancel the parked calls of a client that has disconnected, so that no answers can come; without one, all."""
+        for call in list(self._parked_calls.values()):
+            if client is None or call.client is client:
+                call.scope.cancel()
+
+    async def run_or_resume(
+        self,
+        ctx: RequestContext,
+        params: JSON,
+        principal: Principal,
+        session: str,
+        work_key: str,
+        work: SessionWork,
+        *,
+        grace: float | None = None,
+    ) -> JSON:
+        """Run the work of a request, or resume the parked call that it continues.
+
+        The result may ask for input. With `grace`, it may be a task instead after so many seconds. `work_key` identifies the
+        work: a request can only continue a call with the same key. Cancelling the request cancels the call, unless it is
+        parked or a task.
+
+        Raises:
+            InvalidArgument: the answers for the parked call are malformed.
+            MCPError: no call is parked under the `requestState`; SEP-2322 forbids a tool result for that.
+        """
+        state = parked_call_state(params)
+        has_task = grace is not None and declares_tasks(ctx)
+        if not is_modern(ctx) or (state is None and not may_ask(ctx) and not has_task):
+            caller = Caller(ctx, params)
+            try:
+                return await work(session, caller)
+            finally:
+                caller.close()
+        session = await _session_id(self._gateway, principal, session, is_resumed=state is not None)
+        owner = owner_of(principal, session)
+        if state is not None:
+            with translate_errors():
+                call = self._find(state, owner, work_key)
+            return await self._resume(ctx, params, call)
+        client = ctx.lifespan_context
+        call = OpenCall(owner, session, work_key, client, self._now, self._on_changed)
+        own_meta = OwnMeta.parse(params.get("_meta") or {})
+        if has_task and own_meta.epoch is None:
+            call.hand_over = HandOver(own_meta.operation_id)
+            # A repeat joins the call that it repeats.
+            self._tasks.setdefault((owner, call.hand_over.operation_id), call)
+        call.caller = OpenCaller(ctx, params, call)
+        self._spawn(self._run_work, call, partial(work, session))
+        return await self._wait_for_outcome(call, grace)
+
+    def task(self, owner: str, operation_id: str) -> OpenCall | None:
+        """Return a task of this process that runs."""
+        call = self._tasks.get((owner, operation_id))
+        return call if call is not None and call.is_task else None
+
+    def _find(self, state: str, owner: str, work_key: str) -> OpenCall:
+        call = self._parked_calls.get(state)
+        if call is None or call.owner != owner or call.work_key != work_key:
+            raise InvalidArgument(
+                "The call that asked for this input has ended.",
+                recovery="Check its effect, then send it again without requestState.",
+            )
+        return call
+
+    async def _resume(self, ctx: RequestContext, params: JSON, call: OpenCall) -> JSON:
+        """Continue a parked call with the answers of its caller; malformed ones leave it parked."""
+        assert call.caller is not None
+        answers = parse_answers(params.get("inputResponses"), call.questions)
+        del self._parked_calls[call.token]
+        call.caller.bind(ctx, params)
+        call.answer(answers)
+        return await self._wait_for_outcome(call, None)
+
+    async def _run_work(self, call: OpenCall, work: Work) -> None:
+        assert call.caller is not None
+        call.error = NotAllowed("The call was cancelled while it waited for input.")
+        try:
+            with call.scope:
+                call.result = await work(call.caller)
+                call.error = None
+        except Exception as error:
+            call.error = error
+        finally:
+            call.caller.close()
+            self._parked_calls.pop(call.token, None)
+            call.done.set()
+            call.turn.set()
+            if call.hand_over is not None:
+                key = call.owner, call.hand_over.operation_id
+                if self._tasks.get(key) is call:
+                    del self._tasks[key]
+                await call.hand_over.end()
+            self._on_changed(call)
+
+    def _on_changed(self, call: OpenCall) -> None:
+        if call.is_task:
+            self._on_task_changed(call.task_id)
+
+    async def _wait_for_outcome(self, call: OpenCall, grace: float | None) -> JSON:
+        """Wait for the result or the next question, at most `grace` seconds if the call can become a task."""
+        try:
+            if grace is not None and call.hand_over is not None:
+                with anyio.move_on_after(grace):
+                    await call.turn.wait()
+                if not call.done.is_set() and await call.hand_over.take():
+                    return {"resultType": "task", **call.describe()}
+            await call.turn.wait()
+        except BaseException:
+            if not call.is_task:
+                call.scope.cancel()
+            raise
+        if call.done.is_set():
+            if call.error is not None:
+                raise call.error
+            assert call.result is not None
+            return call.result
+        self._park(call)
+        return {
+            "resultType": "input_required",
+            "inputRequests": dict(call.questions),
+            "requestState": call.token,
+        }
+
+    def _park(self, call: OpenCall) -> None:
+        call.token = PARKED_STATE + secrets.token_urlsafe(24)
+        self._parked_calls[call.token] = call
+        self._spawn(self._cancel_after_ttl, call, call.token)
+
+    async def _cancel_after_ttl(self, call: OpenCall, token: str) -> None:
+        with anyio.move_on_after(self._ttl):
+            await call.done.wait()
+        if self._parked_calls.get(token) is call:
+            call.scope.cancel()
+
+
+def is_long(spec: ToolSpec | None) -> bool:
+    """Whether its server says of a tool that its calls may take long, as 2025-11-25 has it."""
+    execution: object = None if spec is None else spec.definition.get("execution")
+    support: object = (
+        cast("JSON", execution).get("taskSupport") if isinstance(execution, dict) else None
+    )
+    return support in ("optional", "required")
+
+
+def owner_of(principal: Principal, session: str) -> str:
+    """Return the key of a principal and one of its sessions."""
+    return f"{principal.key}\n{session}"
+
+
+def task_id(session: str, operation_id: str) -> str:
+    """Return the id of the task of an operation: its session says who may see it, and which node has it."""
+    return f"{session}.{operation_id}"
+
+
+def task_fields(
+    task: str, status: str, began_at: float, updated_at: float, seconds: float | None
+) -> JSON:
+    """Return the members that every task has (SEP-2663). `seconds` after its beginning it may be deleted; None: never."""
+    return {
+        "taskId": task,
+        "status": status,
+        "createdAt": _time(began_at),
+        "lastUpdatedAt": _time(updated_at),
+        "ttlMs": None if seconds is None else round(seconds * 1000),
+    }
+
+
+def _time(at: float) -> str:
+    text = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def parse_answers(input_responses: object, questions: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the answers in `inputResponses`. Raises InvalidArgument if one to a question is no object."""
+    answers = cast("dict[str, Any]", input_responses) if isinstance(input_responses, dict) else {}
+    is_well_formed = input_responses is None or isinstance(input_responses, dict)
+    if not is_well_formed or any(not isinstance(answers.get(key, {}), dict) for key in questions):
+        raise InvalidArgument(
+            "inputResponses: should be an object with an object for each question.",
+            recovery="Send the answers again with the same requestState.",
+        )
+    return answers
+
+
+async def _session_id(
+    gateway: Gateway, principal: Principal, session: str, *, is_resumed: bool
+) -> str:
+    """Return the id of a session given by id or name: a parked call belongs to the session, not to its name."""
+    registry, namespace = gateway.registry, gateway.config.namespace
+    if registry.live(principal, session) is not None:
+        return session
+    if not is_resumed:
+        return (await registry.ready(principal, session, namespace)).id
+    try:
+        return (await registry.find(principal, session, namespace)).id
+    except OwnedByAnotherNode:
+        raise
+    except SessionError:
+        # A missing session has no parked calls: the caller gets the error about the call.
+        return session

@@ -1,0 +1,287 @@
+"""Tasks of 2026-07-28 clients (SEP-2663): tool calls that outlive their requests.
+
+A task is an operation whose caller left. Its id is the address of the receipt, the session and the operation id, so there is
+no table of tasks: who may see a task, which node has it and when it ends follow from its session. A task is looked up by
+its principal and session only, and the answer for one of another principal is that for one that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+
+from ...sessions.calls.receipts import replay
+from ...sessions.errors import (
+    InvalidArgument,
+    NodeUnavailable,
+    OwnedByAnotherNode,
+    RequestRefused,
+    SessionError,
+)
+from ...sessions.journal.entries import STARTED
+from ...sessions.json_codec import JSON
+from ...sessions.records import HistoryFilter, Principal, ReceiptRecord
+from ...tools.own.session_tools import summary
+from ..gateway.gateway import Gateway
+from ..sdk.access import RequestContext, outbound_of
+from ..sdk.caller import TASKS, declares_tasks
+from .error_translation import as_mcp_error, translate_errors
+from .open_calls import OpenCall, OpenCalls, owner_of, parse_answers, task_fields, task_id
+from .request_checks import Requester
+
+METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
+TASK_TOPIC: Final = "task:"
+"""The bus of subscriptions knows a task as the resource with this prefix and the id."""
+MAX_TASKS: Final = 1000
+"""The maximum number of tasks of one `subscriptions/listen` request; further ones are not acknowledged."""
+
+
+class TaskParams(types.RequestParams):
+    """The parameters of all three methods."""
+
+    task_id: str
+    input_responses: Any = None
+
+
+class TaskAddress(NamedTuple):
+    """The parts of a task id."""
+
+    session: str
+    operation_id: str
+
+    @staticmethod
+    def parse(text: object) -> TaskAddress | None:
+        """Return the address in a task id, None for any other text."""
+        session, _, operation_id = text.partition(".") if isinstance(text, str) else ("", "", "")
+        return TaskAddress(session, operation_id) if session and operation_id else None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """The session of a recorded answer. It may be closed, or another node's."""
+
+    info: JSON
+
+    @property
+    def id(self) -> str:
+        return self.info["session_id"]
+
+    def summary(self) -> JSON:
+        return summary(self.info)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """The answer to a call as its receipt has it."""
+
+    payload: JSON
+    session: RecordedSession
+    notice: str | None
+    is_first: bool = False
+    accepts_notice: bool = True
+
+
+Shape = Callable[[RequestContext, RecordedAnswer | SessionError, str, str], Awaitable[JSON]]
+"""Returns the result that `tools/call` would have had, from the answer or error, the service and the tool."""
+
+
+class Tasks:
+    """The handlers of one server. It keeps nothing: running tasks are open calls, ended ones are receipts."""
+
+    def __init__(
+        self, gateway: Gateway, requester: Requester, open_calls: OpenCalls, shape: Shape
+    ) -> None:
+        self._gateway = gateway
+        self._requester = requester
+        self._open_calls = open_calls
+        self._shape = shape
+
+    def register(self, server: Server[Any]) -> None:
+        handlers = (self._get, self._update, self._cancel)
+        for method, handler in zip(METHODS, handlers, strict=True):
+            server.add_request_handler(method, TaskParams, handler)
+
+    async def read(self, ctx: RequestContext, task: str) -> JSON:
+        """Return a task as `tasks/get` shows it.
+
+        Raises:
+            MCPError: the caller has no such task.
+            OwnedByAnotherNode: another node has its session.
+        """
+        found = await self._find(ctx, task)
+        if isinstance(found, OpenCall):
+            return found.describe()
+        return await self._describe(ctx, *found)
+
+    async def known(self, ctx: RequestContext, tasks: object) -> list[str]:
+        """Return those of the `taskIds` of a subscription whose changes this process can tell.
+
+        Raises:
+            MCPError: there are some, and the client does not declare tasks.
+        """
+        requested = cast("list[object]", tasks)[:MAX_TASKS] if isinstance(tasks, list) else []
+        if requested:
+            _require_declaration(ctx)
+        found: list[str] = []
+        for task in requested:
+            with suppress(MCPError, OwnedByAnotherNode, NodeUnavailable):
+                await self._find(ctx, str(task))
+                found.append(str(task))
+        return found
+
+    async def _get(self, ctx: RequestContext, params: TaskParams) -> JSON:
+        return {"resultType": "complete", **await self.read(ctx, params.task_id)}
+
+    async def _update(self, ctx: RequestContext, params: TaskParams) -> JSON:
+        found = await self._find(ctx, params.task_id)
+        if isinstance(found, OpenCall):
+            try:
+                found.answer(parse_answers(params.input_responses, found.questions))
+            except InvalidArgument as error:
+                raise as_mcp_error(error) from None
+        return {"resultType": "complete"}
+
+    async def _cancel(self, ctx: RequestContext, params: TaskParams) -> JSON:
+        found = await self._find(ctx, params.task_id)
+        if isinstance(found, OpenCall):
+            found.scope.cancel()
+        return {"resultType": "complete"}
+
+    async def _find(self, ctx: RequestContext, task: str) -> OpenCall | tuple[ReceiptRecord, JSON]:
+        """Return a task that runs in this process, or its receipt and its session. Raises as read() does."""
+        _require_declaration(ctx)
+        address, principal = TaskAddress.parse(task), self._requester.principal(ctx)
+        if address is None or not await self._may_name(ctx, principal, address.session):
+            raise _unknown()
+        call = self._open_calls.task(owner_of(principal, address.session), address.operation_id)
+        if call is not None:
+            return call
+        registry = self._gateway.registry
+        with translate_errors():
+            try:
+                info = await registry.info(
+                    principal, address.session, self._gateway.config.namespace
+                )
+            except (OwnedByAnotherNode, NodeUnavailable):
+                raise
+            except SessionError:
+                raise _unknown() from None
+            receipt = await self._receipt(ctx, address)
+        if info["session_id"] != address.session or receipt is None:
+            raise _unknown()
+        return receipt, info
+
+    async def _may_name(self, ctx: RequestContext, principal: Principal, session: str) -> bool:
+        """Whether the address of a request allows the session: a pinned one allows no other."""
+        pin = self._requester.pin(ctx)
+        if pin is None:
+            return True
+        with translate_errors():
+            return session == await self._gateway.pinned_sessions.id_of(principal, pin)
+
+    async def _receipt(self, ctx: RequestContext, address: TaskAddress) -> ReceiptRecord | None:
+        """Return the receipt of a task. The session of one whose process died is claimed: its answer comes there."""
+        registry = self._gateway.registry
+        store, guard = registry.core.store, self._gateway.router.guard
+        receipt = await store.receipt(*address)
+        if receipt is None or receipt.status != STARTED or guard.is_running(*address):
+            return receipt
+        try:
+            await registry.ready(self._requester.principal(ctx), address.session)
+        except (OwnedByAnotherNode, NodeUnavailable):
+            raise
+        except SessionError:
+            return receipt
+        await store.flush()
+        return await store.receipt(*address)
+
+    async def _describe(self, ctx: RequestContext, receipt: ReceiptRecord, info: JSON) -> JSON:
+        began_at, ended_at = receipt.started_at, receipt.ended_at
+        seconds = None if receipt.expires_at is None else receipt.expires_at - began_at
+        task = task_id(receipt.session_id, receipt.operation_id)
+        if receipt.status == STARTED:
+            return task_fields(task, "working", began_at, began_at, seconds)
+        fields = task_fields(task, "completed", began_at, ended_at or began_at, seconds)
+        if receipt.status == "cancelled":
+            return {**fields, "status": "cancelled"}
+        outcome: RecordedAnswer | SessionError
+        try:
+            result = replay(receipt)
+            outcome = RecordedAnswer(result.payload, RecordedSession(info), result.notice)
+        except RequestRefused as error:
+            refusal: JSON = {"code": error.rpc_code, "message": error.message}
+            if error.data is not None:
+                refusal["data"] = error.data
+            message = error.message
+            return {**fields, "status": "failed", "error": refusal, "statusMessage": message}
+        except SessionError as error:
+            outcome = error
+            outcome.session_id = receipt.session_id
+        called = await self._called(receipt)
+        return {**fields, "result": await self._shape(ctx, outcome, *called)}
+
+    async def _called(self, receipt: ReceiptRecord) -> tuple[str, str]:
+        """Return service and tool of a task, from its journal entry; both are empty if that is gone."""
+        newest = HistoryFilter(before=receipt.seq + 1, limit=1)
+        entries = await self._gateway.registry.core.store.history(receipt.session_id, newest)
+        if not entries or entries[0].seq != receipt.seq:
+            return "", ""
+        return entries[0].service or "", entries[0].tool or ""
+
+
+class TaskStream:
+    """Stands in for the SDK's session of a stream that tells of tasks: on the bus, these are resources."""
+
+    def __init__(self, ctx: RequestContext, tasks: Tasks) -> None:
+        self._ctx = ctx
+        self._tasks = tasks
+
+    async def send_notification(self, notification: Any, related_request_id: Any = None) -> None:
+        """Send a notification; after the acknowledgement, all tasks as they are then."""
+        if isinstance(notification, types.ResourceUpdatedNotification):
+            uri = str(notification.params.uri)
+            if uri.startswith(TASK_TOPIC):
+                await self._send(uri.removeprefix(TASK_TOPIC), notification.params.meta)
+                return
+        if not isinstance(notification, types.SubscriptionsAcknowledgedNotification):
+            await self._ctx.session.send_notification(notification, related_request_id)
+            return
+        filters = notification.params.notifications
+        uris = filters.resource_subscriptions or []
+        ids = [uri.removeprefix(TASK_TOPIC) for uri in uris if uri.startswith(TASK_TOPIC)]
+        fields = filters.model_dump(by_alias=True, exclude_none=True)
+        others = [uri for uri in uris if not uri.startswith(TASK_TOPIC)]
+        fields["resourceSubscriptions"] = others or None
+        if ids:
+            fields["taskIds"] = ids
+        acknowledged = types.SubscriptionFilter.model_validate(fields)
+        params = notification.params.model_copy(update={"notifications": acknowledged})
+        await self._ctx.session.send_notification(
+            types.SubscriptionsAcknowledgedNotification(params=params), related_request_id
+        )
+        for task in ids:
+            await self._send(task, notification.params.meta)
+
+    async def _send(self, task: str, meta: object) -> None:
+        with suppress(MCPError, OwnedByAnotherNode, NodeUnavailable):
+            fields = await self._tasks.read(self._ctx, task)
+            await outbound_of(self._ctx).notify("notifications/tasks", {**fields, "_meta": meta})
+
+
+def _require_declaration(ctx: RequestContext) -> None:
+    if not declares_tasks(ctx):
+        raise MCPError(
+            code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+            message="Missing required client capability: the client does not declare tasks",
+            data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
+        )
+
+
+def _unknown() -> MCPError:
+    return MCPError(code=types.INVALID_PARAMS, message="Task not found")

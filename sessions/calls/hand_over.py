@@ -1,0 +1,77 @@
+"""The hand-over of a call: from then on it is an operation in the store, which goes on without the request that began it.
+
+A call that ends in time is never handed over and writes nothing more than any call. One that takes longer is offered as
+soon as it is sent, and taken by whoever waits for it; its receipt is written at that moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+
+from ..errors import SessionError, StoreUnavailable
+
+logger = logging.getLogger("statehold.sessions")
+
+OPEN_SECONDS: Final = 86_400.0
+"""Seconds that a call may run once it is handed over, the time of questions included."""
+KEPT_SECONDS: Final = 86_400.0
+"""Seconds after its end for which the receipt of such a call is kept, if its id is one of ours."""
+
+
+def new_operation_id() -> str:
+    """Return an id that nobody can guess, for a call whose caller chose none."""
+    return f"task-{secrets.token_urlsafe(18)}"
+
+
+class HandOver:
+    """The hand-over of one call. It lives as long as the call, and happens at most once."""
+
+    def __init__(self, operation_id: str | None) -> None:
+        """`operation_id` is the one that the caller chose, None if it is to be one of ours."""
+        self.is_ours = operation_id is None
+        self.operation_id = operation_id or new_operation_id()
+        self.is_taken = False
+        self.began_at = 0.0
+        """When the call began to run; known once it is taken."""
+        self._record: Callable[[], Awaitable[None]] | None = None
+        self._offered = anyio.Event()
+        self._turn = anyio.Lock()
+
+    def offer(self, record: Callable[[], Awaitable[None]]) -> None:
+        """Let the call be handed over from now on.
+
+        `record` makes it durable and sets `began_at`, or raises SessionError or StoreUnavailable.
+        """
+        self._record = record
+        self._offered.set()
+
+    async def take(self) -> bool:
+        """Wait until the call is offered, and hand it over. Return False if it has ended, or cannot be recorded.
+
+        Not interrupted by cancellation once it writes.
+        """
+        await self._offered.wait()
+        async with self._turn:
+            if self.is_taken or self._record is None:
+                return self.is_taken
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self._record()
+            except (SessionError, StoreUnavailable) as error:
+                logger.info("a call was not handed over: %s", error)
+                self._record = None
+                return False
+            self.is_taken = True
+            return True
+
+    async def end(self) -> None:
+        """Let nobody take the call any more: it has ended. A hand-over that has begun is completed first."""
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                self._record = None
+        self._offered.set()

@@ -1,0 +1,241 @@
+"""Tool calls that become tasks (SEP-2663): results, questions and ends, for the client that began them and for others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+from support.gateway_process import Running, kill, service, serving, toml
+from support.selection import matrix
+from support.task_client import ANSWER, TASKS, Gate, TaskClient, task_client
+from support.waiting import until
+
+from statehold.sessions.json_codec import JSON
+
+ERAS = ("legacy", "modern")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tasks")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Generator[Running]:
+    """A server with one service per era, whose tools `hold`, `hang` and `slow` are marked as long."""
+    services: JSON = {
+        era: service(
+            "asking", "--era", era, "--long", "--log", str(folder / "log"), prefix=f"{era}_"
+        )
+        for era in ERAS
+    }
+    config = folder / "statehold.toml"
+    config.write_text(toml({"services": services}))
+    with serving(config, folder / "data") as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: Running) -> AsyncGenerator[TaskClient]:
+    with anyio.fail_after(60):
+        async with task_client(f"{server.url}/mcp") as opened:
+            yield opened
+
+
+def logged(folder: Path, event: str) -> list[JSON]:
+    lines = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    return [line for line in lines if line.get("event") == event]
+
+
+@pytest.mark.parametrize("era", matrix(*ERAS, quick=1))
+async def test_a_long_call_becomes_a_task_with_the_result_of_the_call(
+    client: TaskClient, tmp_path: Path, era: str
+) -> None:
+    session, gate = await client.session(), Gate(tmp_path / "gate")
+    created = await client.call(f"{era}_hold", {"session_id": session, "fifo": str(gate.path)})
+    assert created["resultType"] == "task"
+    assert created["taskId"].startswith(f"{session}.")
+    found = await client.get(created["taskId"])
+    assert (found["resultType"], found["status"]) == ("complete", "working")
+    assert found["createdAt"] == created["createdAt"]
+    await gate.release()
+    ended = await client.end_of(created["taskId"])
+    assert ended["status"] == "completed"
+    assert ended["createdAt"] == created["createdAt"]
+    assert ended["result"]["content"] == [{"type": "text", "text": "held"}]
+    assert ended["result"]["resultType"] == "complete"
+    entry = (await client.call("session_history", {"session_id": session}))["structuredContent"]
+    assert [each.get("tool") for each in entry["entries"]].count("hold") == 1
+
+
+async def test_a_call_that_ends_in_time_is_answered_as_ever(
+    client: TaskClient, server: Running
+) -> None:
+    session = await client.session()
+    result = await client.call("modern_inc", {"session_id": session})
+    assert result["structuredContent"]["count"] == 1
+    async with task_client(f"{server.url}/mcp", tasks=False) as plain:
+        other = await plain.session()
+        assert result | {"structuredContent": None} == await plain.call(
+            "modern_inc", {"session_id": other}
+        ) | {"structuredContent": None}
+
+
+async def test_a_client_that_declares_no_tasks_gets_the_result(
+    server: Running, client: TaskClient, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path / "gate")
+    results: list[JSON] = []
+    async with task_client(f"{server.url}/mcp", tasks=False) as plain:
+        session = await plain.session()
+
+        async def hold() -> None:
+            arguments = {"session_id": session, "fifo": str(gate.path)}
+            results.append(await plain.call("modern_hold", arguments))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(hold)
+            await gate.release()
+        assert results[0]["content"] == [{"type": "text", "text": "held"}]
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            refused = await plain.send(method, {"taskId": f"{session}.x", "inputResponses": {}})
+            assert refused["error"]["code"] == -32021
+            assert refused["error"]["data"]["requiredCapabilities"] == {"extensions": {TASKS: {}}}
+
+
+@pytest.mark.parametrize("era", matrix(*ERAS, quick=1))
+async def test_a_question_is_answered_through_the_task(client: TaskClient, era: str) -> None:
+    session = await client.session()
+    created = await client.call(f"{era}_ask_twice", {"session_id": session})
+    task, keys = created["taskId"], list[str]()
+    assert created["status"] == "input_required"
+    for _ in range(2):
+        found = await until(lambda: asked(client, task, keys))
+        [(key, question)] = found["inputRequests"].items()
+        assert question["method"] == "elicitation/create"
+        keys.append(key)
+        await client.result("tasks/update", {"taskId": task, "inputResponses": {"unknown": ANSWER}})
+        assert (await client.get(task))["status"] == "input_required"
+        await client.result("tasks/update", {"taskId": task, "inputResponses": {key: ANSWER}})
+    assert len(set(keys)) == 2
+    ended = await client.end_of(task)
+    assert "late" in ended["result"]["content"][0]["text"]
+
+
+async def asked(client: TaskClient, task: str, but: list[str]) -> JSON:
+    """Return the task if it asks a question that is not known yet."""
+    found = await client.get(task)
+    return found if found.get("inputRequests", {}).keys() - set(but) else {}
+
+
+async def test_a_cancelled_task_ends_its_call_at_the_server(
+    client: TaskClient, folder: Path
+) -> None:
+    session = await client.session()
+    created = await client.call("modern_hang", {"session_id": session})
+    result = await client.result("tasks/cancel", {"taskId": created["taskId"]})
+    assert result["resultType"] == "complete"
+    assert (await client.end_of(created["taskId"]))["status"] == "cancelled"
+    await until(lambda: logged(folder, "cancelled"))
+    info = (await client.call("session_info", {"session_id": session}))["structuredContent"]
+    assert info["in_flight"] == 0
+
+
+async def test_a_task_whose_call_is_refused_has_failed(client: TaskClient, tmp_path: Path) -> None:
+    session, gate = await client.session(), Gate(tmp_path / "gate")
+    created = await client.call("modern_hold", {"session_id": session, "fifo": str(gate.path)})
+    await gate.release("not today")
+    ended = await client.end_of(created["taskId"])
+    assert ended["status"] == "failed"
+    assert ended["error"]["code"] == -32077
+    assert "not today" in ended["error"]["message"]
+    assert ended["error"]["data"] == {"why": "it is late"}
+
+
+async def test_a_task_of_a_closed_session_ends_with_the_reason(
+    client: TaskClient, tmp_path: Path
+) -> None:
+    session, gate = await client.session(), Gate(tmp_path / "gate")
+    created = await client.call("modern_hold", {"session_id": session, "fifo": str(gate.path)})
+    await client.call("session_close", {"session_id": session, "force": True})
+    ended = await client.end_of(created["taskId"])
+    assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
+    assert ended["result"]["_meta"]["statehold/error"]["code"] == "session_closed"
+
+
+async def test_calls_with_one_operation_id_are_one_task(client: TaskClient, tmp_path: Path) -> None:
+    session, gate = await client.session(), Gate(tmp_path / "gate")
+    created: list[JSON] = []
+
+    async def hold() -> None:
+        arguments = {"session_id": session, "fifo": str(gate.path)}
+        meta = {"statehold/operation_id": "mine"}
+        created.append(await client.call("modern_hold", arguments, meta))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(hold)
+    assert {each["taskId"] for each in created} == {f"{session}.mine"}
+    await gate.release()
+    assert (await client.end_of(f"{session}.mine"))["status"] == "completed"
+    history = (await client.call("session_history", {"session_id": session}))["structuredContent"]
+    assert [each.get("tool") for each in history["entries"]].count("hold") == 1
+
+
+async def test_a_task_that_does_not_exist_is_not_found(client: TaskClient) -> None:
+    session = await client.session()
+    errors: list[JSON] = []
+    for task in (f"{session}.none", "sh_none.x", "x", "", ".", f"{session}."):
+        for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+            answer = await client.send(method, {"taskId": task, "inputResponses": {}})
+            errors.append(answer["error"])
+    assert errors == [{"code": -32602, "message": "Task not found"}] * len(errors)
+
+
+async def test_a_subscriber_learns_the_question_and_the_end_of_a_task(client: TaskClient) -> None:
+    session = await client.session()
+    task = (await client.call("legacy_ask_twice", {"session_id": session}))["taskId"]
+    told: list[str] = []
+    async with aclosing(client.listen([task, f"{session}.none"])) as messages:
+        async for message in messages:
+            if message["method"] == "notifications/subscriptions/acknowledged":
+                assert message["params"]["notifications"] == {"taskIds": [task]}
+                continue
+            assert message["method"] == "notifications/tasks"
+            told.append(message["params"]["status"])
+            if message["params"]["status"] == "completed":
+                assert message["params"]["result"]["content"][0]["type"] == "text"
+                break
+            answers = dict.fromkeys(message["params"]["inputRequests"], ANSWER)
+            await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+    assert told == ["input_required", "input_required", "completed"]
+
+
+async def test_a_task_ends_though_its_server_was_killed(tmp_path: Path) -> None:
+    config, gate = tmp_path / "statehold.toml", Gate(tmp_path / "gate")
+    log = tmp_path / "log"
+    services = {"asking": service("asking", "--long", "--log", str(log))}
+    config.write_text(toml({"services": services}))
+    with serving(config, tmp_path / "data") as running:
+        async with task_client(f"{running.url}/mcp") as client:
+            session = await client.session()
+            created = await client.call("hold", {"session_id": session, "fifo": str(gate.path)})
+        kill(running)
+    with serving(config, tmp_path / "data") as running:
+        async with task_client(f"{running.url}/mcp") as client:
+            assert (await client.get(created["taskId"]))["status"] == "working"
+            await gate.release()
+            ended = await client.end_of(created["taskId"])
+            assert ended["result"]["content"] == [{"type": "text", "text": "held"}]
+    assert [json.loads(line)["tool"] for line in log.read_text().splitlines()] == ["hold"]
+
+
+async def test_servers_declare_tasks_to_clients_of_the_newer_revision_only(
+    client: TaskClient, server: Running
+) -> None:
+    discovered = await client.result("server/discover", {})
+    assert discovered["capabilities"]["extensions"][TASKS] == {}
