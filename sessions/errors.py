@@ -272,7 +272,7 @@ class OutcomeUnknown(SessionError):
 
 
 class CallWithdrawn(OutcomeUnknown):
-    """Raised when a call was ended while its caller was asked, because the session was restarted. It is not repeated."""
+    """Raised when a call was cancelled by its server, or by a restart while its caller was asked. It is not repeated."""
 
 
 class StateConflict(SessionError):

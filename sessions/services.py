@@ -148,6 +148,11 @@ class CallContext(Protocol):
         """The operation id of the call if its receipt is stored, else None."""
         ...
 
+    @property
+    def note_upstream_task(self) -> Callable[[str], Awaitable[None]] | None:
+        """Takes the id of the upstream's task that runs the call, as soon as it is known. Secret. None: it is not needed."""
+        ...
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
 
     async def log(self, params: JSON) -> None:

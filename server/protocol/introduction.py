@@ -9,7 +9,7 @@ import anyio
 
 from ...sessions.attribution import attribute_text
 from ...sessions.json_codec import JSON
-from ...tools.upstream.negotiation import UNRELAYED_EXTENSIONS
+from ...tools.upstream.negotiation import TASKS
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway, ttl_ms
 
@@ -62,7 +62,7 @@ async def add_introduction(
 
 
 def _extensions(gateway: Gateway) -> JSON:
-    """Return the extensions that the services declare, but for those that are not relayed, with their settings.
+    """Return the extensions that the services declare, but for that of tasks, with their settings.
 
     Where several declare one, lists are united, a flag needs all of them, and any other setting is the first one's.
     """
@@ -72,7 +72,7 @@ def _extensions(gateway: Gateway) -> JSON:
         value: object = None if profile is None else profile.peer.capabilities.get("extensions")
         declared = cast("JSON", value) if isinstance(value, dict) else {}
         for extension, settings in declared.items():
-            if extension in UNRELAYED_EXTENSIONS or not isinstance(settings, dict):
+            if extension == TASKS or not isinstance(settings, dict):
                 continue
             fields = cast("JSON", settings)
             before: JSON | None = united.get(extension)

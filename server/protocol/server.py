@@ -48,6 +48,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.session_tools import summary
+from ...tools.upstream.negotiation import TASKS
 from ..gateway.gateway import Gateway, ttl_ms
 from ..sdk.access import RequestContext
 from ..sdk.caller import (
@@ -57,7 +58,6 @@ from ..sdk.caller import (
     LOG_LEVEL,
     NOTE_SCOPE,
     SESSION_META,
-    TASKS,
     Caller,
     asks_for,
     connection_of,

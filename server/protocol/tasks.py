@@ -28,9 +28,10 @@ from ...sessions.journal.entries import STARTED
 from ...sessions.json_codec import JSON
 from ...sessions.records import HistoryFilter, Principal, ReceiptRecord
 from ...tools.own.session_tools import summary
+from ...tools.upstream.negotiation import TASKS
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, outbound_of
-from ..sdk.caller import TASKS, declares_tasks
+from ..sdk.caller import declares_tasks
 from .error_translation import as_mcp_error, translate_errors
 from .open_calls import OpenCall, OpenCalls, owner_of, parse_answers, task_fields, task_id
 from .request_checks import Requester

@@ -26,6 +26,7 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...sessions.services import SERVERS_LEVEL, CallerOptions
 from ...sessions.validation import label
+from ...tools.upstream.negotiation import TASKS
 from ...tools.upstream.results import OUR_META
 from ..sockets.command import RESULT_TOKENS
 from .access import RequestContext, outbound_of
@@ -47,8 +48,6 @@ SESSION_META: Final = "statehold/session"
 """The key in `_meta` of a result for the summary of its session, and, with the value true, of a call that asks for it."""
 PARKED_STATE: Final = "park:"
 """The prefix of the `requestState` of a parked call."""
-TASKS: Final = "io.modelcontextprotocol/tasks"
-"""The extension by which a call may become a task (SEP-2663)."""
 OUR_STATE = "up:"
 """The prefix of an upstream's `requestState`; that of a parked call has another one."""
 
@@ -153,6 +152,7 @@ class Caller:
     wants_facts = False
     """The session layer knows whether the journal keeps them."""
     operation_id = None
+    note_upstream_task = None
     hand_over: HandOver | None = None
     """Set if its call may become a task."""
 

@@ -148,6 +148,8 @@ class DeadlineContext:
         "wants_facts",
     )
 
+    note_upstream_task = None
+
     def __init__(
         self,
         ctx: CallContext,

@@ -15,8 +15,10 @@ import mcp_types as types
 import psutil
 import pytest
 from mcp import Client
+from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
+    UPSTREAMS,
     Running,
     Way,
     kill,
@@ -24,6 +26,7 @@ from support.gateway_process import (
     service,
     serving,
     structured,
+    text_of,
     toml,
 )
 from support.process_exit import until_gone
@@ -171,6 +174,26 @@ async def test_a_repeat_gets_the_answer_to_a_call_that_ran_while_the_server_was_
             assert [result.is_error for result in results] == [False, False]
             assert (await count(client, session))["count"] == 4
     assert restarts.runs("slow") == 1
+
+
+@pytest.mark.thorough
+async def test_a_repeat_gets_the_result_of_a_task_that_began_when_the_server_was_killed(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    restarts = Restarts(tmp_path, options=[])
+    program = str(UPSTREAMS / "task_server.py")
+    tasks = fork_server.service(program, "--log", str(restarts.log))
+    restarts.write({"services": {**restarts.services, "tasks": tasks}})
+    result = {"content": [{"type": "text", "text": "done"}]}
+    script = [*[{"status": "working"}] * 2, {"status": "completed", "result": result}]
+    session = await killed_during(restarts, "must", {"script": script}, operation="op")
+    with restarts.serve() as server:
+        async with restarts.way(server).connect() as client:
+            arguments: JSON = {"session_id": session, "script": script}
+            meta: Any = {"statehold/operation_id": "op"}
+            repeat = await client.call_tool("must", arguments, meta=meta)
+    assert (repeat.is_error, text_of(repeat)) == (False, "done")
+    assert restarts.runs("must") == 1
 
 
 @pytest.mark.thorough

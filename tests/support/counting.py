@@ -32,6 +32,7 @@ class Nobody:
     capabilities: JSON = {}  # noqa: RUF012 a constant of the tests
     wants_facts = False
     operation_id: str | None = None
+    note_upstream_task = None
     reachable = True
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...

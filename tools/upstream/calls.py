@@ -45,6 +45,7 @@ class UpstreamCall:
 
     __slots__ = (
         "_context",
+        "_highest_progress",
         "_idle",
         "_is_delivering",
         "_messages",
@@ -61,6 +62,7 @@ class UpstreamCall:
         self.ctx = ctx
         self.questions: set[anyio.CancelScope] = set()
         self._spawn = spawn
+        self._highest_progress = 0.0
         self._messages: deque[Message] = deque(maxlen=MAX_MESSAGES)
         self._is_delivering = False
         self._idle: anyio.Event | None = None
@@ -87,12 +89,17 @@ class UpstreamCall:
         )
         if not isinstance(progress, int | float) or isinstance(progress, bool):
             return
+        self._highest_progress = max(self._highest_progress, progress)
         ctx = self.ctx
         valid_total = (
             total if isinstance(total, int | float) and not isinstance(total, bool) else None
         )
         text = message if isinstance(message, str) else None
         self._enqueue(lambda: ctx.progress(progress, valid_total, text))
+
+    def report_status(self, message: str) -> None:
+        """Report a message that has no progress, which has to increase."""
+        self.progress({"progress": self._highest_progress + 1, "message": message})
 
     def log(self, params: JSON) -> None:
         ctx = self.ctx

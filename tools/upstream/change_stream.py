@@ -11,6 +11,7 @@ from typing import Final, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from ...sessions.json_codec import JSON
@@ -54,6 +55,13 @@ def changing_lists(peer: Peer) -> list[str]:
         if isinstance(capability, dict) and cast("JSON", capability).get("listChanged") is True:
             kinds.append(kind)
     return kinds
+
+
+def subscription_number(params: JSON) -> int | None:
+    """Return the request number of the subscription that brought a notification, None if it names none."""
+    meta: object = params.get("_meta")
+    number = cast("JSON", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
+    return number if isinstance(number, int) else None
 
 
 class Reopening:

@@ -10,12 +10,11 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 from anyio import to_thread
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -38,7 +37,7 @@ from .change_stream import Listener
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .known_secrets import Secrets
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
-from .resource_updates import ResourceUpdates
+from .resource_updates import InternalContext, ResourceUpdates
 from .results import (
     attribute_question,
     attribute_refusal,
@@ -48,6 +47,7 @@ from .results import (
     validate_result,
 )
 from .resumption import UpstreamResumption
+from .tasks import UpstreamTask, cancel_tasks
 from .transports.base import OpenTransport
 from .transports.http_errors import HttpRefused
 from .transports.json_rpc import HandshakeFailed, JsonRpcConnection
@@ -124,6 +124,7 @@ class UpstreamConnection:
         self._had_calls = False
         self._is_closed = False
         self._session_check = SessionCheck(service)
+        self._tasks = set[UpstreamTask]()
 
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
@@ -220,11 +221,13 @@ class UpstreamConnection:
         transport = self.rpc.transport.resumption
         if transport is None:
             return None
-        return UpstreamResumption(self.rpc, transport, self._validator(tool=True))
+        return UpstreamResumption(self.rpc, transport, self._finish)
 
     async def aclose(self) -> None:
-        """Close within a bound. Requests in flight fail with OutcomeUnknown."""
+        """Close within a bound. Requests in flight fail with OutcomeUnknown, and tasks of the upstream are cancelled."""
         self._is_closed = True
+        if self._tasks:
+            await cancel_tasks(self._tasks)
         if self._rpc is not None:
             await self._rpc.aclose()
 
@@ -299,7 +302,6 @@ class UpstreamConnection:
         peer, began_at = rpc.peer, anyio.current_time()
         modern, tool = peer.modern, method == "tools/call"
         call = UpstreamCall(next(rpc.numbers), params["name"] if tool else method, ctx, rpc.spawn)
-        validate = self._validator(tool=tool)
         try:
             await self._calls.enter(call)
             if options.log_level is not None and not modern:
@@ -316,8 +318,7 @@ class UpstreamConnection:
                     headers=self._headers(method, params) if rpc.http else None,
                     operation_id=ctx.operation_id,
                 )
-                is_slow = is_large(answer)
-                result = await to_thread.run_sync(validate, answer) if is_slow else validate(answer)
+                result = await self._finish(answer, call, tool=tool)
                 if (
                     result.get("resultType") != "input_required"
                     or options.can_return_input_required
@@ -356,7 +357,7 @@ class UpstreamConnection:
     def _with_remedy(self, error: UpstreamRefused, ctx: CallContext) -> UpstreamRefused:
         """Return an error of the upstream with our advice, if we know one."""
         if error.rpc_code == MISSING_REQUIRED_CLIENT_CAPABILITY:
-            return name_lacking_side(error, ctx.capabilities, self.service)
+            return name_lacking_side(error, self.peer, ctx.capabilities, self.service)
         if not self.peer.modern:
             return with_era_remedy(self.service, error)
         note = self._older_era_note() if asks_by_older_era(error.message) else None
@@ -374,11 +375,21 @@ class UpstreamConnection:
             return None
         return self._on_older_question(self)
 
-    def _validator(self, *, tool: bool) -> Callable[[JSON], JSON]:
-        """Return the validate_result() of this connection."""
-        return partial(
-            validate_result, modern=self.rpc.peer.modern, service=self.service, tool=tool
-        )
+    async def follow_task(self, task_id: str) -> ToolResult:
+        """Return the result of a call that the upstream runs as a task for an earlier process. Raises like call()."""
+        return ToolResult(await self._finish({"resultType": "task", "taskId": task_id}))
+
+    async def _finish(
+        self, answer: JSON, call: UpstreamCall | None = None, *, tool: bool = True
+    ) -> JSON:
+        """Return the result of a request by its answer. Without `call`, an earlier process sent it."""
+        rpc, service = self.rpc, self.service
+        modern = rpc.peer.modern
+        if tool and modern and answer.get("resultType") == "task":
+            call = call or UpstreamCall(0, "", InternalContext(), rpc.spawn)
+            answer = await UpstreamTask(rpc, service, call, self._tasks).follow(answer)
+        validate = partial(validate_result, modern=modern, service=service, tool=tool)
+        return await to_thread.run_sync(validate, answer) if is_large(answer) else validate(answer)
 
     def _headers(self, method: str, params: JSON) -> dict[str, str]:
         headers = self.peer.headers(method, params)
@@ -480,15 +491,9 @@ class UpstreamConnection:
             if self._listener is not None and "resourceSubscriptions" not in filters:
                 self._listener.handle_acknowledgement(params, late=self._had_calls)
         elif self._on_changed is not None and method.endswith(CHANGES):
-            self._end_earlier_subscription(params)
+            number = change_stream.subscription_number(params)
+            if number is not None and number < self._first_number:
+                # An earlier process made this subscription; the connection has its own.
+                end = partial(self.rpc.notify, "notifications/cancelled", {"requestId": number})
+                self.rpc.spawn(contextvars.Context(), end)
             self._on_changed(self, method, params)
-
-    def _end_earlier_subscription(self, params: JSON) -> None:
-        """End the subscription of an earlier process that brought a notification; this connection has its own."""
-        meta: object = params.get("_meta")
-        number = (
-            cast("JSON", meta).get(SUBSCRIPTION_ID_META_KEY) if isinstance(meta, dict) else None
-        )
-        if isinstance(number, int) and number < self._first_number:
-            end = partial(self.rpc.notify, "notifications/cancelled", {"requestId": number})
-            self.rpc.spawn(contextvars.Context(), end)

@@ -38,7 +38,7 @@ from mcp_types.version import (
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from .config import Transport
-from .errors import UpstreamMisbehaved, UpstreamRefused
+from .errors import UpstreamMisbehaved, UpstreamRefused, era_remedy
 from .transports.http_errors import HttpRefused
 
 Era: TypeAlias = Literal["legacy", "modern"]
@@ -55,8 +55,8 @@ OFFERED_CAPABILITIES: Final[JSON] = {
 }
 """The capabilities declared where there is no caller: in handshakes and in requests for lists. Callers may have them all."""
 
-UNRELAYED_EXTENSIONS: Final = ("io.modelcontextprotocol/tasks",)
-"""Extensions that need further requests which Statehold does not pass on."""
+TASKS: Final = "io.modelcontextprotocol/tasks"
+"""The extension of SEP-2663. Each caller has it, since tools/upstream/tasks.py follows tasks for them."""
 
 ASK_SECONDS: Final = 3.0
 """Seconds that an upstream of an unknown era has for `server/discover` before it gets `initialize` as well."""
@@ -95,7 +95,15 @@ class Peer:
 
     def meta(self, capabilities: Mapping[str, Any]) -> JSON:
         """Return the `_meta` members that a request to this peer needs."""
-        return _envelope(self.version, relayable_capabilities(capabilities)) if self.modern else {}
+        if not self.modern:
+            return {}
+        declared = _with_tasks(capabilities) if self.has_tasks else dict(capabilities)
+        return _envelope(self.version, declared)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether it may answer a tool call with a task; only 2026-07-28 has them."""
+        return self.modern and TASKS in _dict(self.capabilities.get("extensions"))
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the HTTP headers of a request."""
@@ -104,20 +112,8 @@ class Peer:
         return _modern_headers(self.version, method, params)
 
 
-def relayable_capabilities(capabilities: Mapping[str, Any]) -> JSON:
-    """Return a caller's capabilities without UNRELAYED_EXTENSIONS."""
-    extensions: object = capabilities.get("extensions")
-    if not isinstance(extensions, dict) or not any(
-        name in extensions for name in UNRELAYED_EXTENSIONS
-    ):
-        return dict(capabilities)
-    fields = cast(JSON, extensions)
-    relayable = {name: value for name, value in fields.items() if name not in UNRELAYED_EXTENSIONS}
-    return {**capabilities, "extensions": relayable}
-
-
 def name_lacking_side(
-    error: UpstreamRefused, declared: Mapping[str, Any], service: str
+    error: UpstreamRefused, peer: Peer, declared: Mapping[str, Any], service: str
 ) -> UpstreamRefused:
     """Return the error for a missing client capability with the name of the side that lacks it: the client or Statehold.
 
@@ -125,11 +121,12 @@ def name_lacking_side(
     """
     required = _dict(_dict(error.data).get("requiredCapabilities"))
     extensions = _dict(required.get("extensions"))
-    unrelayed = [name for name in UNRELAYED_EXTENSIONS if name in extensions]
-    if unrelayed:
-        message = f"{service} requires {unrelayed[0]}, which Statehold does not relay; the client lacks nothing."
+    if TASKS in extensions and not peer.modern:
+        message = f"{service} requires tasks, which the older era lacks: {era_remedy(service)}."
         # The code and the data would tell the client to declare what does not help.
         return UpstreamRefused(INTERNAL_ERROR, message, None, error.refusal)
+    if peer.has_tasks:
+        declared = _with_tasks(declared)
     declared_extensions = _dict(declared.get("extensions"))
     lacking = [name for name in required if name != "extensions" and name not in declared]
     lacking += [name for name in extensions if name not in declared_extensions]
@@ -153,6 +150,10 @@ def require_answerable(result: JSON, declared: Mapping[str, Any]) -> None:
             raise UpstreamRefused(MISSING_REQUIRED_CLIENT_CAPABILITY, message)
 
 
+def _with_tasks(capabilities: Mapping[str, Any]) -> JSON:
+    return {**capabilities, "extensions": {**_dict(capabilities.get("extensions")), TASKS: {}}}
+
+
 def _envelope(version: str, capabilities: JSON) -> JSON:
     return {
         PROTOCOL_VERSION_META_KEY: version,
@@ -163,7 +164,7 @@ def _envelope(version: str, capabilities: JSON) -> JSON:
 
 def _modern_headers(version: str, method: str, params: Mapping[str, Any]) -> dict[str, str]:
     headers = {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
-    key = NAME_BEARING_METHODS.get(method)
+    key = "taskId" if method.startswith("tasks/") else NAME_BEARING_METHODS.get(method)
     if key is not None and isinstance(name := params.get(key), str):
         headers[MCP_NAME_HEADER] = encode_header_value(name)
     return headers
@@ -200,9 +201,13 @@ class EraChoice:
         self._configured = configured
         self._shared = shared
         self._known = EraPlan()
+        self._has_tasks = False
 
     def plan(self, transport: Transport, *, older_caller: bool) -> EraPlan:
-        """Return the plan. `older_caller`: it is for a caller of the older era, who is served as a direct client."""
+        """Return the plan. `older_caller`: it is for a caller of the older era, who is served as a direct client.
+
+        If the upstream has tasks, which only the newer era knows, every caller gets that era.
+        """
         if self._configured != "auto":
             return EraPlan((cast("Era", self._configured),), "the configuration sets it")
         if transport == "sse":
@@ -210,13 +215,13 @@ class EraChoice:
         if transport == "stdio" and self._shared:
             # No session can have its connection opened again in the era that a tool needs for its questions.
             return EraPlan(reason="all sessions share its connection")
-        if transport == "stdio" and older_caller:
+        if transport == "stdio" and older_caller and not self._has_tasks:
             return EraPlan(reason=_OLDER_CALLER)
         return self._known
 
     def note(self, peer: Peer) -> None:
         if peer.era_reason != _OLDER_CALLER:
-            self._known = EraPlan.of(peer)
+            self._known, self._has_tasks = EraPlan.of(peer), peer.has_tasks
 
     def forget(self) -> None:
         """Have the upstream asked at the next handshake."""
@@ -225,6 +230,7 @@ class EraChoice:
     def prefer_older(self) -> bool:
         """Speak the older era from now on. Return False if the configuration does not leave the choice."""
         self._known = EraPlan(reason="one of its tools asks by the older protocol")
+        self._has_tasks = False
         return self._configured == "auto"
 
 
@@ -373,7 +379,7 @@ async def _discover(send: SendRequest, service: str) -> Peer:
 
 
 async def _send_discover(send: SendRequest, version: str) -> JSON:
-    params: JSON = {"_meta": _envelope(version, OFFERED_CAPABILITIES)}
+    params: JSON = {"_meta": _envelope(version, _with_tasks(OFFERED_CAPABILITIES))}
     return await send("server/discover", params, _modern_headers(version, "server/discover", {}))
 
 

@@ -36,6 +36,7 @@ class InternalContext:
     wants_facts = False
     reachable = False
     operation_id: str | None = None
+    note_upstream_task = None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         return

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-import anyio
-import anyio.to_thread
-
-from ...sessions.json_codec import JSON, dumps, is_large
+from ...sessions.json_codec import JSON, dumps
 from ...sessions.services import ToolResult
 from .transports.base import TransportResumption
 from .transports.json_rpc import JsonRpcConnection
@@ -24,11 +21,12 @@ class UpstreamResumption:
         self,
         rpc: JsonRpcConnection,
         transport: TransportResumption,
-        validate: Callable[[JSON], JSON],
+        finish: Callable[[JSON], Awaitable[JSON]],
     ) -> None:
+        """`finish` returns the result of a tool call by its answer."""
         self._rpc = rpc
         self._transport = transport
-        self._validate = validate
+        self._finish = finish
 
     @property
     def token(self) -> str | None:
@@ -46,7 +44,4 @@ class UpstreamResumption:
         return False if self._rpc.knows_all_calls else None
 
     async def interrupted_result(self, operation_id: str) -> ToolResult:
-        answer = await self._rpc.interrupted_answer(operation_id)
-        if is_large(answer):
-            return ToolResult(await anyio.to_thread.run_sync(self._validate, answer))
-        return ToolResult(self._validate(answer))
+        return ToolResult(await self._finish(await self._rpc.interrupted_answer(operation_id)))

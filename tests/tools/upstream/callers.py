@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ class Caller:
         self.capabilities: dict[str, Any] = options.get("capabilities", {})
         self.wants_facts: bool = options.get("facts", False)
         self.operation_id: str | None = None
+        self.note_upstream_task: Callable[[str], Awaitable[None]] | None = None
         self.reachable: bool = True
         self.answer: Callable[[str, dict[str, Any]], Any] | None = options.get("answer")
         self.progress_reports: list[tuple[float, float | None, str | None]] = []

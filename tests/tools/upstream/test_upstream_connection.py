@@ -235,17 +235,11 @@ async def test_a_connection_may_be_opened_inside_one_scope_and_closed_in_another
 async def test_a_modern_upstream_gets_the_capabilities_of_each_caller(serving: Serving) -> None:
     connection = await serving("quick", "--era", "modern").open(view(), None)
     try:
-        capabilities: dict[str, Any] = {
-            "sampling": {},
-            "extensions": {"io.modelcontextprotocol/tasks": {}, "u/i": {}},
-        }
+        capabilities: dict[str, Any] = {"sampling": {}, "extensions": {"u/i": {}}}
         caller = Caller(capabilities=capabilities, log_level="warning")
         received = (await connection.call("echo", {}, caller)).payload["structuredContent"]["_meta"]
         prefix = "io.modelcontextprotocol/"
-        assert received[f"{prefix}clientCapabilities"] == {
-            "sampling": {},
-            "extensions": {"u/i": {}},
-        }
+        assert received[f"{prefix}clientCapabilities"] == capabilities
         assert received[f"{prefix}logLevel"] == "warning"
         assert received[f"{prefix}clientInfo"]["name"] == "statehold"
     finally:
