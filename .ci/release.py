@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -27,7 +28,7 @@ REPOSITORY = os.environ.get("GITHUB_REPOSITORY") or "OWNER/statehold"
 OWNER = REPOSITORY.partition("/")[0]
 ADDRESS = f"https://github.com/{REPOSITORY}"
 NAME = f"io.github.{OWNER}/statehold"
-SCHEMAS = "https://static.modelcontextprotocol.io/schemas"
+SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 DATE = (1980, 1, 1, 0, 0, 0)
 """The time of all files of the bundle, the first that ZIP knows: the same commit makes the same bundle."""
 
@@ -48,11 +49,10 @@ def files(dist: Path) -> None:
     (wheel,) = dist.glob(f"statehold-{VERSION}-*.whl")
     bundle = dist / "statehold.mcpb"
     write_bundle(bundle, wheel)
+    publisher = f"{OWNER}.github.io"
+    cards = runpy.run_path(str(ROOT / "server" / "http" / "server_card.py"))
     described = {
-        "name": NAME,
-        "title": "Statehold",
-        "description": PROJECT["description"],
-        "version": VERSION,
+        **cards["describe"](publisher, PROJECT["description"], VERSION),
         "repository": {"url": ADDRESS, "source": "github"},
     }
     shared = [{"type": "named", "name": "--shared"}]
@@ -64,7 +64,7 @@ def files(dist: Path) -> None:
         "fileSha256": hashlib.sha256(bundle.read_bytes()).hexdigest(),
     }
     server = {
-        "$schema": f"{SCHEMAS}/2025-12-11/server.schema.json",
+        "$schema": SCHEMA,
         **described,
         "packages": [
             {**python, "runtimeHint": "uvx", "transport": stdio, "packageArguments": shared},
@@ -76,20 +76,10 @@ def files(dist: Path) -> None:
         "isRequired": True,
         "default": "http://127.0.0.1:8931",
     }
-    remote = {"type": "streamable-http", "url": "{origin}/mcp", "variables": {"origin": origin}}
-    card = {
-        "$schema": f"{SCHEMAS}/v1/server-card.schema.json",
-        **described,
-        "remotes": [remote],
-    }
-    entry = {
-        "identifier": f"urn:air:{OWNER}.github.io:mcp:statehold",
-        "type": "application/mcp-server-card+json",
-        "data": card,
-    }
+    card = cards["card"](described, "{origin}/mcp", variables={"origin": origin})
     write_json(dist / "server.json", server)
     write_json(dist / "server-card.json", card)
-    write_json(dist / "ai-catalog.json", {"specVersion": "1.0", "entries": [entry]})
+    write_json(dist / "ai-catalog.json", cards["catalog"](publisher, data=card))
 
 
 def write_bundle(bundle: Path, wheel: Path) -> None:

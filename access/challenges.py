@@ -25,12 +25,13 @@ _TEXTS: Final = {
     "insufficient_scope": "The operation needs a further scope",
 }
 
-_HEADERS: Final = {
+METADATA_HEADERS: Final = {
     "access-control-allow-origin": "*",
     "access-control-allow-methods": "GET",
     "access-control-allow-headers": "*",
     "cache-control": "max-age=300",
 }
+"""The headers of public documents, which pages of every origin may read."""
 
 
 class PublicUrls:
@@ -124,7 +125,7 @@ class ResourceMetadata:
     async def _answer(self, request: Request) -> Response:
         path = self._urls.path_of(raw_path(request.scope))
         if not is_resource(path):
-            return JSONResponse({"error": "not_found"}, 404, _HEADERS)
+            return JSONResponse({"error": "not_found"}, 404, METADATA_HEADERS)
         document = {
             "resource": self._urls.resource(path),
             "resource_name": "Statehold",
@@ -132,4 +133,4 @@ class ResourceMetadata:
             "bearer_methods_supported": ["header"],
             "scopes_supported": [USE],
         }
-        return JSONResponse(document, 200, _HEADERS)
+        return JSONResponse(document, 200, METADATA_HEADERS)

@@ -1,10 +1,12 @@
-"""The HTTP application: /mcp and /sse in both eras, /s/{session}/mcp pinned, /health, /livez and /readyz."""
+"""The HTTP application: /mcp and /sse in both eras, /s/{session}/mcp pinned, /health, /livez, /readyz, and its own card."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Sequence
+from importlib.metadata import metadata
+from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.sse import SseServerTransport
@@ -15,13 +17,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from ...access.challenges import Challenges, PublicUrls, ResourceMetadata
+from ...access.challenges import METADATA_HEADERS, Challenges, PublicUrls, ResourceMetadata
 from ...access.scopes import OperationScopes
 from ...access.verifier import Verifier
 from ...tools.own.toolsets import own_names
 from ..gateway.gateway import Gateway, health_of, readiness_of
 from ..protocol.server import StateholdServer
 from ..sdk.access import TransportSessions
+from . import server_card
 from .authentication import Authentication
 from .exchange import WholeBody
 from .fast_path import FastPath
@@ -57,7 +60,7 @@ class HttpApplication:
         self.needs_user = needs_user = verifier is not None
         settings, auth = gateway.config.server, gateway.config.auth
         urls = PublicUrls(settings.public_url or "" if auth.enabled else "")
-        public = [*self._status_routes(), *more_routes]
+        public = [*self._public_routes(), *more_routes]
         if auth.enabled:
             issuers = [settings.public_url or ""] if auth.facade.enabled else []
             issuers += [issuer.issuer for issuer in auth.issuers]
@@ -124,12 +127,31 @@ class HttpApplication:
             Mount("/messages/", app=WholeBody(sse.handle_post_message)),
         ]
 
-    def _status_routes(self) -> list[BaseRoute]:
+    def _public_routes(self) -> list[BaseRoute]:
         return [
             Route("/livez", endpoint=self._livez, methods=["GET"]),
             Route("/readyz", endpoint=self._readyz, methods=["GET"]),
             Route("/health", endpoint=self._health, methods=["GET"]),
+            Route(server_card.CARD_PATH, endpoint=self._card, methods=["GET"]),
+            Route(server_card.CATALOG_PATH, endpoint=self._catalog, methods=["GET"]),
         ]
+
+    async def _card(self, request: Request) -> Response:
+        url, domain = self._address_for(request)
+        summary, version = metadata("statehold")["Summary"], self._server.version or ""
+        description = server_card.describe(domain, summary, version)
+        card = server_card.card(description, f"{url}/mcp")
+        return JSONResponse(card, headers=METADATA_HEADERS, media_type=server_card.CARD_TYPE)
+
+    async def _catalog(self, request: Request) -> Response:
+        url, domain = self._address_for(request)
+        catalog = server_card.catalog(domain, url=f"{url}{server_card.CARD_PATH}")
+        return JSONResponse(catalog, headers=METADATA_HEADERS, media_type=server_card.CATALOG_TYPE)
+
+    def _address_for(self, request: Request) -> tuple[str, str]:
+        """Return URL and host of this server: without a setting, as the client wrote them."""
+        url = self._gateway.config.server.public_url or str(request.base_url).rstrip("/")
+        return url, (urlsplit(url).hostname or "").replace(":", ".")
 
     async def _livez(self, request: Request) -> Response:
         # Read by holder_of() in another process that finds the port in use.

@@ -24,6 +24,7 @@ from ...access.challenges import METADATA, SERVER_METADATA, is_resource
 from ...access.refusals import RefusalLog
 from ...sessions.principals.audit_log import AuditEvent
 from ..asgi import without_slash
+from .server_card import CARD_PATH, CATALOG_PATH
 
 EXPOSED: Final = "Mcp-Session-Id, WWW-Authenticate"
 PREFLIGHT_SECONDS: Final = "600"
@@ -133,7 +134,7 @@ class HostCheck:
             return self._refuse("wrong Host", host, scope, 421, "server.allowed_hosts")
         if origin is None or _is_same_origin(origin, scope, host):
             return None
-        if scope.get("path", "").startswith((METADATA, SERVER_METADATA)):
+        if scope.get("path", "").startswith((METADATA, SERVER_METADATA, CARD_PATH, CATALOG_PATH)):
             return None
         if not self.origin_allowed(origin.decode("latin-1").strip(" \t")):
             return self._refuse("foreign Origin", origin, scope, 403, "server.allowed_origins")

@@ -34,7 +34,10 @@ def bearer(token: str) -> dict[str, str]:
 def is_public(method: str, path: str) -> bool:
     # The page of the login asks for the kinds of login.
     return (method, path) == ("GET", "/api/v1/login") or path.startswith(
-        ("/livez", "/readyz", "/health", "/.well-known/oauth-protected-resource", "/console")
+        (
+            *("/livez", "/readyz", "/health", "/mcp/server-card", "/.well-known/ai-catalog.json"),
+            *("/.well-known/oauth-protected-resource", "/console"),
+        )
     )
 
 

@@ -21,7 +21,10 @@ from support.selection import matrix
 
 from statehold.server.gateway.gateway import Gateway
 
-PUBLIC = ("/livez", "/readyz", "/health", "/.well-known/oauth-protected-resource")
+PUBLIC = (
+    *("/livez", "/readyz", "/health", "/mcp/server-card", "/.well-known/ai-catalog.json"),
+    "/.well-known/oauth-protected-resource",
+)
 """The routes that need no token and no login, besides the files of the console's page."""
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT = {"accept": "application/json, text/event-stream"}
