@@ -39,12 +39,14 @@ METHOD_SCOPES: Final[Mapping[str, Scope]] = {
     "prompts/list": READ,
     "prompts/get": READ,
     "completion/complete": READ,
+    "skills/list": READ,
+    "skills/get": READ,
     "notifications/initialized": READ,
     "notifications/cancelled": READ,
     "notifications/progress": READ,
     "notifications/roots/list_changed": READ,
 }
-"""The methods of MCP. A tool call needs USE, unless the tool is one of ours."""
+"""The methods of MCP, and those of an extension that only read. A tool call needs USE, unless the tool is one of ours."""
 
 TOOL_SCOPES: Final[Mapping[str, Scope]] = {
     "session_create": USE,

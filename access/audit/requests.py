@@ -25,6 +25,8 @@ UNRECORDED: Final = frozenset(
         "prompts/list",
         "resources/list",
         "resources/templates/list",
+        "skills/list",
+        "skills/get",
     }
 )
 """Requests that read no session and run nothing."""

@@ -18,6 +18,7 @@ from ...sessions.services import Service, ToolSpec
 from ...tools.upstream.change_stream import RENEWAL_SECONDS, changing_lists, quiet_lists
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.probe import list_prompts, list_tools
+from ...tools.upstream.resource_updates import InternalContext
 from ...tools.upstream.service import UpstreamService
 from .list_updates import ListUpdate, ListUpdates
 from .probing import Probes
@@ -171,6 +172,11 @@ class ListWatcher:
         """Update the tools of a service. Return whether clients were notified."""
 
         async def list_items(connection: UpstreamConnection) -> dict[str, ToolSpec]:
+            if connection.peer.modern:
+                # A server of 2026-07-28 may begin to declare more at any time.
+                answer = await connection.request("server/discover", {}, InternalContext())
+                known = service.profile
+                service.profile = known and known.declaring("modern", answer.get("capabilities"))
             return {spec.name: spec for spec in await list_tools(connection)}
 
         def list_fresh_items() -> dict[str, ToolSpec]:

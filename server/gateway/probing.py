@@ -13,6 +13,7 @@ import anyio
 
 from ...sessions.calls.deadline import WaitProgress
 from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.json_codec import JSON
 from ...sessions.one_line import plural
 from ...sessions.services import Service, ToolSpec
 from ...tools.catalog import Catalog, CatalogEntry, Naming
@@ -89,6 +90,8 @@ class Probes:
         """Whether a client was given a list."""
         self._repeats: dict[str, ProbeRepeats] = {}
         """The repetitions of failed probes because of calls, by service."""
+        self._capabilities: dict[str, JSON] = {}
+        """The capabilities of each service when its tools were listed."""
 
     @property
     def are_services_known(self) -> bool:
@@ -191,18 +194,29 @@ class Probes:
         if self.are_names_known:
             self._tools.hold_names()
         self._tools.set(name, tools)
+        self._capabilities[name] = self._capabilities_of(name)
 
     async def update_tools(self, name: str, tools: Sequence[ToolSpec]) -> bool:
-        """Set the tool list of a service, and notify clients if it differs. Return whether it does."""
+        """Set the tool list of a service, and notify clients if it differs. Return whether it does.
+
+        No notification tells of other capabilities: clients ask for them when they are told of a list.
+        """
         known = self._tools.known(name)
-        if known is not None and [spec.definition for spec in known] == [
-            spec.definition for spec in tools
-        ]:
+        if (
+            known is not None
+            and [spec.definition for spec in known] == [spec.definition for spec in tools]
+            and self._capabilities.get(name) == self._capabilities_of(name)
+        ):
             return False
         self.list(name, tools)
         self.wake_waiters()
         await self._tools.notify_changed()
         return True
+
+    def _capabilities_of(self, name: str) -> JSON:
+        service = self._services.get(name)
+        profile = service.profile if isinstance(service, UpstreamService) else None
+        return {} if profile is None else profile.peer.capabilities
 
     async def notify_prompts_changed(self) -> None:
         """Notify every client that the prompts changed."""

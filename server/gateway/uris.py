@@ -2,7 +2,8 @@
 
 The address of a resource is `session://ID/SERVICE/URI`, with the service's own URI percent-encoded. A `ui://` resource has
 the address `ui://ID/SERVICE/URI`, since hosts of MCP Apps open pages of that scheme only. In a tool list, which belongs to
-no session, the address of such a page is `ui://SERVICE/URI`.
+no session, the address of such a page is `ui://SERVICE/URI`. The files of skills belong to no session either: theirs is
+`skill://SERVICE/PATH`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...sessions.json_codec import JSON
 
 SCHEME: Final = "session://"
 PAGE_SCHEME: Final = "ui://"
+SKILL_SCHEME: Final = "skill://"
 
 
 def session_uri(session_id: str, service: str, uri: str) -> str:
@@ -81,6 +83,28 @@ def parse_page_uri(uri: str) -> tuple[str, str] | None:
         return None
     service, upstream_uri = map(unquote, parts)
     return (service, upstream_uri) if upstream_uri.startswith(PAGE_SCHEME) else None
+
+
+def skill_uri(service: str, uri: str) -> str:
+    """Return the address of a file of a skill. The last part of the skill's path stays its name, as SEP-2640 demands.
+
+    The scheme of a URI that is not `skill://` becomes a part of the path: `skill://SERVICE/~github/owner/repository`.
+    """
+    scheme, _, path = uri.partition("://")
+    if scheme != "skill" or path.startswith("~"):
+        path = f"~{scheme}/{path}"
+    return f"{SKILL_SCHEME}{quote(service, safe='')}/{path}"
+
+
+def parse_skill_uri(uri: str) -> tuple[str, str] | None:
+    """Return service and the upstream's own URI of a file of a skill, None for any other address."""
+    service, _, path = uri.removeprefix(SKILL_SCHEME).partition("/")
+    if not uri.startswith(SKILL_SCHEME) or not service or not path:
+        return None
+    scheme = "skill"
+    if path.startswith("~"):
+        scheme, _, path = path[1:].partition("/")
+    return unquote(service), f"{scheme}://{path}"
 
 
 def state_uri(session_id: str) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final, cast
 
 import anyio
 
 from ...sessions.attribution import attribute_text
 from ...sessions.json_codec import JSON
-from ...tools.upstream.negotiation import TASKS
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway, ttl_ms
-
-logger = logging.getLogger("statehold.server")
+from .extensions import declared_capabilities
 
 INSTRUCTION_SECONDS: Final = 2.0
 """Seconds that the introduction waits for services that were not probed yet. Their tools are listed later in any case."""
@@ -49,8 +46,13 @@ async def add_introduction(
             )
             own_resources["listChanged"] = bool(upstream_resources.get("listChanged"))
             capabilities["resources"] = own_resources
-    own_extensions: JSON = capabilities.get("extensions") or {}
-    if extensions := {**_extensions(gateway), **own_extensions}:
+    declared = declared_capabilities(gateway, own_service)
+    extensions: JSON = {
+        **declared.pop("extensions"),
+        **(capabilities.pop("extensions", None) or {}),
+    }
+    capabilities = {**declared, **capabilities}
+    if extensions:
         capabilities["extensions"] = extensions
     text = instructions(gateway, is_pinned=is_pinned)
     return {
@@ -59,40 +61,6 @@ async def add_introduction(
         "instructions": "\n\n".join(filter(None, (note, text))),
         **({"ttlMs": ttl_ms(gateway)} if "supportedVersions" in result else {}),
     }
-
-
-def _extensions(gateway: Gateway) -> JSON:
-    """Return the extensions that the services declare, but for that of tasks, with their settings.
-
-    Where several declare one, lists are united, a flag needs all of them, and any other setting is the first one's.
-    """
-    united: JSON = {}
-    for name, service in gateway.services.items():
-        profile = service.profile if isinstance(service, UpstreamService) else None
-        value: object = None if profile is None else profile.peer.capabilities.get("extensions")
-        declared = cast("JSON", value) if isinstance(value, dict) else {}
-        for extension, settings in declared.items():
-            if extension == TASKS or not isinstance(settings, dict):
-                continue
-            fields = cast("JSON", settings)
-            before: JSON | None = united.get(extension)
-            united[extension] = fields if before is None else _unite(before, fields)
-            if before is not None and united[extension] != fields:
-                logger.debug("%s declares %s with other settings", name, extension)
-    return united
-
-
-def _unite(first: JSON, other: JSON) -> JSON:
-    settings = {**other, **first}
-    for key, value in settings.items():
-        one, two = first.get(key), other.get(key)
-        if isinstance(value, bool):
-            settings[key] = one is True and two is True
-        elif isinstance(one, list) and isinstance(two, list):
-            items = cast("list[object]", one)
-            more = cast("list[object]", two)
-            settings[key] = [*items, *(item for item in more if item not in items)]
-    return settings
 
 
 def instructions(gateway: Gateway, *, is_pinned: bool) -> str:

@@ -38,6 +38,7 @@ from ...tools.upstream.paging import Paging
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway, ttl_ms
 from ..gateway.list_changes import PROMPTS, TOOLS
+from ..gateway.skills import Skills
 from ..gateway.uris import (
     SCHEME,
     address_contents,
@@ -82,6 +83,7 @@ class Resources:
         requester: Requester,
         run_or_resume: RunOrResume,
         subscriptions: Subscriptions,
+        skills: Skills,
     ) -> None:
         self.gateway = gateway
         self.principal = requester.principal
@@ -89,6 +91,7 @@ class Resources:
         self.pin = requester.pin
         self._run_or_resume = run_or_resume
         self._subscriptions = subscriptions
+        self._skills = skills
 
     def register(self, server: Server[Any]) -> None:
         page = types.PaginatedRequestParams
@@ -271,6 +274,10 @@ class Resources:
             page = parse_page_uri(requested_uri)
             if page is not None and self.pin(ctx) is None:
                 return result_of(ctx, await self._read_page(requested_uri, *page))
+            if self.own_service(ctx) is None:
+                file = await self._skills.read(self.principal(ctx), requested_uri)
+                if file is not None:
+                    return result_of(ctx, file)
             session, service, uri = await self.resolve_address(ctx, requested_uri)
             finish = unchanged
             if uri != requested_uri:
@@ -396,8 +403,11 @@ class Resources:
         method: str,
         params: JSON,
         finish: Callable[[JSON, str], JSON],
+        form: Callable[[RequestContext, JSON], JSON] | None = None,
     ) -> JSON:
-        """Send a request to a service that may ask for input. `finish` turns result and session id into the answer."""
+        """Send a request to a service that may ask for input. `finish` turns result and session id into the answer, and
+        `form` that into one for the era of the caller; None: result_of().
+        """
         params_of_caller = dict(ctx.params or {})
         refuse_unencodable(params_of_caller)
 
@@ -406,7 +416,7 @@ class Resources:
             result, live_session = await self.gateway.router.request_service(
                 request, method, params, caller
             )
-            return result_of(ctx, finish(result, live_session.id))
+            return (form or result_of)(ctx, finish(result, live_session.id))
 
         work_key = f"{method} {service} {params.get('name') or params.get('uri')}"
         return await self._run_or_resume(

@@ -50,6 +50,7 @@ from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.session_tools import summary
 from ...tools.upstream.negotiation import TASKS
 from ..gateway.gateway import Gateway, ttl_ms
+from ..gateway.skills import Skills
 from ..sdk.access import RequestContext
 from ..sdk.caller import (
     COMMAND_SCOPE,
@@ -70,6 +71,7 @@ from ..sdk.caller import (
 from . import results
 from .completion import Completion
 from .error_translation import as_mcp_error, hide_internal_error, translate_errors
+from .extensions import Entry, Extensions
 from .forwarded_requests import ForwardedRequests
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarder import ForwardedNotice, Forwarder
@@ -130,12 +132,13 @@ class StateholdServer(Server[dict[str, Any]]):
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         forwarded_subscriptions = ForwardedSubscriptions(gateway)
         self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
-        run = self.open_calls.run_or_resume
-        self._resources = Resources(gateway, requester, run, self.subscriptions)
+        run, skills = self.open_calls.run_or_resume, Skills(gateway)
+        self._resources = Resources(gateway, requester, run, self.subscriptions, skills)
+        self._extensions = Extensions(gateway, self._resources, skills)
         prompts = Prompts(self._resources)
-        self._tasks = Tasks(gateway, requester, self.open_calls, self._recorded_result)
         completion = Completion(self._resources, prompts)
-        for handlers in (self._resources, prompts, completion, self._tasks):
+        self._tasks = Tasks(gateway, requester, self.open_calls, self._recorded_result)
+        for handlers in (self._resources, self._extensions, prompts, completion, self._tasks):
             handlers.register(self)
         self.state_subscriptions = StateSubscriptions(gateway, self._bus, notify)
         self._listening = SubscriptionHandlers(
@@ -158,6 +161,9 @@ class StateholdServer(Server[dict[str, Any]]):
         """Answers the requests of other nodes for sessions of this one."""
         gateway.tools.on_changed.append(self._on_tools_changed)
         gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
+
+    def get_request_handler(self, method: str) -> Entry | None:
+        return super().get_request_handler(method) or self._extensions.handler_of(method)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any

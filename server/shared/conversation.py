@@ -47,6 +47,8 @@ _REPEATABLE: Final = frozenset(
         "resources/list",
         "resources/templates/list",
         "server/discover",
+        "skills/get",
+        "skills/list",
         "tools/list",
     }
 )

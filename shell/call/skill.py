@@ -43,7 +43,7 @@ def show_skill(arguments: CommandLine) -> int:
 
 def skill_text(prefixes: list[str]) -> str:
     """Return the skill. Calls of tools whose names begin with one of `prefixes` are allowed."""
-    text = files("statehold.shell.call").joinpath("SKILL.md").read_text(encoding="utf-8")
+    text = files("statehold.server.gateway").joinpath("SKILL.md").read_text(encoding="utf-8")
     commands = [*READING, *(f"statehold call * {prefix}*" for prefix in prefixes)]
     line = f"allowed-tools: {', '.join(f'Bash({command})' for command in commands)}"
     return _ALLOWED.sub(line, text, count=1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import Prompt
@@ -23,6 +23,10 @@ from .transports.http_errors import HttpRefused
 
 logger = logging.getLogger("statehold.upstream")
 
+ResultT = TypeVar("ResultT")
+Work: TypeAlias = Callable[[UpstreamConnection], Awaitable[ResultT]]
+"""Something that is done over one connection."""
+
 HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
 """The `Mcp-Param-*` header of each argument that has one."""
 
@@ -36,6 +40,21 @@ class Profile:
     prompts: tuple[JSON, ...] = ()
     transport: Transport | None = None
     """The transport that worked."""
+
+    @property
+    def extensions(self) -> JSON:
+        """The settings of each extension that the upstream declares."""
+        return _extensions_in(self.peer.capabilities)
+
+    def declaring(self, era: str, capabilities: object) -> Profile:
+        """Return it with what a later connection declares in addition; one of another era says nothing about it."""
+        added = cast("JSON", capabilities) if isinstance(capabilities, dict) else {}
+        both = {**added, **self.peer.capabilities}
+        if extensions := {**_extensions_in(added), **self.extensions}:
+            both["extensions"] = extensions
+        if era != self.peer.era or both == self.peer.capabilities:
+            return self
+        return replace(self, peer=replace(self.peer, capabilities=both))
 
     def after(self, known: Profile | None, transport: Transport) -> Profile:
         """Return it as the successor of `known`. Another version of the server is asked again which era it speaks."""
@@ -80,6 +99,12 @@ class Check:
     """A line about what two sessions of it share; see describe_sharing()."""
 
 
+def _extensions_in(capabilities: JSON) -> JSON:
+    declared: object = capabilities.get("extensions")
+    extensions = cast("JSON", declared) if isinstance(declared, dict) else {}
+    return {name: value for name, value in extensions.items() if isinstance(value, dict)}
+
+
 async def probe_upstream(connection: UpstreamConnection) -> Profile:
     """List the tools and prompts of an upstream and return its profile.
 
@@ -90,8 +115,13 @@ async def probe_upstream(connection: UpstreamConnection) -> Profile:
     return Profile(connection.peer, tools, await list_prompts(connection))
 
 
-async def list_items(connection: UpstreamConnection, method: str, key: str) -> list[JSON]:
-    """Return the items of all pages of a list; items that are not objects are skipped.
+async def list_items(
+    connection: UpstreamConnection,
+    method: str,
+    key: str,
+    on_page: Callable[[JSON], None] | None = None,
+) -> list[JSON]:
+    """Return the items of all pages of a list; items that are not objects are skipped. `on_page` gets each page.
 
     A list that fails after its first page, or does not end, keeps the items that it brought; see Paging.
     """
@@ -113,6 +143,8 @@ async def list_items(connection: UpstreamConnection, method: str, key: str) -> l
             paging.cut(error.message)
             break
         items += paging.add(cast("list[object]", page_items), page.get("nextCursor"))
+        if on_page is not None:
+            on_page(page)
     return items
 
 

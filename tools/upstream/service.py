@@ -47,7 +47,7 @@ from .identity import (
 from .known_secrets import Secrets
 from .live_items import LiveItems
 from .negotiation import EraChoice, Peer
-from .probe import Check, HeaderMap, Profile, header_map, probe_upstream
+from .probe import Check, HeaderMap, Profile, ResultT, Work, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .resource_updates import InternalContext
 from .transports.http_errors import HttpRefused
@@ -229,15 +229,9 @@ class UpstreamService:
 
     async def _probe(self) -> None:
         try:
-            async with self.open_temporary() as connection:
-                with anyio.fail_after(self.connect_seconds):
-                    profile = await probe_upstream(connection)
+            profile = await self.ask(probe_upstream, "list its tools")
             profile = profile.after(self.profile, self.transport)
             self._era.note(profile.peer)
-        except TimeoutError:
-            raise ServiceUnavailable(
-                f"{self.name} did not list its tools within {self.connect_seconds:g} seconds."
-            ) from None
         except (OutcomeUnknown, ConnectionLost, UpstreamRefused) as error:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools: {error.message}"
@@ -266,19 +260,27 @@ class UpstreamService:
             return None
         async with self._reading:
             if uri not in self._pages:
-                self._pages[uri] = await self._read_resource(uri)
+                self._pages[uri] = await self.request("resources/read", {"uri": uri})
             return self._pages[uri]
 
-    async def _read_resource(self, uri: str) -> JSON:
+    async def request(self, method: str, params: JSON) -> JSON:
+        """Send a request outside of any session. Raises like ask()."""
+        context = InternalContext()
+        return await self.ask(lambda it: it.request(method, params, context), f"answer {method}")
+
+    async def ask(self, work: Work[ResultT], task: str) -> ResultT:
+        """Return the result of `work` over a temporary connection. An error about its time names the `task`.
+
+        Raises:
+            ServiceUnavailable: The service cannot be opened, or takes longer than `connect_seconds`.
+        """
         try:
             async with self.open_temporary() as connection:
                 with anyio.fail_after(self.connect_seconds):
-                    return await connection.request(
-                        "resources/read", {"uri": uri}, InternalContext()
-                    )
+                    return await work(connection)
         except TimeoutError:
             raise ServiceUnavailable(
-                f"{self.name} did not return {uri} within {self.connect_seconds:g} seconds."
+                f"{self.name} did not {task} within {self.connect_seconds:g} seconds."
             ) from None
 
     @asynccontextmanager
@@ -356,6 +358,10 @@ class UpstreamService:
     def _follow(self, connection: UpstreamConnection, session: SessionView) -> None:
         """Follow the changes that the upstream of a session's connection announces."""
         self.live_tools.connections.add(connection)
+        known, peer = self.profile, connection.peer
+        self.profile = known and known.declaring(peer.era, peer.capabilities)
+        if self.profile is not known:
+            self._handle_change(connection, "notifications/tools/list_changed", {})
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         sends_same = self.transport == "http" and not is_filled(self.config)
         connection.listen(self._turn if sends_same else None)

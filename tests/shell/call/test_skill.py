@@ -59,7 +59,7 @@ def run(commands: Commands, line: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.thorough
 def test_the_lines_of_the_skill_run(browsing: Commands, address: str) -> None:
-    text = files("statehold.shell.call").joinpath("SKILL.md").read_text(encoding="utf-8")
+    text = files("statehold.server.gateway").joinpath("SKILL.md").read_text(encoding="utf-8")
     block = text.partition("```sh\n")[2].partition("```")[0]
     lines = block.splitlines()
     assert len(lines) == 7
