@@ -25,7 +25,7 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.principals.audit_log import AuditEvent
 from ...sessions.records import Principal
-from ...tools.browser.egress.addresses import is_loopback_host
+from ...tools.outbound import allows_loopback
 from ..account_issuer import AccountIssuer
 from ..audit.recorder import NOBODY, Actor, Audit
 from ..challenges import SERVER_METADATA
@@ -138,7 +138,7 @@ class Facade:
             redirect_uri=f"{public_url}/callback",
         )
         self._logins = FacadeLogins(store, facade, checks, secret)
-        documents = ClientDocuments(allow_loopback=_is_on_loopback(public_url))
+        documents = ClientDocuments(allow_loopback=allows_loopback(public_url))
         assertions = IdentityAssertions(
             issuer=settings_of_issuer,
             keys=issuer.keys,
@@ -281,7 +281,3 @@ def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]], method
     # A HEAD would use up the code of an answer.
     route.methods = {method}
     return route
-
-
-def _is_on_loopback(public_url: str) -> bool:
-    return is_loopback_host(urlsplit(public_url).hostname or "")

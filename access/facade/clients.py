@@ -13,23 +13,19 @@ import re
 import secrets
 from collections.abc import Callable
 from typing import Final, cast
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import anyio
-import httpx2
 from mcp.server.auth.provider import RegistrationError
 from mcp.shared.auth import InvalidRedirectUriError, InvalidScopeError, OAuthClientInformationFull
 from pydantic import AnyUrl, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ...sessions.clock import SystemClock
-from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON
-from ...sessions.live.budget import Budget
 from ...sessions.live.session import client_address
 from ...sessions.owned_map import OwnedMap
-from ...tools.browser.egress.addresses import IPAddress, special
-from ...tools.browser.egress.resolver import NotFound, Resolver
-from ...tools.http_client import read_body, ssl_context
+from ...tools.browser.egress.resolver import Resolver
+from ...tools.outbound import UNREACHABLE, DestinationRefused, OutboundClient
 from ..refusals import network_of
 from ..scopes import SCOPES
 
@@ -46,21 +42,15 @@ PREFIX: Final = "shc_"
 ID_CHARACTERS: Final = 1000
 _MEMBERS: Final = ("client_name", "redirect_uris", "grant_types")
 
-FETCH_SECONDS: Final = 5.0
-"""Seconds for a whole fetch, with the lookup of the address."""
 DOCUMENT_BYTES: Final = 16 * 1024
 CACHE_SECONDS: Final = 300.0
 STALE_SECONDS: Final = 86_400.0
 """Seconds for which the last document is used while its server does not answer, so that clients can refresh their tokens."""
 MAX_CACHED_DOCUMENTS: Final = 1000
-MAX_FETCHES: Final = 64
-"""Fetches at a time: strangers cause them. Each network of clients has a share of them, and of the lookups of names."""
-MAX_WAITING_FETCHES: Final = 256
 ABSENT_SECONDS: Final = 30.0
 """Seconds for which a name without an address is not looked up again."""
 DOMAIN_LABELS: Final = 2
 """Labels of a name that stand for its domain, whose documents displace only one another in the cache."""
-URL_CHARACTERS: Final = 2048
 _AUTHENTICATION: Final = "none"
 
 
@@ -187,12 +177,6 @@ class _Unreadable(Exception):
     """The server of a document does not give it now."""
 
 
-_UNREADABLE: Final = (
-    *(httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError, NotFound, SessionLimit),
-    _Unreadable,
-)
-
-
 class ClientDocuments:
     """Fetches the documents of clients, and keeps them for a bounded time.
 
@@ -207,13 +191,10 @@ class ClientDocuments:
         clock: Callable[[], float] = anyio.current_time,
         resolver: Resolver | None = None,
     ) -> None:
-        self._allow_loopback = allow_loopback
         self._clock = clock
         self._clients = OwnedMap[str, tuple[FacadeClient, float]](MAX_CACHED_DOCUMENTS)
-        self._fetches = Budget(
-            MAX_FETCHES, queue=MAX_WAITING_FETCHES, queue_seconds=FETCH_SECONDS, shared=True
-        )
-        self._resolver = resolver or Resolver(SystemClock(), absent_seconds=ABSENT_SECONDS)
+        resolver = resolver or Resolver(SystemClock(), absent_seconds=ABSENT_SECONDS)
+        self._outbound = OutboundClient(resolver, allow_loopback=allow_loopback)
 
     async def client(self, client_id: str) -> FacadeClient:
         """Return the client of a document.
@@ -224,85 +205,49 @@ class ClientDocuments:
         kept = self._clients.get(client_id)
         if kept is not None and self._clock() < kept[1]:
             return kept[0]
-        parts = self._check_url(client_id)
+        host = self._check_url(client_id)
         asker = network_of(client_address.get())
         try:
-            with anyio.fail_after(FETCH_SECONDS):
-                async with self._fetches.place(asker):
-                    address = await self._address(parts, asker)
-                    body = await self._fetch(client_id, parts, address)
-        except _UNREADABLE as error:
+            body = await self._fetch(client_id, asker)
+        except (*UNREACHABLE, _Unreadable) as error:
             if kept is not None and self._clock() < kept[1] + STALE_SECONDS:
                 return kept[0]
             raise DocumentInvalid(f"it cannot be read ({type(error).__name__})") from None
         client = _client_of(body, client_id)
-        domain = ".".join((parts.hostname or "").split(".")[-DOMAIN_LABELS:])
+        domain = ".".join(host.split(".")[-DOMAIN_LABELS:])
         self._clients.put(domain, client_id, (client, self._clock() + CACHE_SECONDS))
         return client
 
-    def _check_url(self, client_id: str) -> SplitResult:
-        if (
-            len(client_id) > URL_CHARACTERS
-            or not client_id.isascii()
-            or not client_id.isprintable()
-        ):
-            raise DocumentInvalid("it is no URL")
+    def _check_url(self, client_id: str) -> str:
+        """Return the host of a URL."""
         try:
-            parts = urlsplit(client_id)
-            port, host = parts.port, parts.hostname
-        except ValueError:
-            raise DocumentInvalid("it is no URL") from None
-        schemes = ("https", "http") if self._allow_loopback else ("https",)
-        if parts.scheme not in schemes or not host or port == 0:
-            raise DocumentInvalid("it is no https URL")
-        if "@" in parts.netloc or "#" in client_id or "?" in client_id or "\\" in client_id:
-            raise DocumentInvalid("it has a user, a query or a fragment")
+            parts = self._outbound.check_url(client_id)
+        except DestinationRefused as error:
+            raise DocumentInvalid(str(error)) from None
+        if "?" in client_id:
+            raise DocumentInvalid("it has a query")
         if parts.path in ("", "/") or {".", ".."} & set(parts.path.split("/")):
             raise DocumentInvalid("it has no path, or one with dots")
-        return parts
+        return parts.hostname or ""
 
-    async def _address(self, parts: SplitResult, asker: str) -> str:
-        """Return the address to connect to. Each address of the host has to be acceptable."""
-        addresses = await self._resolver.addresses(parts.hostname or "", asker)
-        if not all(self._accepts(each, parts.scheme) for each in addresses):
-            raise DocumentInvalid("its address is not public")
-        return str(addresses[0])
-
-    def _accepts(self, address: IPAddress, scheme: str) -> bool:
-        kind = special(address)
-        if kind == "loopback":
-            return self._allow_loopback
-        return scheme == "https" and kind is None
-
-    async def _fetch(self, url: str, parts: SplitResult, address: str) -> bytes:
-        # The address that was checked, and not the name: a second lookup could give another one.
-        target = httpx2.URL(url).copy_with(host=address)
-        headers = {
-            "host": parts.netloc,
-            "accept": "application/json",
-            "accept-encoding": "identity",
-        }
-        async with (
-            # A proxy would look the name up again, and could reach an address that was not checked.
-            httpx2.AsyncClient(
-                verify=ssl_context(), timeout=FETCH_SECONDS, trust_env=False
-            ) as http,
-            http.stream(
+    async def _fetch(self, url: str, asker: str) -> bytes:
+        try:
+            answer = await self._outbound.request(
                 "GET",
-                target,
-                headers=headers,
-                follow_redirects=False,
-                extensions={"sni_hostname": parts.hostname},
-            ) as answer,
-        ):
-            if answer.status_code == 429 or answer.status_code >= 500:
-                raise _Unreadable
-            if answer.status_code != 200:
-                raise DocumentInvalid(f"it answers {answer.status_code}")
-            body = await read_body(answer, DOCUMENT_BYTES)
-        if body is None:
+                url,
+                asker=asker,
+                headers={"accept": "application/json"},
+                answer_bytes=DOCUMENT_BYTES,
+            )
+        except DestinationRefused as error:
+            raise DocumentInvalid(str(error)) from None
+        if answer.status == 429 or answer.status >= 500:
+            raise _Unreadable
+        if answer.status != 200:
+            raise DocumentInvalid(f"it answers {answer.status}")
+        if answer.body is None:
             raise DocumentInvalid("its document is too large")
-        return body
+        return answer.body
 
 
 def _client_of(body: bytes, client_id: str) -> FacadeClient:
