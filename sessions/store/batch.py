@@ -33,6 +33,7 @@ from . import creation, schema
 from .compaction import Compactor
 from .creation import NewSession
 from .dialect import among, execute_many, fetch, is_database_fault, pack_ids, upsert, violation_of
+from .events import outbox
 from .people import audit_queries
 from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, Row, to_journal_append
@@ -252,6 +253,8 @@ class _MergedChanges:
         ):
             if rows:
                 execute_many(connection, statement, rows)
+        entries = [*self.journal, *self._ended_entries]
+        outbox.add(connection, entries, self._receipts.values(), self._states.values())
         compactor.count_entries(connection, self.journal, self._ended_entries)
 
 

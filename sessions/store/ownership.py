@@ -31,6 +31,7 @@ from ..records import BindingStatus, JournalKind, NodeRecord, NodeState
 from . import queries, schema
 from .base import RESTARTED, ClaimedSession
 from .dialect import among, earlier, pack_ids
+from .events import outbox, subscriptions
 from .rows import Row, node_row
 
 _s = schema.session.c
@@ -150,6 +151,7 @@ def _release(
     )
     columns = _released_columns(now, retention)
     connection.execute(update(schema.session).where(_these).ordered_values(*columns.items()), these)
+    outbox.add_ended(connection, [row.id for row in rows], now)
     closed_statuses = (Status.CLOSED, *_CLOSED_BY_RESTART)
     return [row.id for row in rows if row.status not in closed_statuses]
 
@@ -268,4 +270,5 @@ def purge(connection: Connection, session_id: str) -> bool:
         return False
     for table in schema.OF_A_SESSION:
         connection.execute(delete(table).where(table.c.session_id == session_id))
+    subscriptions.delete_of_session(connection, session_id)
     return True

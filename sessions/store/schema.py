@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0111"
+HEAD: Final = "0112"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -304,6 +304,40 @@ revocation: Final = Table(
     _integer("keeps_sessions"),
 )
 """The principals whose access has ended, by their keys."""
+
+subscription: Final = Table(
+    "subscription",
+    metadata,
+    # The digest of its owner, URL, event and arguments.
+    _name("id", primary=True),
+    _text("owner"),
+    # Empty for all sessions of the owner.
+    _name("session_id"),
+    _text("name"),
+    _text("url"),
+    Column("host", String(255), nullable=False),
+    _text("secret"),
+    _text("old_secret", null=True),
+    _time("old_secret_ends_at"),
+    _time("created_at"),
+    _time("expires_at"),
+)
+"""The subscriptions to events by webhook. `secret` signs what is sent to the URL."""
+Index("subscription_session", subscription.c.session_id, subscription.c.owner)
+
+delivery: Final = Table(
+    "delivery",
+    metadata,
+    _name("subscription_id", primary=True),
+    Column("event_id", String(255), primary_key=True, nullable=False),
+    Column("host", String(255), nullable=False),
+    _text("body"),
+    _integer("attempts"),
+    # NULL when it was given up.
+    _time("due_at", null=True),
+)
+"""The events that wait to be sent, each for one subscription."""
+Index("delivery_due", delivery.c.host, delivery.c.due_at)
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

@@ -26,6 +26,7 @@ from .base import ClaimedSession, Write
 from .creation import NewSession
 from .database import Connections, Location
 from .dialect import RemoteDatabase
+from .events import outbox, subscriptions
 from .file.store_folder import DataFolder
 from .leases import PostgresLeases
 from .people import audit_queries
@@ -308,6 +309,25 @@ class SQLStore(Queries):
         """Return when everything appended before is durable."""
         if not self.transactions.is_open or not self._writer.idle:
             await self.transactions.write(queries.do_nothing)
+
+    # Events of sessions.
+    events = read_method(outbox.page)
+    put_subscription = write_method(subscriptions.put)
+    delete_subscription = write_method(subscriptions.delete_one)
+    is_verified_url = read_method(subscriptions.is_verified)
+    due_hosts = read_method(subscriptions.due_hosts)
+    claim_deliveries = write_method(subscriptions.claim)
+    finish_delivery = write_method(subscriptions.finish)
+    retry_delivery = write_method(subscriptions.retry)
+
+    @property
+    def events_queued(self) -> anyio.Event:
+        """Set, and replaced by another one, when this process has queued deliveries."""
+        return self._writer.events_queued
+
+    def notify_events_queued(self) -> None:
+        """Set `events_queued`: there may be deliveries to look for."""
+        self._writer.notify_events_queued()
 
     # The audit log.
     audit_page = read_method(audit_queries.page)

@@ -11,11 +11,11 @@ import heapq
 import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskStatus
+from sqlalchemy import Connection
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
@@ -25,6 +25,7 @@ from .compaction import Compactor
 from .creation import NewSession
 from .database import Connections
 from .dialect import is_database_fault
+from .events import outbox
 from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, to_journal_append
 
@@ -82,6 +83,8 @@ class Writer:
         self._scope: anyio.CancelScope | None = None
         self.trouble: str | None = None
         """Why the last transaction failed; None since one was written."""
+        self.events_queued = anyio.Event()
+        """Set and replaced when a transaction has queued deliveries of events."""
         self.dropped_entries = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
@@ -226,9 +229,19 @@ class Writer:
         self._sync_later()
 
     async def _run(self, run_units: Run, units: Sequence[BatchItem], durable: bool) -> None:
-        work = partial(run_units, units=units, compactor=self._compactor)
-        await self._connections.write(work, durable=durable)
+        def work(connection: Connection) -> bool:
+            run_units(connection, units, self._compactor)
+            return outbox.take_queued(connection)
+
+        has_events = await self._connections.write(work, durable=durable)
         self.trouble = None
+        if has_events:
+            self.notify_events_queued()
+
+    def notify_events_queued(self) -> None:
+        """Wake those that wait for deliveries of events."""
+        self.events_queued.set()
+        self.events_queued = anyio.Event()
 
     def _sync_later(self) -> None:
         if not self._connections.unsynced:

@@ -16,6 +16,7 @@ from ...json_codec import well_formed
 from ...lifecycle import OPEN
 from ...principals.rules import (
     DEFAULT_ROLE,
+    NO_MEMBERSHIP,
     Membership,
     PolicySubject,
     PolicyTarget,
@@ -25,6 +26,7 @@ from ...principals.rules import (
 )
 from .. import schema
 from ..dialect import wait_for_exclusive
+from ..events import subscriptions
 from ..rows import Row, columns_of
 
 _p = schema.principal.c
@@ -42,6 +44,12 @@ def changed(connection: Connection, after: int) -> list[PrincipalRecord]:
     """Return the rows with a higher version, in the order of their versions."""
     rows = connection.execute(_CHANGED.where(_p.version > after).order_by(_p.version))
     return [_record(columns_of(row)) for row in rows]
+
+
+def membership(connection: Connection, target: PolicyTarget) -> Membership:
+    """Return the groups and the role of a principal, as its last token named them."""
+    row = _find(connection, target)
+    return NO_MEMBERSHIP if row is None else _record(row).membership
 
 
 def put_membership(
@@ -115,7 +123,7 @@ def summaries(connection: Connection) -> Sequence[PrincipalSummary]:
 def revoke(connection: Connection, record: RevocationRecord) -> None:
     """Store a revocation in place of an earlier one of the principal.
 
-    It ends the logins of the principal, also those of clients, and the links to its sessions.
+    It ends the logins of the principal, also those of clients, the links to its sessions, and its subscriptions to events.
     """
     _delete_revocation(connection, record.owner)
     row = {**asdict(record), "keeps_sessions": int(record.keeps_sessions)}
@@ -124,6 +132,7 @@ def revoke(connection: Connection, record: RevocationRecord) -> None:
     is_ended = or_(_c.principal == record.owner, _c.session_id.in_(own))
     connection.execute(delete(schema.credential).where(is_ended))
     connection.execute(delete(schema.oauth).where(schema.oauth.c.owner == record.owner))
+    subscriptions.delete_of_owner(connection, record.owner)
 
 
 def _delete_revocation(connection: Connection, owner: str) -> bool:

@@ -56,6 +56,7 @@ class AccessStore(Queries):
     shared_sessions = read_method(share_rows.sessions)
 
     changed_principals = read_method(principal_rows.changed)
+    membership = read_method(principal_rows.membership)
     put_membership = write_method(principal_rows.put_membership)
     principals = read_method(principal_rows.summaries)
 

@@ -1,0 +1,1 @@
+"""Events of sessions: who subscribed to them, and the deliveries that wait."""

@@ -1,0 +1,180 @@
+"""Events of sessions, derived from the rows that a transaction writes, and queued for their subscribers in it.
+
+So an event exists exactly if its cause does, and has the same id after every restart and on every node. The data of an
+event are ids and words of ours: a subscriber reads the rest as the caller that it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from sqlalchemy import Connection, and_, bindparam, func, or_, select
+
+from ...json_codec import JSON, dumps, loads
+from ...lifecycle import Status
+from ...records import JournalKind, SessionDriver
+from ...times import timestamp
+from .. import schema
+from ..dialect import among, execute_many, pack_ids, upsert
+from ..rows import Row, columns_of
+from .records import KINDS, TRANSITIONS
+
+_QUEUED: Final = "statehold.events"
+"""The key in the info of a connection that is set when a transaction has queued deliveries."""
+
+_j, _r, _s = schema.journal.c, schema.receipt.c, schema.session.c
+_sub = schema.subscription.c
+
+_SUBSCRIBED = (
+    select(_s.id, _sub.id, _sub.name, _sub.host, _sub.created_at)
+    .join(
+        schema.subscription,
+        or_(
+            _sub.session_id == _s.id,
+            and_(_sub.session_id == "", _sub.owner == _s.owner),
+        ),
+    )
+    # An import writes the journal of another session while its own is being created.
+    .where(among(_s.id), _s.status != Status.CREATING.value)
+)
+_DELIVERIES: Final = upsert(schema.delivery)
+
+
+def add(
+    connection: Connection,
+    journal: Iterable[Row],
+    receipts: Iterable[Row] = (),
+    states: Iterable[Row] = (),
+) -> None:
+    """Queue the events of rows that this transaction has written, for each subscription to them."""
+    events = [
+        *(event for row in journal for event in _of_entry(row)),
+        *(event for row in receipts for event in _of_receipt(row)),
+        *map(_of_state, states),
+    ]
+    if not events:
+        return
+    ids = pack_ids({event.session_id for event in events})
+    subscribed: dict[tuple[str, str], list[Any]] = {}
+    for row in connection.execute(_SUBSCRIBED, {"ids": ids}):
+        subscribed.setdefault((row[0], row[2]), []).append(row)
+    deliveries = [
+        {
+            "subscription_id": row[1],
+            "event_id": event.document["eventId"],
+            "host": row[3],
+            "body": dumps(event.document),
+            "attempts": 0,
+            "due_at": event.at,
+        }
+        for event in events
+        for row in subscribed.get((event.session_id, event.document["name"]), ())
+        if event.at >= row[4]
+    ]
+    if deliveries:
+        execute_many(connection, _DELIVERIES, deliveries)
+        mark_queued(connection)
+
+
+def mark_queued(connection: Connection) -> None:
+    """Have this process look for deliveries once the transaction is written."""
+    connection.info[_QUEUED] = True
+
+
+def take_queued(connection: Connection) -> bool:
+    """Return whether mark_queued() was called since the last call."""
+    return connection.info.pop(_QUEUED, False)
+
+
+_ENDED_ENTRIES = select(schema.journal).where(
+    among(_j.session_id), _j.kind == JournalKind.TRANSITION.value, _j.ended_at == bindparam("now")
+)
+_ENDED_RECEIPTS = select(schema.receipt).where(
+    among(_r.session_id), _r.ended_at == bindparam("now")
+)
+
+
+def add_ended(connection: Connection, ids: Collection[str], now: float) -> None:
+    """Queue the events of the transitions and of the calls of these sessions that statements of SQL ended at `now`."""
+    values = {"ids": pack_ids(ids), "now": now}
+    entries = [dict(columns_of(row)) for row in connection.execute(_ENDED_ENTRIES, values)]
+    receipts = [dict(columns_of(row)) for row in connection.execute(_ENDED_RECEIPTS, values)]
+    add(connection, entries, receipts)
+
+
+@dataclass(frozen=True, slots=True)
+class _SessionEvent:
+    session_id: str
+    at: float
+    document: JSON
+    """The event as its subscribers get it."""
+
+
+def _event(row: Row, name: str, key: object, at: float, **data: object) -> _SessionEvent:
+    """Return an event. `key` makes its id unique in the session of the row."""
+    session_id = row["session_id"]
+    document: JSON = {
+        "eventId": f"evt_{session_id}_{key}",
+        "name": name,
+        "timestamp": timestamp(at),
+        "data": {"sessionId": session_id, **data},
+        "cursor": None,
+    }
+    return _SessionEvent(session_id, at, document)
+
+
+def _of_entry(row: Row) -> Iterator[_SessionEvent]:
+    kind, seq, at = row["kind"], row["seq"], row["started_at"]
+    if kind == JournalKind.CALL:
+        # For nearly all calls, the search in a text of at most 2 KiB is all.
+        if row["facts"] and '"files"' in row["facts"]:
+            files: object = loads(row["facts"]).get("files")
+            number = len(cast("list[str]", files)) if isinstance(files, list) else 1
+            at = row["ended_at"] or at
+            yield _event(row, "download_finished", seq, at, seq=seq, files=number)
+    elif kind == JournalKind.TRANSITION:
+        request = loads(row["request"] or "{}")
+        name = TRANSITIONS.get(request.get("to"))
+        if name is not None:
+            yield _event(row, name, seq, at, cause=request.get("event"))
+    elif kind == JournalKind.CONTROL and row["status"] == SessionDriver.REQUESTED:
+        # An agent that asks again in the same words renews the request, which is the same event.
+        key = f"human-{round(at * 1000)}"
+        yield _event(row, "human_needed", key, at, requestId=key)
+
+
+def _of_receipt(row: Row) -> Iterator[_SessionEvent]:
+    operation, ended_at = row["operation_id"], row["ended_at"]
+    # The receipts of tasks expire; see sessions/calls/hand_over.py.
+    if row["expires_at"] is not None and ended_at is not None:
+        task_id = f"{row['session_id']}.{operation}"
+        yield _event(row, "task_done", operation, ended_at, taskId=task_id, status=row["status"])
+
+
+def _of_state(row: Row) -> _SessionEvent:
+    version = row["version"]
+    # The row has no time, and this one is only shown.
+    return _event(row, "state_changed", f"v{version}", time.time(), version=version)
+
+
+def page(connection: Connection, session_id: str, name: str, after: int | None, most: int) -> JSON:
+    """Return the result of a poll for the events of one name in KINDS, behind a position in the journal; None: its end."""
+    # Entries of one kind are written in the order of their positions; those of others may come later.
+    these = (_j.session_id == session_id, _j.kind.in_((KINDS[name], JournalKind.COMPACTED.value)))
+    rows: list[Row] = []
+    if after is None:
+        after = connection.scalar(select(func.max(_j.seq)).where(*these)) or 0
+    else:
+        query = select(schema.journal).where(*these, _j.seq > after).order_by(_j.seq)
+        rows = [dict(columns_of(row)) for row in connection.execute(query.limit(most + 1))]
+    shown = rows[:most]
+    found = (event.document for row in shown for event in _of_entry(row))
+    return {
+        "events": [document for document in found if document["name"] == name],
+        "cursor": str(shown[-1]["seq"] if shown else after),
+        "hasMore": len(rows) > most,
+        "truncated": any(row["kind"] == JournalKind.COMPACTED for row in shown),
+    }

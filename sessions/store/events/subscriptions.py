@@ -1,0 +1,137 @@
+"""Subscriptions to events by webhook, and the deliveries that wait for their hosts.
+
+The functions that write run in a transaction of the writer. A subscription is deleted with its deliveries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+
+from .. import schema
+from ..dialect import among, pack_ids
+from ..rows import columns_of
+from . import outbox
+from .records import EventDelivery, Subscription
+
+ROTATION_SECONDS: Final = 300.0
+"""Seconds for which deliveries are signed with the former secret too."""
+
+_s, _d = schema.subscription.c, schema.delivery.c
+
+
+_COLUMNS: Final = [_s[each.name] for each in fields(Subscription)]
+
+
+def find(connection: Connection, subscription_id: str) -> Subscription | None:
+    row = connection.execute(select(*_COLUMNS).where(_s.id == subscription_id)).first()
+    return None if row is None else Subscription(**columns_of(row))
+
+
+def put(connection: Connection, subscription: Subscription, *, most: int) -> bool:
+    """Store a subscription, or refresh the one with its id: its dead deliveries are tried again.
+
+    Returns False if its owner has `most` others. A former secret is kept for ROTATION_SECONDS. Subscriptions that have
+    expired are deleted.
+    """
+    now, this = subscription.created_at, _s.id == subscription.id
+    _delete(connection, _s.expires_at <= now)
+    former = find(connection, subscription.id)
+    if former is None:
+        count = select(func.count()).where(_s.owner == subscription.owner)
+        if connection.execute(count).scalar_one() >= most:
+            return False
+        connection.execute(insert(schema.subscription), asdict(subscription))
+        outbox.mark_queued(connection)
+        return True
+    values: dict[str, Any] = {
+        "secret": subscription.secret,
+        "expires_at": subscription.expires_at,
+    }
+    if former.secret != subscription.secret:
+        values |= {"old_secret": former.secret, "old_secret_ends_at": now + ROTATION_SECONDS}
+    connection.execute(update(schema.subscription).where(this).values(values))
+    dead = (_d.subscription_id == subscription.id, _d.due_at.is_(None))
+    connection.execute(update(schema.delivery).where(*dead).values(due_at=now, attempts=0))
+    outbox.mark_queued(connection)
+    return True
+
+
+def is_verified(connection: Connection, owner: str, url: str, secret: str, now: float) -> bool:
+    """Whether a principal has a subscription with this URL and this secret, so that the URL has met a challenge."""
+    this = (_s.owner == owner, _s.url == url, _s.secret == secret, _s.expires_at > now)
+    return connection.scalar(select(_s.id).where(*this).limit(1)) is not None
+
+
+def delete_one(connection: Connection, subscription_id: str) -> bool:
+    """Delete a subscription. Return False if there is none."""
+    return _delete(connection, _s.id == subscription_id)
+
+
+def delete_of_owner(connection: Connection, owner: str) -> bool:
+    return _delete(connection, _s.owner == owner)
+
+
+def delete_of_session(connection: Connection, session_id: str) -> bool:
+    return _delete(connection, _s.session_id == session_id)
+
+
+def _delete(connection: Connection, *conditions: ColumnElement[bool]) -> bool:
+    ids = list(connection.scalars(select(_s.id).where(*conditions)))
+    for column in (_d.subscription_id, _s.id) if ids else ():
+        connection.execute(delete(column.table).where(among(column)), {"ids": pack_ids(ids)})
+    return bool(ids)
+
+
+def due_hosts(connection: Connection) -> dict[str, float | None]:
+    """Return the hosts of all subscriptions, each with the time at which its first delivery is due, None without one."""
+    joined = schema.subscription.outerjoin(schema.delivery, _d.subscription_id == _s.id)
+    query = select(_s.host, func.min(_d.due_at)).select_from(joined).group_by(_s.host)
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def claim(
+    connection: Connection, host: str, now: float, lease_ends_at: float, most: int
+) -> list[EventDelivery]:
+    """Return the oldest due deliveries for a host. No other process claims them before `lease_ends_at`.
+
+    Those of subscriptions that have expired or are gone are deleted.
+    """
+    query = select(schema.delivery).where(_d.host == host, _d.due_at <= now)
+    query = query.order_by(_d.due_at).limit(most).with_for_update(skip_locked=True)
+    rows = connection.execute(query).all()
+    ids = {row.subscription_id for row in rows}
+    known = select(*_COLUMNS).where(among(_s.id), _s.expires_at > now)
+    found = connection.execute(known, {"ids": pack_ids(ids)}) if ids else ()
+    subscriptions = {row.id: Subscription(**columns_of(row)) for row in found}
+    deliveries: list[EventDelivery] = []
+    for row in rows:
+        subscription = subscriptions.get(row.subscription_id)
+        if subscription is None:
+            finish(connection, row.subscription_id, row.event_id)
+            continue
+        attempts = row.attempts + 1
+        values = {"due_at": lease_ends_at, "attempts": attempts}
+        this = _this(row.subscription_id, row.event_id)
+        connection.execute(update(schema.delivery).where(*this).values(values))
+        deliveries.append(EventDelivery(subscription, row.event_id, row.body, attempts))
+    return deliveries
+
+
+def finish(connection: Connection, subscription_id: str, event_id: str) -> None:
+    """Delete a delivery that ended."""
+    connection.execute(delete(schema.delivery).where(*_this(subscription_id, event_id)))
+
+
+def retry(
+    connection: Connection, subscription_id: str, event_id: str, due_at: float | None
+) -> None:
+    """Send a delivery again at a time; None: not before its subscription is refreshed."""
+    this = _this(subscription_id, event_id)
+    connection.execute(update(schema.delivery).where(*this).values(due_at=due_at))
+
+
+def _this(subscription_id: str, event_id: str) -> tuple[ColumnElement[bool], ...]:
+    return (_d.subscription_id == subscription_id, _d.event_id == event_id)

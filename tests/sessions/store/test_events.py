@@ -1,0 +1,244 @@
+"""Events are queued in the transaction of their causes, and wait for one process at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from store_making import NODE, Sessions, entry
+
+from statehold.sessions.lifecycle import Status
+from statehold.sessions.principals.rules import RevocationRecord
+from statehold.sessions.records import JournalKind, ReceiptRecord, StateRecord
+from statehold.sessions.store import Write
+from statehold.sessions.store.events.records import EventDelivery, Subscription
+from statehold.sessions.store.sql import SQLStore
+
+ADA, BEN = ":ada", ":ben"
+HOST = "hooks.example:443"
+NOW = 10.0
+
+
+def subscription(name: str, *, owner: str = ADA, **values: Any) -> Subscription:
+    session_id = values.get("session_id", "")
+    defaults: dict[str, Any] = {
+        "id": f"sub_{owner}{session_id}{name}",
+        "owner": owner,
+        "session_id": session_id,
+        "name": name,
+        "url": "https://hooks.example/hook",
+        "host": HOST,
+        "secret": "whsec_first",
+        "created_at": 1.0,
+        "expires_at": 1000.0,
+    }
+    return Subscription(**{**defaults, **values})
+
+
+async def subscribe(store: SQLStore, *names: str, **values: Any) -> None:
+    for name in names:
+        assert await store.put_subscription(subscription(name, **values), most=100)
+
+
+async def claim(store: SQLStore, now: float = NOW, most: int = 100) -> list[EventDelivery]:
+    return await store.claim_deliveries(HOST, now, now + 15.0, most)
+
+
+async def queued(store: SQLStore) -> dict[str, Any]:
+    """Claim everything, and return the data of each event by its id."""
+    bodies = [json.loads(each.body) for each in await claim(store)]
+    return {body["eventId"]: (body["name"], body["data"]) for body in bodies}
+
+
+def transition(session_id: str, seq: int, target: Status, *, epoch: int = 1) -> Any:
+    request = {"code": "T08", "event": "pause_requested", "to": target.value, "cause": "a secret"}
+    kind = JournalKind.TRANSITION
+    return entry(session_id, seq, epoch=epoch, kind=kind, tool=None, request=request)
+
+
+def receipt(session_id: str, operation_id: str, status: str, ended_at: float | None) -> Any:
+    return ReceiptRecord(
+        session_id=session_id,
+        operation_id=operation_id,
+        digest="d",
+        status=status,
+        seq=1,
+        epoch=1,
+        started_at=2.0,
+        ended_at=ended_at,
+        result={"text": "a secret"},
+        expires_at=1e6 if operation_id.startswith("task-") else None,
+    )
+
+
+async def test_events_are_queued_for_those_who_subscribed(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await sessions.make("sh_b", owner=BEN)
+    names = ("task_done", "session_paused", "state_changed", "human_needed", "download_finished")
+    await subscribe(store, *names, expires_at=1e13)
+    await subscribe(store, "session_paused", owner=BEN, session_id="sh_a", expires_at=1e13)
+    lease = {"driver": "requested", "reason": "a secret"}
+    await store.write(
+        Write(
+            "sh_a",
+            NODE,
+            1,
+            session={"status": Status.PAUSED},
+            journal=[
+                transition("sh_a", 2, Status.PAUSED),
+                entry("sh_a", 3, kind=JournalKind.CONTROL, status="requested", request=lease),
+                entry("sh_a", 4, ended_at=3.0, facts={"files": ["secret.pdf"]}),
+                entry("sh_a", 5, ended_at=3.0, facts={"url": "http://a/"}),
+            ],
+            receipts=[
+                receipt("sh_a", "task-1", "ok", 3.0),
+                receipt("sh_a", "task-2", "started", None),
+                receipt("sh_a", "another", "ok", 3.0),
+            ],
+            state=StateRecord(session_id="sh_a", version=7, value={"key": "a secret"}),
+        )
+    )
+    await store.write(Write("sh_b", NODE, 1, journal=[transition("sh_b", 2, Status.PAUSED)]))
+    deliveries = await claim(store, now=1e12)
+    assert not any("secret" in each.body for each in deliveries)
+    of_ben = [each.event_id for each in deliveries if each.subscription.owner == BEN]
+    assert of_ben == ["evt_sh_a_2"]
+    bodies = [json.loads(each.body) for each in deliveries if each.subscription.owner == ADA]
+    assert {body["eventId"]: body["data"] for body in bodies} == {
+        "evt_sh_a_2": {"sessionId": "sh_a", "cause": "pause_requested"},
+        "evt_sh_a_human-2000": {"sessionId": "sh_a", "requestId": "human-2000"},
+        "evt_sh_a_4": {"sessionId": "sh_a", "seq": 4, "files": 1},
+        "evt_sh_a_task-1": {"sessionId": "sh_a", "taskId": "sh_a.task-1", "status": "ok"},
+        "evt_sh_a_v7": {"sessionId": "sh_a", "version": 7},
+    }
+    assert {body["eventId"]: body["timestamp"] for body in bodies}["evt_sh_a_2"] == (
+        "1970-01-01T00:00:02.000Z"
+    )
+
+
+async def test_a_write_that_is_refused_and_an_import_queue_nothing(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA, status=Status.CREATING)
+    await sessions.make("sh_b", owner=ADA)
+    await subscribe(store, "session_closed")
+    await store.write(Write("sh_a", NODE, 1, journal=[transition("sh_a", 1, Status.CLOSED)]))
+    await subscribe(store, "session_paused", created_at=5.0)
+    await store.write(Write("sh_b", NODE, 1, journal=[transition("sh_b", 1, Status.PAUSED)]))
+    store.append(transition("sh_b", 2, Status.CLOSED, epoch=2), NODE)
+    await store.flush()
+    assert await queued(store) == {}
+
+
+async def test_the_sessions_of_a_dead_node_queue_their_events(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await store.write(Write("sh_a", NODE, 1, receipts=[receipt("sh_a", "task-1", "started", None)]))
+    await subscribe(store, "task_done", "session_paused")
+    waiting = store.events_queued
+    await store.declare_dead(NODE)
+    assert await store.adopt([], NOW) == ["sh_a"]
+    assert waiting.is_set()
+    assert await queued(store) == {
+        "evt_sh_a_1": ("session_paused", {"sessionId": "sh_a", "cause": "adopted"}),
+        "evt_sh_a_task-1": (
+            "task_done",
+            {"sessionId": "sh_a", "taskId": "sh_a.task-1", "status": "outcome_unknown"},
+        ),
+    }
+
+
+async def pause(store: SQLStore, *session_ids: str, seq: int = 1) -> None:
+    for session_id in session_ids:
+        row = transition(session_id, seq, Status.PAUSED)
+        await store.write(Write(session_id, NODE, 1, journal=[row]))
+
+
+async def test_a_claimed_delivery_is_due_again_when_its_lease_ends(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    assert await store.due_hosts() == {}
+    await subscribe(store, "session_paused")
+    assert await store.due_hosts() == {HOST: None}
+    await pause(store, "sh_a")
+    assert await store.due_hosts() == {HOST: 2.0}
+    [first] = await claim(store)
+    assert (first.attempts, await claim(store)) == (1, [])
+    assert await store.due_hosts() == {HOST: NOW + 15.0}
+    [second] = await claim(store, now=NOW + 15.0)
+    assert (second.event_id, second.attempts) == (first.event_id, 2)
+    # Given up, and tried again after a refresh.
+    await store.retry_delivery(second.subscription.id, second.event_id, None)
+    assert await claim(store, now=900.0) == []
+    await subscribe(store, "session_paused", created_at=100.0, secret="whsec_second")
+    [third] = await claim(store, now=100.0)
+    assert third.attempts == 1
+    assert third.subscription.secret == "whsec_second"
+    assert third.subscription.old_secret == "whsec_first"
+    assert third.subscription.old_secret_ends_at > 100.0
+    assert "whsec" not in repr(third)
+    await store.finish_delivery(third.subscription.id, third.event_id)
+    assert await claim(store, now=900.0) == []
+    assert await store.due_hosts() == {HOST: None}
+
+
+async def test_a_subscription_ends_with_its_time_its_principal_and_its_session(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await subscribe(store, "session_paused", session_id="sh_a", expires_at=5.0)
+    await subscribe(store, "session_paused")
+    await subscribe(store, "session_paused", owner=BEN, session_id="sh_a")
+    await pause(store, "sh_a")
+    assert {each.subscription.id for each in await claim(store)} == {
+        "sub_:adasession_paused",
+        "sub_:bensh_asession_paused",
+    }
+    await store.access.revoke(
+        RevocationRecord(owner=ADA, revoked_at=NOW, revoked_by="a test", keeps_sessions=True)
+    )
+    await pause(store, "sh_a", seq=2)
+    late = await claim(store, now=500.0)
+    assert {each.subscription.owner for each in late} == {BEN}
+    await store.write(Write("sh_a", NODE, 1, session={"status": Status.CLOSED}))
+    assert await store.purge("sh_a")
+    assert await claim(store, now=900.0) == []
+    assert await store.due_hosts() == {}
+
+
+async def test_a_principal_has_a_bounded_number_of_subscriptions(store: SQLStore) -> None:
+    names = ("session_paused", "session_closed")
+    assert [await store.put_subscription(subscription(n), most=1) for n in names] == [True, False]
+    assert await store.put_subscription(subscription("session_closed", owner=BEN), most=1)
+    # A refresh is none, and one that has ended does not count.
+    assert await store.put_subscription(subscription("session_paused"), most=1)
+    late = subscription("session_closed", created_at=1000.0, expires_at=2000.0)
+    assert await store.put_subscription(late, most=1)
+
+
+@pytest.mark.parametrize("most", [1, 100])
+async def test_a_poll_goes_on_behind_its_cursor(
+    store: SQLStore, sessions: Sessions, most: int
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await pause(store, "sh_a", seq=2)
+    name = "session_paused"
+    page = await store.events("sh_a", name, None, most)
+    assert (page["events"], page["cursor"]) == ([], "2")
+    for seq in (4, 6):
+        await store.write(Write("sh_a", NODE, 1, journal=[entry("sh_a", seq - 1)]))
+        await pause(store, "sh_a", seq=seq)
+    ids: list[str] = []
+    for _ in range(2):
+        page = await store.events("sh_a", name, int(page["cursor"]), most)
+        ids += [event["eventId"] for event in page["events"]]
+    assert ids == ["evt_sh_a_4", "evt_sh_a_6"]
+    assert (page["cursor"], page["hasMore"], page["truncated"]) == ("6", False, False)
+    compacted = entry("sh_a", 7, kind=JournalKind.COMPACTED, tool=None, request={})
+    await store.write(Write("sh_a", NODE, 1, journal=[compacted]))
+    assert (await store.events("sh_a", name, 6, most))["truncated"]
