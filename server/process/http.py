@@ -15,8 +15,13 @@ import uvicorn
 
 from ...access.claims import VerifiedCaller
 from ...access.verifier import verifier_of
+from ...tools.browser.egress.resolver import Resolver
+from ...tools.outbound import OutboundClient, allows_loopback
 from ..cluster.owner import Owner
 from ..config.model import Config
+from ..events.deliverer import Deliverer
+from ..events.requests import EventRequests
+from ..events.webhooks import Webhooks
 from ..exit_codes import OK
 from ..gateway.gateway import Gateway
 from ..http.app import HttpApplication
@@ -161,6 +166,12 @@ async def _serve_on(
         keeper_seconds=KEEPER_SECONDS,
     )
     mcp_server = StateholdServer(gateway, version=version("statehold"))
+    outbound = OutboundClient(
+        Resolver(gateway.registry.core.clock),
+        allow_loopback=allows_loopback(config.server.public_url),
+    )
+    webhooks = Webhooks(outbound, gateway.registry.core.clock)
+    EventRequests(gateway, webhooks).register(mcp_server)
     facade = None
     if config.auth.facade.enabled:
         # Imported here: few servers are an authorization server.
@@ -186,6 +197,8 @@ async def _serve_on(
     )
     verbs = {**local_clients.verbs(), CONSOLE_VERB: port.handler}
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
+        if config.needs_token:
+            gateway.registry.spawn(Deliverer(gateway.registry, webhooks).run)
         clients, proxies = clients_of(config.http), proxies_of(config.server)
         certificate = files.certificate
         uvicorn_config = uvicorn.Config(

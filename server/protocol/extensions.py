@@ -22,6 +22,7 @@ from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
 from ..gateway.skills import SKILLS, Skills
 from ..sdk.access import RequestContext
+from ..sdk.caller import EVENTS
 from .error_translation import translate_errors
 from .resources import Resources, refuse_cursor, result_of, unchanged
 from .results import mark_request_state
@@ -30,7 +31,6 @@ logger = logging.getLogger("statehold.server")
 
 Entry: TypeAlias = HandlerEntry[dict[str, Any]]
 UI: Final = "io.modelcontextprotocol/ui"
-EVENTS: Final = "io.modelcontextprotocol/events"
 
 _SPECIFIED: Final = frozenset(types.ServerCapabilities.model_fields)
 """The capabilities of the specification, of any version. Any other one is an extension without a name of its own."""

@@ -55,6 +55,7 @@ from ..sdk.access import RequestContext
 from ..sdk.caller import (
     COMMAND_SCOPE,
     DELIVERY_SCOPE,
+    EVENTS,
     INSTANCE_META,
     LOG_LEVEL,
     NOTE_SCOPE,
@@ -283,8 +284,13 @@ class StateholdServer(Server[dict[str, Any]]):
         is_pinned, own = self._requester.pin(ctx) is not None, self._resources.own_service(ctx)
         gateway, note = self._gateway, ctx.lifespan_context.get(NOTE_SCOPE)
         result = await add_introduction(gateway, result, note, is_pinned=is_pinned, own_service=own)
+        capabilities = result["capabilities"]
         if ctx.method == "server/discover":  # SEP-2663 forbids it for the older era
-            result["capabilities"].setdefault("extensions", {})[TASKS] = {}
+            capabilities.setdefault("extensions", {})[TASKS] = {}
+        if super().get_request_handler("events/list") is not None:
+            # SEP-3415 has the extension; ChatGPT looks for the capability, which the SDK would drop.
+            capabilities["events"] = {}
+            capabilities.setdefault("extensions", {})[EVENTS] = {}
         return result
 
     async def call(self, ctx: RequestContext) -> JSON:

@@ -48,6 +48,8 @@ SESSION_META: Final = "statehold/session"
 """The key in `_meta` of a result for the summary of its session, and, with the value true, of a call that asks for it."""
 PARKED_STATE: Final = "park:"
 """The prefix of the `requestState` of a parked call."""
+EVENTS: Final = "io.modelcontextprotocol/events"
+"""The extension by which clients follow events (SEP-3415)."""
 OUR_STATE = "up:"
 """The prefix of an upstream's `requestState`; that of a parked call has another one."""
 

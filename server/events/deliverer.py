@@ -1,0 +1,157 @@
+"""The task that sends queued events to their subscribers."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...sessions.concurrency import RaceLost, race, unwrap_group
+from ...sessions.errors import StoreUnavailable
+from ...sessions.principals.rules import PolicyTarget
+from ...sessions.records import Principal, ShareRights
+from ...sessions.registry import Registry
+from ...sessions.store.events.records import EventDelivery, Subscription
+from ...tools.own.own_tool import grantees_of
+from .webhooks import Webhooks
+
+logger = logging.getLogger("statehold.events")
+
+LEASE_SECONDS: Final = 15.0
+"""Seconds after which another process sends an event again whose process has ended."""
+LOOK_SECONDS: Final = 30.0
+"""Most seconds between two looks for the deliveries of processes that have ended, while there are subscriptions."""
+HOST_REQUESTS: Final = 8
+"""Requests at once to a host that answers."""
+PAUSE_SECONDS: Final = 0.5
+"""Seconds after a request to a host that does not."""
+MAX_ATTEMPTS: Final = 10
+FIRST_DELAY: Final = 0.5
+LONGEST_DELAY: Final = 3600.0
+_LAST_STATUSES: Final = (410, 413)
+"""Statuses after which an event is not sent again (SEP-3415)."""
+
+
+async def can_read(
+    registry: Registry, principal: Principal, groups: Sequence[str], session_id: str
+) -> bool:
+    """Whether a principal may have the events of a session, or those of all its own sessions if the id is empty."""
+    if principal.key in registry.core.revoked:
+        return False
+    if not session_id or await registry.core.store.get(session_id, principal.key) is not None:
+        return True
+    grantees = grantees_of(principal, groups)
+    return await registry.sharing.owner(session_id, grantees, ShareRights.VIEW) is not None
+
+
+class Deliverer:
+    """Sends the queued events, of any process, until cancelled. Use one in each process that may send.
+
+    Hosts do not wait for one another. A host gets one request at a time, and two a second at most, until it takes one. An
+    event is sent at least once, always under the same id; after MAX_ATTEMPTS it waits for the refresh of its subscription.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        webhooks: Webhooks,
+        *,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._registry = registry
+        self._store = registry.core.store
+        self._clock = registry.core.clock
+        self._webhooks = webhooks
+        self._jitter = jitter
+        self._hosts = set[str]()
+        """Those that are being sent to."""
+
+    async def run(self) -> None:
+        """Send what is due, and wait for more."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                queued = self._store.events_queued
+                next_at = await self._look(tasks)
+                with suppress(RaceLost):
+                    await race(queued.wait, partial(self._clock.sleep_until, next_at))
+
+    async def _look(self, tasks: TaskGroup) -> float:
+        """Begin to send to each host for which something is due, and return the time of the next look."""
+        now = self._clock.now()
+        try:
+            hosts = await self._store.due_hosts()
+        except StoreUnavailable as error:
+            logger.warning("events wait: %s", error)
+            return now + LOOK_SECONDS
+        later = now + LOOK_SECONDS if hosts else math.inf
+        for host, due_at in hosts.items():
+            if due_at is None or host in self._hosts:
+                continue
+            if due_at > now:
+                later = min(later, due_at)
+                continue
+            self._hosts.add(host)
+            tasks.start_soon(self._send_to, host)
+        return later
+
+    async def _send_to(self, host: str) -> None:
+        """Send all that is due for a host."""
+        most = 1
+        try:
+            while True:
+                now = self._clock.now()
+                due = await self._store.claim_deliveries(host, now, now + LEASE_SECONDS, most)
+                if not due:
+                    return
+                failures: list[str] = []
+                async with anyio.create_task_group() as tasks:
+                    for delivery in due:
+                        tasks.start_soon(self._deliver, delivery, failures)
+                most = HOST_REQUESTS
+                # One of many subscribers of a host may be gone while the host is well.
+                if len(failures) == len(due):
+                    most = 1
+                    logger.debug("events wait for %s: %s", host, failures[0])
+                    await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
+        except Exception as error:
+            # A failure of this task would end all deliveries; the store may be down.
+            logger.warning("events for %s wait: %s", host, type(unwrap_group(error)).__name__)
+            await self._clock.sleep_until(self._clock.now() + LEASE_SECONDS)
+        finally:
+            self._hosts.discard(host)
+            # Something may have become due since the last claim.
+            self._store.notify_events_queued()
+
+    async def _deliver(self, delivery: EventDelivery, failures: list[str]) -> None:
+        """Send an event once, and note a failure."""
+        subscription, store = delivery.subscription, self._store
+        if not await self._may_have(subscription):
+            await store.delete_subscription(subscription.id)
+            return
+        answer = await self._webhooks.send(subscription, delivery.event_id, delivery.body)
+        if not isinstance(answer, str):
+            if 200 <= answer.status < 300 or answer.status in _LAST_STATUSES:
+                await store.finish_delivery(subscription.id, delivery.event_id)
+                return
+            answer = f"it answers {answer.status}"
+        failures.append(answer)
+        due_at = None
+        if delivery.attempts < MAX_ATTEMPTS:
+            delay = min(FIRST_DELAY * 4 ** (delivery.attempts - 1), LONGEST_DELAY)
+            due_at = self._clock.now() + delay * self._jitter(0.8, 1.2)
+        else:
+            logger.info("an event for %s was given up: %s", subscription.host, answer)
+        await store.retry_delivery(subscription.id, delivery.event_id, due_at)
+
+    async def _may_have(self, subscription: Subscription) -> bool:
+        principal = Principal.of_key(subscription.owner)
+        target = PolicyTarget.principal(principal)
+        membership = await self._store.access.membership(target)
+        return await can_read(self._registry, principal, membership.groups, subscription.session_id)

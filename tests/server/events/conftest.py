@@ -1,0 +1,3 @@
+"""The fixtures of `support.gateway_fixtures`."""
+
+from support.gateway_fixtures import *

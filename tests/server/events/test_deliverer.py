@@ -1,0 +1,136 @@
+"""The deliverer tries a failed delivery again and again, later each time, and stops when it must."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+from support.engine import Engine, engine
+from support.event_receiver import SECRET, EventReceiver, event_receiver
+from support.selection import matrix
+from support.waiting import until
+
+from statehold.server.events.deliverer import MAX_ATTEMPTS, Deliverer
+from statehold.server.events.webhooks import Webhooks, is_secret
+from statehold.sessions.records import LOCAL
+from statehold.sessions.store.events.records import Subscription
+from statehold.tools.browser.egress.resolver import Resolver
+from statehold.tools.outbound import OutboundClient
+
+
+@pytest.fixture
+def receiver() -> Generator[EventReceiver]:
+    with event_receiver() as running:
+        yield running
+
+
+def start(engine: Engine) -> None:
+    outbound = OutboundClient(Resolver(engine.clock), allow_loopback=True)
+    webhooks = Webhooks(outbound, engine.clock)
+    deliverer = Deliverer(engine.registry, webhooks, jitter=lambda low, high: (low + high) / 2)
+    engine.registry.spawn(deliverer.run)
+
+
+async def subscribe(engine: Engine, receiver: EventReceiver) -> None:
+    now = engine.clock.now()
+    subscription = Subscription(
+        id="sub_1",
+        owner=LOCAL.key,
+        session_id="",
+        name="session_paused",
+        url=receiver.url,
+        host=receiver.url.split("/")[2],
+        secret=SECRET,
+        created_at=now,
+        expires_at=now + 1e6,
+    )
+    assert await engine.store.put_subscription(subscription, most=1)
+
+
+async def pause(engine: Engine) -> None:
+    session = await engine.create()
+    await engine.registry.pause(LOCAL, session.id)
+
+
+async def due_at(engine: Engine) -> float | None:
+    [due] = (await engine.store.due_hosts()).values()
+    return due
+
+
+async def test_a_failed_delivery_is_tried_ten_times_and_again_after_a_refresh(
+    receiver: EventReceiver,
+) -> None:
+    async with engine() as node:
+        start(node)
+        receiver.status = 503
+        await subscribe(node, receiver)
+        await pause(node)
+        delays: list[float] = []
+        for attempt in range(1, MAX_ATTEMPTS):
+            now = node.clock.now()
+
+            async def is_put_off(attempt: int = attempt, now: float = now) -> bool:
+                due = await due_at(node)
+                # While it is sent, it is due at the end of its lease.
+                return receiver.requests == attempt and due is not None and due - now != 15.0
+
+            await until(is_put_off)
+            delays.append((await due_at(node) or 0.0) - now)
+            node.clock.advance(delays[-1])
+
+        async def is_given_up() -> bool:
+            return await due_at(node) is None
+
+        await until(is_given_up)
+        assert delays == pytest.approx([0.5, 2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 3600.0, 3600.0])
+        node.clock.advance(100_000.0)
+        assert receiver.requests == MAX_ATTEMPTS
+        receiver.status = 204
+        await subscribe(node, receiver)
+        await until(lambda: receiver.delivered)
+        assert receiver.delivered[0].is_signed(SECRET)
+
+
+@pytest.mark.parametrize("status", matrix(410, 413))
+async def test_an_event_that_its_receiver_does_not_want_is_not_sent_again(
+    receiver: EventReceiver, status: int
+) -> None:
+    async with engine() as node:
+        start(node)
+        receiver.status = status
+        await subscribe(node, receiver)
+        await pause(node)
+
+        async def is_gone() -> bool:
+            return receiver.requests == 1 and await due_at(node) is None
+
+        await until(is_gone)
+
+
+async def test_a_host_that_answers_gets_all_at_once(receiver: EventReceiver) -> None:
+    """The clock stands, so that nothing here waits for a time."""
+    async with engine() as node:
+        await subscribe(node, receiver)
+        for _ in range(20):
+            await pause(node)
+        start(node)
+        await until(lambda: len({*receiver.ids()}) == 20)
+        assert len(receiver.ids()) == 20
+
+
+@pytest.mark.parametrize(
+    ("secret", "is_good"),
+    [
+        (SECRET, True),
+        ("whsec_" + "A" * 32, True),
+        ("whsec_" + "A" * 86, True),
+        ("whsec_" + "A" * 31, False),
+        ("whsec_" + "A" * 88, False),
+        ("A" * 32, False),
+        ("whsec_" + "-" * 32, False),
+        ("whsec_" + "ä" * 32, False),
+        (None, False),
+    ],
+)
+def test_a_secret_has_24_to_64_bytes(secret: object, is_good: bool) -> None:
+    assert is_secret(secret) is is_good
