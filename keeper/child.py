@@ -58,6 +58,8 @@ class Child:
         """The connection of the node that has its descriptors; None without one."""
         self.alone_since: float | None = None
         """When its node ended; None while a node has it, and while it is being killed."""
+        self.kept_seconds = 0.0
+        """The seconds that it lives at least without a node; its node sets them while a call is to outlive that."""
         self.is_released = False
         """Whether its node closes it: the keeper has no pipe of it any more."""
         self.held: dict[str, int] = {}

@@ -59,7 +59,8 @@ class ConnectedClient:
 
 
 class Keeper:
-    """The children of one data folder. run() returns when no node has been there for `linger` seconds.
+    """The children of one data folder. run() returns when no node has been there for `linger` seconds, or as long as a
+    child is kept.
 
     Without children it returns as soon as the last node is gone.
     """
@@ -81,6 +82,7 @@ class Keeper:
             "spawn": self._spawn,
             "adopt": self._adopt,
             "leave": self._leave,
+            "keep": self._keep,
             "release": self._release,
             "end": self._end,
             "list": self._list,
@@ -106,17 +108,30 @@ class Keeper:
         since = self._alone_since
         if since is None:
             return False
-        return self._clock() >= since + self._linger or (self._had_node and not self._children)
+        return self._clock() >= since + self._longest() or (self._had_node and not self._children)
+
+    def _longest(self) -> float:
+        """Return the seconds that the keeper lives without any node."""
+        return max(map(self._seconds_of, self._children.values()), default=self._linger)
+
+    def _seconds_of(self, child: Child) -> float:
+        """Return the seconds that a child lives without a node."""
+        return max(self._linger, child.kept_seconds)
 
     def _seconds_to_wait(self) -> float | None:
-        starts = [self._alone_since, *(child.alone_since for child in self._children.values())]
-        ends = [start + self._linger for start in starts if start is not None]
+        ends = [
+            child.alone_since + self._seconds_of(child)
+            for child in self._children.values()
+            if child.alone_since is not None
+        ]
+        if self._alone_since is not None:
+            ends.append(self._alone_since + self._longest())
         return max(0.0, min(ends) - self._clock()) if ends else None
 
     def _end_expired(self) -> None:
         now = self._clock()
         for child in list(self._children.values()):
-            if child.alone_since is not None and now >= child.alone_since + self._linger:
+            if child.alone_since is not None and now >= child.alone_since + self._seconds_of(child):
                 self._kill(child)
 
     def _watch(self, file: int | socket.socket, handle: Callable[[], None]) -> None:
@@ -281,11 +296,19 @@ class Keeper:
             raise Refusal(UNKNOWN)
         self._stop_reading(child)
         child.epoch, child.holder, child.alone_since = int(packet["epoch"]), client, None
+        child.kept_seconds = 0.0
         answer = {**child.describe(self._clock()), "mark": child.mark, "stderr": child.stderr_tail}
         return answer, child.descriptors
 
     def _leave(self, client: ConnectedClient, packet: Packet) -> Answer:
         self._take_back(self._child_of(client, packet))
+        return {}, []
+
+    def _keep(self, client: ConnectedClient, packet: Packet) -> Answer:
+        seconds = float(packet["seconds"])
+        if not 0 <= seconds <= LONGEST_LINGER:
+            raise Refusal(INVALID)
+        self._child_of(client, packet).kept_seconds = seconds
         return {}, []
 
     def _child_of(self, client: ConnectedClient, packet: Packet) -> Child:

@@ -10,6 +10,7 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 | spawn | command, env, cwd, mark, session, service, generation, epoch | key, pid; four descriptors |
 | adopt | session, service, generation, epoch | key, pid, code, stderr; four descriptors |
 | leave | key | the child waits for the next node, as after the end of its node |
+| keep | key, seconds | the child waits so long for the next node if that is more than linger; until it is adopted |
 | release | key | the keeper closes its ends of the pipes and stays the parent |
 | end | key | it kills the child, its group and its descendants |
 | hold | key, name; one descriptor beside it | the keeper holds the descriptor until the child is gone |

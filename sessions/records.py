@@ -290,6 +290,8 @@ class ReceiptRecord(Record):
     """The result; None when it was too large to be kept, or there was none."""
     error: JsonValue = None
     """The error the call raised: code, message, recovery."""
+    upstream: str | None = None
+    """The id of the upstream's task that runs the call, until it ends. Secret."""
     expires_at: float | None = None
     """When it is deleted, if its id is one of ours; a call with the id of its caller may be repeated for ever."""
 

@@ -173,15 +173,17 @@ class Registry:
         except (SessionError, StoreUnavailable) as error:
             logger.info("the connections of session %s wait for a call: %s", session_id, error)
 
-    async def give_up(self) -> None:
+    async def give_up(self, *, leaves_tasks: bool = False) -> None:
         """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.
+
+        With `leaves_tasks`, sessions with calls that were handed over are left to the next process instead.
 
         With a lease, other nodes answer calls of these sessions afterwards, and this one forwards them.
         """
         self.directory.draining = True
         await self.core.node.drain()
         for _ in range(MAX_LAST_CLAIMS):
-            await self.closing.drain(self.directory)
+            await self.closing.drain(self.directory, leaves_tasks=leaves_tasks)
             # A claim that began before may have come after; none begins now.
             await self.directory.wait_claimed()
             if not len(self.directory):
@@ -189,7 +191,7 @@ class Registry:
 
     async def drain(self) -> None:
         """Give up every session because the process ends (SIGTERM)."""
-        await self.give_up()
+        await self.give_up(leaves_tasks=True)
         await self.connector.close_shared()
         try:
             await self.core.store.flush()

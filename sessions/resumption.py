@@ -9,7 +9,7 @@ are calls in flight. A call that was certainly not sent frees its operation id.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ import anyio
 
 from .calls.deadline import EndedWithSession, end_error, end_with_session
 from .calls.hand_over import KEPT_SECONDS
+from .calls.open_work import InterruptedCaller, OpenWork
 from .calls.receipts import Operation, RunningOperations, close_receipt
 from .core import Core
 from .errors import ConnectionLost, OutcomeUnknown, SessionError, StoreUnavailable
@@ -48,6 +49,18 @@ class InterruptedCall:
 
     receipt: ReceiptRecord
     entry: JournalRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A wait for the result of an interrupted call, at most some seconds; `slot` is the one that it takes."""
+
+    session: LiveSession
+    live: LiveConnection
+    call: InterruptedCall
+    operation: Operation
+    slot: str | None
+    seconds: float
 
 
 class Orphans:
@@ -125,13 +138,16 @@ class InterruptedCalls:
                 await self._record_unknown(session, call)
                 continue
             was_sent = resumption.was_sent(receipt.operation_id)
-            if was_sent:
+            if receipt.upstream is not None or was_sent:
                 self._begin(session, live, resumption, call)
             elif was_sent is False and entry.generation == binding.record.generation:
                 await self._end_unsent(session, call)
             else:
                 # It may have been sent over the connection before this one.
                 await self._record_unknown(session, call)
+        for binding in session.bindings.values():
+            if binding.live is not None and binding.live.resumption is not None:
+                binding.live.resumption.ask_again()
 
     async def _repeat_notices(self, session: LiveSession, calls: Sequence[InterruptedCall]) -> None:
         """Make the notice of a replaced connection due again if only the answer of an interrupted call can have had it."""
@@ -158,49 +174,59 @@ class InterruptedCalls:
         resumption: Resumption,
         call: InterruptedCall,
     ) -> None:
-        operation = Operation(session.id, call.receipt.operation_id, call.receipt.digest)
+        receipt, clock = call.receipt, self._core.clock
+        operation = Operation(session.id, receipt.operation_id, receipt.digest)
         self._running_operations.begin(operation)
         self._admission.count_in(session)
         # They fit into the slots, unless the service has fewer than it had.
         slot = live.slots.take_free(session.record.owner)
-        release = None if slot is None else partial(live.slots.release, slot)
         seconds = live.service.call_seconds
-        if call.receipt.expires_at is not None:
-            seconds = max(0.0, call.receipt.expires_at - KEPT_SECONDS - self._core.clock.now())
-        self._core.tasks.spawn(self._wait, session, resumption, call, operation, release, seconds)
+        if receipt.expires_at is not None:
+            seconds = max(0.0, receipt.expires_at - KEPT_SECONDS - clock.now())
+            report = partial(self._running_operations.report, operation)
+            asked = resumption.answered_questions
+            operation.work = OpenWork(clock.now, report, asked=asked, updated_at=clock.now())
+        caller = InterruptedCaller(operation.work)
+        if receipt.upstream is not None:
+            result = partial(resumption.follow, receipt.upstream, caller)
+        else:
+            result = resumption.begin(operation.id, caller)
+        waiting = Waiting(session, live, call, operation, slot, seconds)
+        self._core.tasks.spawn(self._wait, waiting, result)
 
-    async def _wait(
-        self,
-        session: LiveSession,
-        resumption: Resumption,
-        call: InterruptedCall,
-        operation: Operation,
-        release_slot: Callable[[], None] | None,
-        seconds: float,
-    ) -> None:
-        """Wait up to `seconds`, or until the session ends, for the answer to a call, and record it. Release its slot."""
-        outcome: ToolResult | SessionError = OutcomeUnknown("The server ended during the call.")
+    async def _wait(self, waiting: Waiting, result: Callable[[], Awaitable[ToolResult]]) -> None:
+        """Wait for the result of a call, at most as long as its session, and record it."""
+        session, live, operation = waiting.session, waiting.live, waiting.operation
+        work = operation.work or OpenWork(self._core.clock.now)
+        outcome: ToolResult | BaseException = OutcomeUnknown("The server ended during the call.")
         try:
-            with anyio.move_on_after(seconds), end_with_session(session):
-                outcome = await resumption.interrupted_result(operation.id)
+            if operation.work is not None:
+                await session.begin_task(operation.id, live, waiting.seconds)
+            with anyio.move_on_after(waiting.seconds), end_with_session(session), work.scope:
+                outcome = await result()
+            if work.scope.cancelled_caught:
+                outcome = anyio.get_cancelled_exc_class()()
         except EndedWithSession:
             outcome = end_error(session)
         except SessionError as error:
             outcome = error
         finally:
-            if release_slot is not None:
-                release_slot()
+            if waiting.slot is not None:
+                live.slots.release(waiting.slot)
             try:
-                operation.receipt = await self._record(session, call, outcome)
+                await session.end_task(operation.id)
+                if not session.is_left:
+                    operation.receipt = await self._record(session, waiting.call, outcome)
             finally:
                 self._running_operations.end(operation)
                 self._admission.release(session)
+                work.end()
 
     async def _record_unknown(self, session: LiveSession, call: InterruptedCall) -> None:
         await self._record(session, call, OutcomeUnknown("The server ended during the call."))
 
     async def _record(
-        self, session: LiveSession, call: InterruptedCall, outcome: ToolResult | SessionError
+        self, session: LiveSession, call: InterruptedCall, outcome: ToolResult | BaseException
     ) -> ReceiptRecord:
         core, now = self._core, self._core.clock.now()
         receipt = close_receipt(call.receipt, outcome, now, core.policy.receipt_bytes)

@@ -182,15 +182,35 @@ class Resumption(Protocol):
         ...
 
     def leave(self) -> None:
-        """Have aclose() leave the other end as it is: another process has it by now."""
+        """Have aclose() leave the other end as it is: another process has it by now, or goes on with it."""
+        ...
+
+    async def keep(self, seconds: float) -> None:
+        """Have the other end wait at least so long for the next process. Never raises."""
         ...
 
     def was_sent(self, operation_id: str) -> bool | None:
         """Whether the earlier process sent the call of an operation; None when that is not known."""
         ...
 
-    async def interrupted_result(self, operation_id: str) -> ToolResult:
-        """Return the result of a call that the earlier process sent. Raises as Connection.call does."""
+    @property
+    def answered_questions(self) -> int:
+        """The number of questions that earlier processes answered over the connection."""
+        ...
+
+    def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
+        """Take on a call that the earlier process sent: its questions go to `ctx`.
+
+        The function, called once, returns its result and raises as Connection.call does. If cancelled, it cancels the call.
+        """
+        ...
+
+    def ask_again(self) -> None:
+        """Put the questions that were open at the end of the earlier process, after begin() of all calls."""
+        ...
+
+    async def follow(self, task: str, ctx: CallContext) -> ToolResult:
+        """Return the result of a call that the other end runs as a task; see CallContext.note_upstream_task."""
         ...
 
 

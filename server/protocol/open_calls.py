@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, cast
@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 import anyio
 
 from ...sessions.calls.hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
+from ...sessions.calls.open_work import OpenWork
 from ...sessions.errors import (
     InvalidArgument,
     NotAllowed,
@@ -52,8 +53,8 @@ SessionWork = Callable[[str, Caller], Awaitable[JSON]]
 """Work in a session, given by id or name, for a caller."""
 
 
-@dataclass(eq=False)
-class OpenCall:
+@dataclass(eq=False, kw_only=True)
+class OpenCall(OpenWork):
     """One call that may outlive its request. It lives until its work ends; the result is then answered or recorded."""
 
     owner: str
@@ -62,23 +63,10 @@ class OpenCall:
     work_key: str
     client: object
     """The connection of the client, as the lifespan state that it is served with."""
-    now: Callable[[], float]
-    on_changed: Callable[[OpenCall], None]
-    """Called when it asks, and when it has ended."""
     hand_over: HandOver | None = None
     """Set if the call may become a task."""
     token: str = ""
     """The `requestState` under which it is parked."""
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    turn: anyio.Event = field(default_factory=anyio.Event)
-    """Set while it has a question, and at its end."""
-    questions: dict[str, JSON] = field(default_factory=dict[str, JSON])
-    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
-    answer_events: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
-    done: anyio.Event = field(default_factory=anyio.Event)
-    message: str | None = None
-    """Its last progress message."""
-    updated_at: float = 0.0
     caller: OpenCaller | None = None
     result: JSON | None = None
     error: BaseException | None = None
@@ -92,50 +80,11 @@ class OpenCall:
         assert self.hand_over is not None
         return task_id(self.session, self.hand_over.operation_id)
 
-    async def ask(self, method: str, params: JSON) -> JSON:
-        """Ask the caller, which finds the question in the result of its request, or in its task."""
-        key = f"q{len(self.answer_events) + 1}"
-        event = self.answer_events[key] = anyio.Event()
-        self.questions[key] = {"method": method, "params": params}
-        self.updated_at = self.now()
-        self.turn.set()
-        self.on_changed(self)
-        try:
-            await event.wait()
-            return self.answers.pop(key)
-        finally:
-            self.questions.pop(key, None)
-
-    def answer(self, answers: Mapping[str, JSON]) -> None:
-        """Answer open questions; answers to others are ignored."""
-        for key in list(self.questions):
-            if key in answers:
-                del self.questions[key]
-                self.answers[key] = answers[key]
-                self.answer_events[key].set()
-        self.updated_at = self.now()
-        if not self.questions and not self.done.is_set():
-            self.turn = anyio.Event()
-
     def describe(self) -> JSON:
         """Return the task of a call that was handed over, as `tasks/get` shows it while the call runs."""
         assert self.hand_over is not None
-        began_at, now = self.hand_over.began_at, self.now()
-        status = "input_required" if self.questions else "working"
-        fields = task_fields(
-            self.task_id,
-            status,
-            began_at,
-            max(self.updated_at, began_at),
-            OPEN_SECONDS + KEPT_SECONDS if self.hand_over.is_ours else None,
-        )
-        poll = (ms for seconds, ms in _POLL if now - began_at < seconds)
-        fields["pollIntervalMs"] = next(poll, LONGEST_POLL_MS)
-        if self.message is not None:
-            fields["statusMessage"] = self.message
-        if self.questions:
-            fields["inputRequests"] = dict(self.questions)
-        return fields
+        seconds = OPEN_SECONDS + KEPT_SECONDS if self.hand_over.is_ours else None
+        return describe_work(self, self.task_id, self.hand_over.began_at, seconds)
 
 
 class OpenCaller(Caller):
@@ -154,8 +103,7 @@ class OpenCaller(Caller):
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if not self._call.is_task:
             await super().progress(progress, total, message)
-        parts = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
-        self._call.message, self._call.updated_at = message or parts, self._call.now()
+        self._call.note(progress, total, message)
 
     async def log(self, params: JSON) -> None:
         if not self._call.is_task:
@@ -230,8 +178,14 @@ class OpenCalls:
             with translate_errors():
                 call = self._find(state, owner, work_key)
             return await self._resume(ctx, params, call)
-        client = ctx.lifespan_context
-        call = OpenCall(owner, session, work_key, client, self._now, self._on_changed)
+        call = OpenCall(
+            now=self._now,
+            owner=owner,
+            session=session,
+            work_key=work_key,
+            client=ctx.lifespan_context,
+        )
+        call.on_changed = partial(self._on_changed, call)
         own_meta = OwnMeta.parse(params.get("_meta") or {})
         if has_task and own_meta.epoch is None:
             call.hand_over = HandOver(own_meta.operation_id)
@@ -276,14 +230,12 @@ class OpenCalls:
         finally:
             call.caller.close()
             self._parked_calls.pop(call.token, None)
-            call.done.set()
-            call.turn.set()
             if call.hand_over is not None:
                 key = call.owner, call.hand_over.operation_id
                 if self._tasks.get(key) is call:
                     del self._tasks[key]
                 await call.hand_over.end()
-            self._on_changed(call)
+            call.end()
 
     def _on_changed(self, call: OpenCall) -> None:
         if call.is_task:
@@ -343,6 +295,19 @@ def owner_of(principal: Principal, session: str) -> str:
 def task_id(session: str, operation_id: str) -> str:
     """Return the id of the task of an operation: its session says who may see it, and which node has it."""
     return f"{session}.{operation_id}"
+
+
+def describe_work(work: OpenWork, task: str, began_at: float, seconds: float | None) -> JSON:
+    """Return the task of work that has not ended; for `seconds` see task_fields()."""
+    status, now = "input_required" if work.questions else "working", work.now()
+    fields = task_fields(task, status, began_at, max(work.updated_at, began_at), seconds)
+    poll = (ms for seconds, ms in _POLL if now - began_at < seconds)
+    fields["pollIntervalMs"] = next(poll, LONGEST_POLL_MS)
+    if work.message is not None:
+        fields["statusMessage"] = work.message
+    if work.questions:
+        fields["inputRequests"] = dict(work.questions)
+    return fields
 
 
 def task_fields(

@@ -53,7 +53,7 @@ class AnsweringSession(Protocol):
         ...
 
 
-class Answer(Protocol):
+class ResultSource(Protocol):
     """The answer to a call, new or recorded; see CallAnswer."""
 
     @property
@@ -73,7 +73,7 @@ class Answer(Protocol):
 
 
 def service_result(
-    answer: Answer, form: ResultForm, *, service: str, own_uris: bool = False
+    answer: ResultSource, form: ResultForm, *, service: str, own_uris: bool = False
 ) -> JSON:
     """Return the result of an upstream call with the notice of replaced connections, if any.
 

@@ -79,7 +79,7 @@ from .forwarder import ForwardedNotice, Forwarder
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
-from .open_calls import GRACE_SECONDS, OpenCalls, is_long
+from .open_calls import GRACE_SECONDS, OpenCalls, is_long, task_id
 from .prompts import Prompts
 from .request_checks import (
     CallParser,
@@ -160,6 +160,9 @@ class StateholdServer(Server[dict[str, Any]]):
         self._forwarder = Forwarder(gateway, requester)
         self.forwarded_requests = ForwardedRequests(self, self.call, self.return_notice)
         """Answers the requests of other nodes for sessions of this one."""
+        gateway.registry.running_operations.on_changed.append(
+            lambda operation: self._on_task_changed(task_id(operation.scope, operation.id))
+        )
         gateway.tools.on_changed.append(self._on_tools_changed)
         gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
 
@@ -475,7 +478,9 @@ class StateholdServer(Server[dict[str, Any]]):
             return await self._error_result(ctx, answer, tool=tool)
         return self._service_result(ctx, answer, service)
 
-    def _service_result(self, ctx: RequestContext, answer: results.Answer, service: str) -> JSON:
+    def _service_result(
+        self, ctx: RequestContext, answer: results.ResultSource, service: str
+    ) -> JSON:
         is_pinned = self._requester.pin(ctx) is not None
         own_uris = is_pinned and self._resources.own_service(ctx) is not None
         return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)

@@ -16,6 +16,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
+from ...sessions.calls.open_work import OpenWork
 from ...sessions.calls.receipts import replay
 from ...sessions.errors import (
     InvalidArgument,
@@ -33,7 +34,15 @@ from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext, outbound_of
 from ..sdk.caller import declares_tasks
 from .error_translation import as_mcp_error, translate_errors
-from .open_calls import OpenCall, OpenCalls, owner_of, parse_answers, task_fields, task_id
+from .open_calls import (
+    OpenCall,
+    OpenCalls,
+    describe_work,
+    owner_of,
+    parse_answers,
+    task_fields,
+    task_id,
+)
 from .request_checks import Requester
 
 METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
@@ -115,10 +124,13 @@ class Tasks:
             MCPError: the caller has no such task.
             OwnedByAnotherNode: another node has its session.
         """
-        found = await self._find(ctx, task)
+        found, receipt, info = await self._find(ctx, task)
         if isinstance(found, OpenCall):
             return found.describe()
-        return await self._describe(ctx, *found)
+        assert receipt is not None
+        if found is not None:
+            return describe_work(found, task, receipt.started_at, _seconds_of(receipt))
+        return await self._describe(ctx, receipt, info)
 
     async def known(self, ctx: RequestContext, tasks: object) -> list[str]:
         """Return those of the `taskIds` of a subscription whose changes this process can tell.
@@ -140,8 +152,8 @@ class Tasks:
         return {"resultType": "complete", **await self.read(ctx, params.task_id)}
 
     async def _update(self, ctx: RequestContext, params: TaskParams) -> JSON:
-        found = await self._find(ctx, params.task_id)
-        if isinstance(found, OpenCall):
+        found, _, _ = await self._find(ctx, params.task_id)
+        if found is not None:
             try:
                 found.answer(parse_answers(params.input_responses, found.questions))
             except InvalidArgument as error:
@@ -149,20 +161,25 @@ class Tasks:
         return {"resultType": "complete"}
 
     async def _cancel(self, ctx: RequestContext, params: TaskParams) -> JSON:
-        found = await self._find(ctx, params.task_id)
-        if isinstance(found, OpenCall):
+        found, _, _ = await self._find(ctx, params.task_id)
+        if found is not None:
             found.scope.cancel()
         return {"resultType": "complete"}
 
-    async def _find(self, ctx: RequestContext, task: str) -> OpenCall | tuple[ReceiptRecord, JSON]:
-        """Return a task that runs in this process, or its receipt and its session. Raises as read() does."""
+    async def _find(
+        self, ctx: RequestContext, task: str
+    ) -> tuple[OpenWork | None, ReceiptRecord | None, JSON]:
+        """Return the work of a task that runs in this process, else None; its receipt and its session. Raises as read().
+
+        A call that an earlier process began has both work and a receipt.
+        """
         _require_declaration(ctx)
         address, principal = TaskAddress.parse(task), self._requester.principal(ctx)
         if address is None or not await self._may_name(ctx, principal, address.session):
             raise _unknown()
         call = self._open_calls.task(owner_of(principal, address.session), address.operation_id)
         if call is not None:
-            return call
+            return call, None, {}
         registry = self._gateway.registry
         with translate_errors():
             try:
@@ -176,7 +193,9 @@ class Tasks:
             receipt = await self._receipt(ctx, address)
         if info["session_id"] != address.session or receipt is None:
             raise _unknown()
-        return receipt, info
+        running = registry.running_operations.get(*address)
+        work = None if running is None or receipt.status != STARTED else running.work
+        return work, receipt, info
 
     async def _may_name(self, ctx: RequestContext, principal: Principal, session: str) -> bool:
         """Whether the address of a request allows the session: a pinned one allows no other."""
@@ -203,8 +222,7 @@ class Tasks:
         return await store.receipt(*address)
 
     async def _describe(self, ctx: RequestContext, receipt: ReceiptRecord, info: JSON) -> JSON:
-        began_at, ended_at = receipt.started_at, receipt.ended_at
-        seconds = None if receipt.expires_at is None else receipt.expires_at - began_at
+        began_at, ended_at, seconds = receipt.started_at, receipt.ended_at, _seconds_of(receipt)
         task = task_id(receipt.session_id, receipt.operation_id)
         if receipt.status == STARTED:
             return task_fields(task, "working", began_at, began_at, seconds)
@@ -282,6 +300,10 @@ def _require_declaration(ctx: RequestContext) -> None:
             message="Missing required client capability: the client does not declare tasks",
             data={"requiredCapabilities": {"extensions": {TASKS: {}}}},
         )
+
+
+def _seconds_of(receipt: ReceiptRecord) -> float | None:
+    return None if receipt.expires_at is None else receipt.expires_at - receipt.started_at
 
 
 def _unknown() -> MCPError:

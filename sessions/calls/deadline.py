@@ -144,11 +144,10 @@ class DeadlineContext:
         "_scope",
         "_waiting",
         "error",
+        "note_upstream_task",
         "operation_id",
         "wants_facts",
     )
-
-    note_upstream_task = None
 
     def __init__(
         self,
@@ -161,6 +160,7 @@ class DeadlineContext:
     ) -> None:
         self.operation_id = operation_id
         self.wants_facts = wants_facts
+        self.note_upstream_task: Callable[[str], Awaitable[None]] | None = None
         self._ctx = ctx
         self._questions = questions
         self.error: SessionError | None = None

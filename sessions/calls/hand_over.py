@@ -40,7 +40,8 @@ class HandOver:
         """When the call began to run; known once it is taken."""
         self._record: Callable[[], Awaitable[None]] | None = None
         self._offered = anyio.Event()
-        self._turn = anyio.Lock()
+        self.turn = anyio.Lock()
+        """Held while it is taken, and while what its receipt says changes."""
 
     def offer(self, record: Callable[[], Awaitable[None]]) -> None:
         """Let the call be handed over from now on.
@@ -56,7 +57,7 @@ class HandOver:
         Not interrupted by cancellation once it writes.
         """
         await self._offered.wait()
-        async with self._turn:
+        async with self.turn:
             if self.is_taken or self._record is None:
                 return self.is_taken
             try:
@@ -72,6 +73,6 @@ class HandOver:
     async def end(self) -> None:
         """Let nobody take the call any more: it has ended. A hand-over that has begun is completed first."""
         with anyio.CancelScope(shield=True):
-            async with self._turn:
+            async with self.turn:
                 self._record = None
         self._offered.set()

@@ -175,7 +175,12 @@ class CallReceipts:
         epoch = session.record.epoch
         expires_at = started_at + OPEN_SECONDS + KEPT_SECONDS if self._expires else None
         receipt = operation.start(
-            session.id, started_at, seq=seq, epoch=epoch, expires_at=expires_at
+            session.id,
+            started_at,
+            seq=seq,
+            epoch=epoch,
+            expires_at=expires_at,
+            upstream=self._call.upstream,
         )
         try:
             await session.save(journal=[entry.record()], receipts=[receipt])
@@ -195,6 +200,8 @@ class CallReceipts:
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         session, core = self._call.session, self._core
+        if session.is_left:
+            return
         assert operation.start_receipt is not None
         ended_at = self._call.ended_at or core.clock.now()
         receipt = close_receipt(

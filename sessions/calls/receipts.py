@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -20,6 +20,7 @@ from ..services import ToolResult
 from ..validation import label
 from .hand_over import KEPT_SECONDS, HandOver
 from .notices import with_notice, without_notice
+from .open_work import OpenWork
 
 _CREATION: Final = "\1"
 """A prefix that no id of a caller can have."""
@@ -46,6 +47,8 @@ class Operation:
     """Whether it answers the questions of an earlier call with this id."""
     hand_over: HandOver | None = None
     """Set if the call may go on without its caller."""
+    work: OpenWork | None = None
+    """Set for a call that was handed over by an earlier process: its questions, and its end."""
     result: ToolResult | None = None
     """Set by the code that runs the call."""
     effective: bool = False
@@ -66,6 +69,7 @@ class Operation:
         seq: int = 0,
         epoch: int = 0,
         expires_at: float | None = None,
+        upstream: str | None = None,
     ) -> ReceiptRecord:
         """Return the receipt of a call that begins; `seq` is the position of its journal entry, 0 without one."""
         return ReceiptRecord.model_construct(
@@ -77,6 +81,7 @@ class Operation:
             epoch=epoch,
             started_at=now,
             expires_at=expires_at,
+            upstream=upstream,
         )
 
     @property
@@ -104,6 +109,8 @@ class RunningOperations:
 
     def __init__(self) -> None:
         self._operations: dict[tuple[str, str], Operation] = {}
+        self.on_changed: list[Callable[[Operation], None]] = []
+        """Called with an operation whose `work` asks or has ended; must not block."""
 
     def get(self, scope: str, operation_id: str) -> Operation | None:
         return self._operations.get((scope, operation_id))
@@ -111,6 +118,11 @@ class RunningOperations:
     def begin(self, operation: Operation) -> None:
         """Add an operation. Its repeats wait until end()."""
         self._operations[operation.scope, operation.id] = operation
+
+    def report(self, operation: Operation) -> None:
+        """Tell that an operation asks, or has ended."""
+        for report in self.on_changed:
+            report(operation)
 
     def end(self, operation: Operation) -> None:
         """Let the repeats of an operation go on; with `operation.receipt`, they get its outcome."""
@@ -152,6 +164,8 @@ def close_receipt(
     changes: JSON = {"status": status_of(outcome), "ended_at": ended_at}
     if receipt.expires_at is not None:
         changes["expires_at"] = ended_at + KEPT_SECONDS
+    if receipt.upstream is not None:
+        changes["upstream"] = None
     if isinstance(outcome, ToolResult):
         result = with_notice(outcome)
         text = dumps(result)

@@ -61,6 +61,8 @@ class Call:
     waiting: WaitProgress
     """Reports to the caller while the call waits."""
     operation: Operation | None = None
+    upstream: str | None = None
+    """The id of the upstream's task that runs it."""
     started_at: float = 0.0
     """When it began to run; 0 before."""
     was_sent: bool = False

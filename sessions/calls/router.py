@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
@@ -41,6 +42,7 @@ from .deadline import (
     end_with_session,
     enforce_deadline,
 )
+from .hand_over import OPEN_SECONDS
 from .idempotency import (
     CallReceipts,
     HandedOverReceipts,
@@ -184,7 +186,9 @@ class Router:
         finally:
             call.session.activity.end(call, status_of(outcome), self._core.clock.now())
             if call.request.hand_over is not None:
-                await call.request.hand_over.end()
+                with anyio.CancelScope(shield=True):
+                    await call.request.hand_over.end()
+                    await call.session.end_task(call.request.hand_over.operation_id)
             if call.operation is None or not call.operation.is_stored:
                 await self._journal(call, started_at, outcome)
 
@@ -213,6 +217,8 @@ class Router:
                 wants_facts=is_recorded and policy.journal_facts,
                 session=session,
             ) as context:
+                if call.operation is not None and call.operation.origin is None:
+                    context.note_upstream_task = partial(_note_upstream_task, call)
                 slot = await _take_slot(call, live)
                 try:
                     if call.has_due_notice:
@@ -268,8 +274,9 @@ class Router:
             raise StoreUnavailable("the connection is not recorded yet")
         if call.operation is not None and not call.operation.is_stored:
             await CallReceipts(self._core, call).start(call.operation, new=True)
-        if call.request.hand_over is not None:
-            call.request.hand_over.began_at = call.started_at
+        if call.operation is not None and call.operation.hand_over is not None:
+            call.operation.hand_over.began_at = call.started_at
+            await call.session.begin_task(call.operation.id, live, OPEN_SECONDS)
         context.hand_over()
 
     def return_notice(self, delivery: Delivery | None) -> None:
@@ -357,6 +364,19 @@ class Router:
             raise end_error(session) from None
         finally:
             registry.admission.release(session, request.sharee)
+
+
+async def _note_upstream_task(call: Call, task: str) -> None:
+    """Keep the id of the upstream's task that runs a call, so that a later process can follow it."""
+    call.upstream, operation, hand_over = task, call.operation, call.request.hand_over
+    async with nullcontext() if hand_over is None else hand_over.turn:
+        if operation is not None and operation.start_receipt is not None:
+            receipt = operation.start_receipt.model_copy(update={"upstream": task})
+            try:
+                await call.session.save(receipts=[receipt])
+                operation.start_receipt = receipt
+            except (SessionError, StoreUnavailable) as error:
+                logger.error("a later process cannot follow a task: %s", error)
 
 
 def _binding(session: LiveSession, service: str) -> Binding:

@@ -204,6 +204,7 @@ receipt: Final = Table(
     _integer("bytes"),
     _text("result", null=True),
     _text("error", null=True),
+    _text("upstream", null=True),
     _time("expires_at", null=True),
 )
 Index("receipt_expiry", receipt.c.expires_at, **_partial(text("expires_at IS NOT NULL")))

@@ -176,8 +176,11 @@ class Closing:
         await self._connector.close(session, session.bindings.values())
         self._directory.forget(session)
 
-    async def drain(self, sessions: Iterable[LiveSession]) -> None:
-        """Pause all sessions because the process ends; calls in flight, and creations, get `close_grace`."""
+    async def drain(self, sessions: Iterable[LiveSession], *, leaves_tasks: bool) -> None:
+        """Pause all sessions because the process ends; calls in flight, and creations, get `close_grace`.
+
+        With `leaves_tasks`, those with calls that were handed over are left to the next process, as after a kill.
+        """
         grace_over = anyio.Event()
 
         async def grace() -> None:
@@ -188,14 +191,21 @@ class Closing:
             timer.start_soon(grace)
             async with anyio.create_task_group() as tasks:
                 for session in sessions:
-                    tasks.start_soon(self._drain_one, session, grace_over)
+                    tasks.start_soon(self._drain_one, session, grace_over, leaves_tasks)
             timer.cancel_scope.cancel()
 
-    async def _drain_one(self, session: LiveSession, grace_over: anyio.Event) -> None:
+    async def _drain_one(
+        self, session: LiveSession, grace_over: anyio.Event, leaves_tasks: bool
+    ) -> None:
         """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
         while (ended := _end_of_work(session)) is not None and not grace_over.is_set():
+            if leaves_tasks and session.in_flight == len(session.tasks) > 0:
+                break
             with suppress(RaceLost):
                 await race(grace_over.wait, ended.wait)
+        if leaves_tasks and session.tasks:
+            await self._leave(session)
+            return
         cancel_calls(session)
         with anyio.move_on_after(1.0):
             await session.quiet.wait()
@@ -210,6 +220,15 @@ class Closing:
         if not session.ownership_ended.is_set():
             # Not recorded, but nothing of it may go on: the next start treats it as a dead node's session.
             await self.drop(session)
+
+    async def _leave(self, session: LiveSession) -> None:
+        """Give a session up without a write: the next process finds its tasks and connections as after a kill."""
+        session.is_left = session.fenced = True
+        # Before the calls are cancelled, which would cancel them at the servers.
+        await self._connector.close(session, session.bindings.values())
+        await self.drop(session)
+        with anyio.move_on_after(1.0):
+            await session.quiet.wait()
 
     async def _put_down(self, session: LiveSession) -> None:
         if session.status is Status.ERROR:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copytree
@@ -83,9 +83,24 @@ class CounterResumption:
     def was_sent(self, operation_id: str) -> bool | None:
         return None if self.service.sent is None else operation_id in self.service.sent
 
-    async def interrupted_result(self, operation_id: str) -> ToolResult:
-        await self.service.let_go.wait()
-        return ToolResult({"content": [{"type": "text", "text": f"late answer to {operation_id}"}]})
+    async def keep(self, seconds: float) -> None:
+        self.service.kept_seconds = seconds
+
+    answered_questions = 0
+
+    def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
+        async def result() -> ToolResult:
+            await self.service.let_go.wait()
+            words = f"late answer to {operation_id}"
+            return ToolResult({"content": [{"type": "text", "text": words}]})
+
+        return result
+
+    def ask_again(self) -> None:
+        pass
+
+    async def follow(self, task: str, ctx: CallContext) -> ToolResult:
+        raise NotImplementedError
 
 
 @dataclass(eq=False)
@@ -94,6 +109,7 @@ class Lasting(Counting):
 
     remote: dict[str, int] = field(default_factory=dict[str, int])
     reachable: bool = True
+    kept_seconds: float = 0.0
     sent: set[str] | None = None
     """The operations whose calls an earlier process sent; None when that is not known."""
 

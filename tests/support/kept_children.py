@@ -60,22 +60,32 @@ def handle(client: KeeperClient, epoch: int = 1) -> KeeperHandle:
 
 
 async def start(
-    nodes: Nodes, code: str, *, client: KeeperClient | None = None, epoch: int = 1
+    nodes: Nodes,
+    code: str,
+    *,
+    client: KeeperClient | None = None,
+    epoch: int = 1,
+    kept: KeeperHandle | None = None,
 ) -> ChildProcess:
     child = await ChildProcess.start(
         [sys.executable, "-c", NOTE + code],
         service="service",
         limits=LIMITS,
         ledger=Ledger(nodes.folder, node="n_a", watchdog=False),
-        kept=handle(client or nodes.client(), epoch),
+        kept=kept or handle(client or nodes.client(), epoch),
     )
     nodes.children.append(child)
     return child
 
 
-async def adopt(nodes: Nodes, epoch: int, client: KeeperClient | None = None) -> ChildProcess:
+async def adopt(
+    nodes: Nodes,
+    epoch: int,
+    client: KeeperClient | None = None,
+    kept: KeeperHandle | None = None,
+) -> ChildProcess:
     child = await ChildProcess.adopt(
-        handle(client or nodes.client(), epoch), service="service", limits=LIMITS
+        kept or handle(client or nodes.client(), epoch), service="service", limits=LIMITS
     )
     nodes.children.append(child)
     return child

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ...sessions.errors import OutcomeUnknown
-from ...sessions.services import ToolResult
+from ...sessions.services import CallContext, ToolResult
 from .snapshot.adoption import ContextFile, ContextPlace, ContextRecord
 
 if TYPE_CHECKING:
@@ -30,10 +31,21 @@ class ContextResumption:
     def leave(self) -> None:
         self.is_left = True
 
+    async def keep(self, seconds: float) -> None:
+        """Do nothing: no call of a page outlives its process."""
+
     def was_sent(self, operation_id: str) -> bool | None:
         return None
 
-    async def interrupted_result(self, operation_id: str) -> ToolResult:
+    answered_questions = 0
+
+    def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
+        raise OutcomeUnknown("The server ended during the call.")
+
+    def ask_again(self) -> None:
+        """Do nothing: a page asks nothing."""
+
+    async def follow(self, task: str, ctx: CallContext) -> ToolResult:
         raise OutcomeUnknown("The server ended during the call.")
 
     def record(self, session: BrowserSession) -> None:

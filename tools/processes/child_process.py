@@ -106,6 +106,7 @@ class ChildProcess:
             limits.stderr_bytes, on_stderr, beginning="" if kept is None else kept.earlier_stderr
         )
         self._closing: anyio.Event | None = None
+        self._is_left = False
         self._group_members: list[int] = []
         self.pid = process.pid
         self.exited = anyio.Event()
@@ -281,6 +282,12 @@ class ChildProcess:
             await self.exited.wait()
             await self._stderr.ended.wait()
 
+    def leave(self) -> None:
+        """Have aclose() leave a child of the keeper to the next process; nothing is written to it from now on."""
+        if self.kept is not None:
+            self._is_left = True
+            self.write_stream.abort()
+
     def kill_nowait(self) -> None:
         """Kill its process group now. aclose() must still be called."""
         if self._is_running():
@@ -289,8 +296,8 @@ class ChildProcess:
     async def aclose(self) -> None:
         """Close its stdin, then send SIGTERM and SIGKILL to its process group, waiting after each step as its limits say.
 
-        On Linux, processes that left the group are found by their mark and killed. May be called twice; the second call
-        waits for the first. Cancellation does not interrupt it.
+        After leave() it does neither. On Linux, processes that left the group are found by their mark and killed. May be
+        called twice; the second call waits for the first. Cancellation does not interrupt it.
         """
         if self._closing is not None:
             with anyio.CancelScope(shield=True):
@@ -309,6 +316,9 @@ class ChildProcess:
             self._closing.set()
 
     async def _stop(self) -> None:
+        if self._is_left and self.kept is not None:
+            await self.kept.leave()
+            return
         had_children = self.returncode is None and procfs.has_children(self.pid)
         marks, keeps_daemons = [self._mark], False
         self.read_stream.discard()
@@ -390,7 +400,7 @@ class ChildProcess:
             stream.abort()
         if self.call_log is not None:
             self.call_log.close()
-        if self.returncode is None:
+        if self.returncode is None and not self._is_left:
             logger.warning(
                 "child %d does not end; the next start of Statehold will try again", self.pid
             )

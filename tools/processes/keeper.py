@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -117,6 +118,17 @@ class KeptProcess:
         request = {"verb": "fetch", "key": self.key, "name": name}
         _, (descriptor,) = await self._client.request(request)
         return descriptor
+
+    async def keep(self, seconds: float) -> None:
+        """Have the keeper hold the child without a node for so many seconds, if that is longer than its own time.
+
+        Raises as hold() does. Until another node adopts the child.
+        """
+        await self._client.request({"verb": "keep", "key": self.key, "seconds": seconds})
+
+    async def leave(self) -> None:
+        """Leave the child to the next node, as after the end of this one. Its end is not reported any more."""
+        await self._client.leave(self)
 
     async def drop(self, name: str) -> None:
         """Have the keeper close its copy of a descriptor. Raises as hold() does."""
@@ -236,6 +248,13 @@ class KeeperClient:
         except KeeperUnreachable as error:
             logger.debug("the keeper did not release child %d: %s", process.pid, error)
         return True
+
+    async def leave(self, process: KeptProcess) -> None:
+        """Have the keeper hold a child for the next node. Does nothing if the keeper has ended: then so has the child."""
+        self._processes.pop(process.key, None)
+        if process.keeper_pid == self.pid:
+            with suppress(KeeperRefusal, KeeperUnreachable):
+                await self._request({"verb": "leave", "key": process.key}, start=False)
 
     async def aclose(self) -> None:
         """Close the connection. May be called twice. The keeper goes on holding the children that were not released."""

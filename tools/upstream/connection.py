@@ -37,7 +37,7 @@ from .change_stream import Listener
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .known_secrets import Secrets
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
-from .resource_updates import InternalContext, ResourceUpdates
+from .resource_updates import ResourceUpdates
 from .results import (
     attribute_question,
     attribute_refusal,
@@ -221,7 +221,7 @@ class UpstreamConnection:
         transport = self.rpc.transport.resumption
         if transport is None:
             return None
-        return UpstreamResumption(self.rpc, transport, self._finish)
+        return UpstreamResumption(self.rpc, transport, self._calls, self._tasks, self._finish)
 
     async def aclose(self) -> None:
         """Close within a bound. Requests in flight fail with OutcomeUnknown, and tasks of the upstream are cancelled."""
@@ -375,18 +375,11 @@ class UpstreamConnection:
             return None
         return self._on_older_question(self)
 
-    async def follow_task(self, task_id: str) -> ToolResult:
-        """Return the result of a call that the upstream runs as a task for an earlier process. Raises like call()."""
-        return ToolResult(await self._finish({"resultType": "task", "taskId": task_id}))
-
-    async def _finish(
-        self, answer: JSON, call: UpstreamCall | None = None, *, tool: bool = True
-    ) -> JSON:
-        """Return the result of a request by its answer. Without `call`, an earlier process sent it."""
+    async def _finish(self, answer: JSON, call: UpstreamCall, *, tool: bool = True) -> JSON:
+        """Return the result of a request by its answer."""
         rpc, service = self.rpc, self.service
         modern = rpc.peer.modern
         if tool and modern and answer.get("resultType") == "task":
-            call = call or UpstreamCall(0, "", InternalContext(), rpc.spawn)
             answer = await UpstreamTask(rpc, service, call, self._tasks).follow(answer)
         validate = partial(validate_result, modern=modern, service=service, tool=tool)
         return await to_thread.run_sync(validate, answer) if is_large(answer) else validate(answer)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from ...sessions.json_codec import JSON, dumps
-from ...sessions.services import ToolResult
+from ...sessions.services import CallContext, ToolResult
+from .calls import ActiveCalls, UpstreamCall
+from .tasks import UpstreamTask
 from .transports.base import TransportResumption
 from .transports.json_rpc import JsonRpcConnection
 
@@ -21,11 +24,15 @@ class UpstreamResumption:
         self,
         rpc: JsonRpcConnection,
         transport: TransportResumption,
-        finish: Callable[[JSON], Awaitable[JSON]],
+        calls: ActiveCalls,
+        tasks: set[UpstreamTask],
+        finish: Callable[[JSON, UpstreamCall], Awaitable[JSON]],
     ) -> None:
-        """`finish` returns the result of a tool call by its answer."""
+        """`finish` returns the result of a tool call by its answer. `calls` may ask, `tasks` are followed."""
         self._rpc = rpc
         self._transport = transport
+        self._calls = calls
+        self._tasks = tasks
         self._finish = finish
 
     @property
@@ -36,12 +43,40 @@ class UpstreamResumption:
         return token if len(token) <= TOKEN_CHARACTERS else None
 
     def leave(self) -> None:
+        # Otherwise aclose() would cancel them.
+        self._tasks.clear()
         self._transport.leave()
 
-    def was_sent(self, operation_id: str) -> bool | None:
-        if operation_id in self._rpc.interrupted:
-            return True
-        return False if self._rpc.knows_all_calls else None
+    async def keep(self, seconds: float) -> None:
+        await self._transport.keep(seconds)
 
-    async def interrupted_result(self, operation_id: str) -> ToolResult:
-        return ToolResult(await self._finish(await self._rpc.interrupted_answer(operation_id)))
+    def was_sent(self, operation_id: str) -> bool | None:
+        traffic = self._rpc.earlier_traffic
+        if operation_id in traffic.calls.values():
+            return True
+        return False if traffic.has_all_calls else None
+
+    @property
+    def answered_questions(self) -> int:
+        return len(self._rpc.earlier_traffic.answered)
+
+    def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
+        calls = self._rpc.earlier_traffic.calls
+        number = next(number for number, id in calls.items() if id == operation_id)
+        call = UpstreamCall(number, "", ctx, self._rpc.spawn)
+        self._calls.add(call)
+        return partial(self._result, call)
+
+    async def _result(self, call: UpstreamCall) -> ToolResult:
+        try:
+            answer = await self._rpc.interrupted_answer(call.number)
+            return ToolResult(await self._finish(answer, call))
+        finally:
+            self._calls.leave(call)
+
+    def ask_again(self) -> None:
+        self._rpc.ask_again()
+
+    async def follow(self, task: str, ctx: CallContext) -> ToolResult:
+        call = UpstreamCall(next(self._rpc.numbers), "", ctx, self._rpc.spawn)
+        return ToolResult(await self._finish({"resultType": "task", "taskId": task}, call))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
 import pytest
-from support.gateway_process import Running, kill, service, serving, toml
+from support.fork_server import ForkServer
+from support.gateway_process import UPSTREAMS, Running, kill, service, serving, toml
+from support.listening import run_listening
 from support.selection import matrix
 from support.task_client import ANSWER, TASKS, Gate, TaskClient, task_client
 from support.waiting import until
@@ -17,6 +20,11 @@ from support.waiting import until
 from statehold.sessions.json_codec import JSON
 
 ERAS = ("legacy", "modern")
+FORM: JSON = {
+    "mode": "form",
+    "message": "Really?",
+    "requestedSchema": {"type": "object", "properties": {"answer": {"type": "string"}}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -215,23 +223,118 @@ async def test_a_subscriber_learns_the_question_and_the_end_of_a_task(client: Ta
     assert told == ["input_required", "input_required", "completed"]
 
 
-async def test_a_task_ends_though_its_server_was_killed(tmp_path: Path) -> None:
-    config, gate = tmp_path / "statehold.toml", Gate(tmp_path / "gate")
-    log = tmp_path / "log"
-    services = {"asking": service("asking", "--long", "--log", str(log))}
-    config.write_text(toml({"services": services}))
-    with serving(config, tmp_path / "data") as running:
-        async with task_client(f"{running.url}/mcp") as client:
-            session = await client.session()
-            created = await client.call("hold", {"session_id": session, "fifo": str(gate.path)})
-        kill(running)
-    with serving(config, tmp_path / "data") as running:
-        async with task_client(f"{running.url}/mcp") as client:
-            assert (await client.get(created["taskId"]))["status"] == "working"
+STOPS = matrix(pytest.param(kill, id="killed"), pytest.param(Running.stop, id="stopped"), quick=2)
+Stop = Callable[[Running], object]
+
+
+@dataclass
+class Restarted:
+    """A server that is stopped in the middle of a task, and its next process."""
+
+    folder: Path
+    services: JSON
+
+    @contextmanager
+    def serving(self) -> Generator[str]:
+        config = self.folder / "statehold.toml"
+        config.write_text(toml({"services": self.services}))
+        with serving(config, self.folder / "data") as running:
+            self.running = running
+            yield f"{running.url}/mcp"
+
+    async def begin(self, tool: str, stop: Stop, **arguments: object) -> JSON:
+        """Call a tool in a new session, stop the server, and return the task."""
+        with self.serving() as url:
+            async with task_client(url) as client:
+                session = await client.session()
+                created = await client.call(tool, {"session_id": session, **arguments})
+            stop(self.running)
+        return created
+
+    def calls(self) -> list[str]:
+        lines = map(json.loads, (self.folder / "log").read_text().splitlines())
+        return [line["tool"] for line in lines if line.get("event") is None]
+
+
+@pytest.fixture
+def restarted(tmp_path: Path) -> Restarted:
+    log = str(tmp_path / "log")
+    asking = service("asking", "--era", "legacy", "--long", "--log", log)
+    return Restarted(tmp_path, {"asking": asking})
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_a_task_goes_on_in_the_next_process(restarted: Restarted, stop: Stop) -> None:
+    gate = Gate(restarted.folder / "gate")
+    task = (await restarted.begin("hold", stop, fifo=str(gate.path)))["taskId"]
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            assert (await client.get(task))["status"] == "working"
             await gate.release()
-            ended = await client.end_of(created["taskId"])
+            ended = await client.end_of(task)
             assert ended["result"]["content"] == [{"type": "text", "text": "held"}]
-    assert [json.loads(line)["tool"] for line in log.read_text().splitlines()] == ["hold"]
+    assert restarted.calls() == ["hold"]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_an_open_question_is_asked_again_by_the_next_process(
+    restarted: Restarted, stop: Stop
+) -> None:
+    created = await restarted.begin("ask_twice", stop)
+    [(key, question)] = created["inputRequests"].items()
+    keys = list[str]()
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            task = created["taskId"]
+            for _ in range(2):
+                found = await until(lambda: asked(client, task, keys))
+                [key_now] = found["inputRequests"].keys() - set(keys)
+                keys.append(key_now)
+                answers = {key_now: ANSWER}
+                await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+            ended = await client.end_of(task)
+            assert json.loads(ended["result"]["content"][0]["text"]) == [ANSWER, ANSWER]
+    assert keys == [key, "q2"]
+    assert question["method"] == "elicitation/create"
+    assert restarted.calls() == ["ask_twice"]
+
+
+async def test_the_next_process_cancels_a_task(restarted: Restarted) -> None:
+    created = await restarted.begin("hang", kill)
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            assert (await client.get(created["taskId"]))["status"] == "working"
+            await client.result("tasks/cancel", {"taskId": created["taskId"]})
+            assert (await client.end_of(created["taskId"]))["status"] == "cancelled"
+            await until(lambda: logged(restarted.folder, "cancelled"))
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_the_next_process_follows_the_task_of_a_server_over_http(
+    fork_server: ForkServer, tmp_path: Path, stop: Stop
+) -> None:
+    log = str(tmp_path / "log")
+    program = fork_server.command(str(UPSTREAMS / "task_server.py"), "--log", log)
+    (tmp_path / "log").touch()
+    done = {"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
+    question = {"method": "elicitation/create", "params": FORM}
+    waits = {"status": "input_required", "inputRequests": {"a": question}}
+    with run_listening([*program, "--transport", "http", "--era", "modern"]) as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        restarted = Restarted(tmp_path, {"tasks": {"url": url}})
+        created = await restarted.begin("must", stop, script=[waits, waits, done])
+        assert created["status"] == "input_required"
+        with restarted.serving() as address:
+            async with task_client(address) as client:
+                task = created["taskId"]
+                found = await until(lambda: asked(client, task, []))
+                answers = dict.fromkeys(found["inputRequests"], ANSWER)
+                await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+                ended = await client.end_of(task)
+                assert ended["result"]["content"] == [{"type": "text", "text": "done"}]
+        tools = restarted.calls()
+    assert tools.count("must") == 1
+    assert "tasks/cancel" not in tools
 
 
 async def test_servers_declare_tasks_to_clients_of_the_newer_revision_only(

@@ -13,11 +13,13 @@ from typing import Any
 
 import anyio
 import pytest
-from support.kept_children import ECHO, Nodes, adopt, die, next_note, send, start
+from support.kept_children import ECHO, LINGER, Nodes, adopt, die, next_note, send, start
 from support.process_exit import alive, until_gone
 from support.selection import matrix
 
 from statehold.keeper import protocol
+from statehold.tools.processes.child_process import KeeperHandle
+from statehold.tools.processes.keeper import KeptIdentity
 from statehold.tools.processes.keeper_command import KeeperRefusal
 
 SPAWN: dict[str, Any] = {
@@ -133,6 +135,33 @@ sys.stdin.readline()
     for pid in (child.pid, escaped, keeper):
         await until_gone(pid)
     assert not (nodes.folder / protocol.SOCKET).exists()
+
+
+async def test_a_child_that_is_kept_waits_longer_than_the_others_for_the_next_node(
+    nodes: Nodes,
+) -> None:
+    client = nodes.client(linger=0.2)
+    handles = [KeeperHandle(client, KeptIdentity("sh_a", name, 1, 1)) for name in ("a", "b")]
+    kept, other = [await start(nodes, ECHO, client=client, kept=handle) for handle in handles]
+    assert kept.kept is not None
+    await kept.kept.keep(LINGER)
+    await die(client, kept)
+    await until_gone(other.pid)
+    assert alive(kept.pid)
+    identity = KeptIdentity("sh_a", "a", 1, 2)
+    adopted = await adopt(nodes, 2, kept=KeeperHandle(nodes.client(linger=0.2), identity))
+    assert adopted.pid == kept.pid
+
+
+async def test_a_child_that_is_left_goes_on_for_the_next_node(nodes: Nodes) -> None:
+    client = nodes.client()
+    child = await start(nodes, ECHO, client=client)
+    child.leave()
+    await child.aclose()
+    assert alive(child.pid)
+    adopted = await adopt(nodes, 2)
+    await send(adopted, "hello")
+    assert (await next_note(adopted))["method"] == "hello"
 
 
 async def test_a_child_has_the_settings_of_its_node(nodes: Nodes) -> None:

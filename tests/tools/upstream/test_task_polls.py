@@ -65,36 +65,6 @@ async def test_polls_begin_soon_and_end_at_the_interval_of_the_upstream(
         assert pause > least - 0.02
 
 
-async def test_a_task_can_be_followed_by_its_id_over_another_connection(
-    service: UpstreamService, log: Path
-) -> None:
-    ids: list[str] = []
-    is_noted = anyio.Event()
-
-    async def note(task_id: str) -> None:
-        ids.append(task_id)
-        is_noted.set()
-        await anyio.sleep_forever()
-
-    caller = Caller()
-    caller.note_upstream_task = note
-    first, second = await service.open(view(), None), await service.open(view(), None)
-    script = [{"status": "working"}, {"status": "working"}, DONE]
-    try:
-        with anyio.fail_after(15):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(first.call, "must", {"script": script}, caller)
-                await is_noted.wait()
-                assert text_of(await second.follow_task(ids[0])) == "done"
-                tasks.cancel_scope.cancel()
-            with pytest.raises(OutcomeUnknown) as raised:
-                await second.follow_task("t9")
-    finally:
-        await first.aclose()
-        await second.aclose()
-    assert "t9" not in raised.value.message
-
-
 async def test_a_connection_that_is_closed_cancels_its_tasks(
     service: UpstreamService, log: Path
 ) -> None:

@@ -42,6 +42,9 @@ class TransportResumption:
     def leave(self) -> None:
         """Have the end of the transport's block leave the other end as it is: another process has it by now."""
 
+    async def keep(self, seconds: float) -> None:
+        """Have the other end live at least so long without a process, as a call is to outlive this one."""
+
     def record_call(self, number: int, operation_id: str) -> None:
         """Have a call with an operation id noted when it is sent, for the process after this one."""
 

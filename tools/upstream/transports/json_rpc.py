@@ -30,7 +30,7 @@ from ....sessions.one_line import escape_controls
 from ..errors import UpstreamMisbehaved, UpstreamRefused, refusal_of
 from ..known_secrets import Secrets
 from ..negotiation import EraPlan, Peer, negotiate
-from .base import Handler, OpenTransport, UpstreamTransport
+from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
 from .pipe_requests import CAUSE, EndWatchingStream, PipeRequests, is_tracing
 
@@ -93,9 +93,7 @@ class JsonRpcConnection:
         self._peer: Peer | None = None
         self._failure: Exception | None = None
         self._cause: tuple[str, str] | None = None
-        self.interrupted: dict[str, asyncio.Future[JSON]] = {}
-        """The answers to the calls of an earlier process, by operation id; see TransportResumption."""
-        self._knows_all_calls = False
+        self.earlier_traffic = EarlierTraffic()
         self._streams: dict[anyio.CancelScope, anyio.Event] = {}
         self._stopping = False
         self._has_ended = False
@@ -124,17 +122,19 @@ class JsonRpcConnection:
         assert self._transport is not None, "the connection is not open"
         return self._transport
 
-    @property
-    def knows_all_calls(self) -> bool:
-        """Whether `interrupted` has every call with an operation id that earlier processes sent."""
-        return self._knows_all_calls
-
-    async def interrupted_answer(self, operation_id: str) -> JSON:
-        """Return the answer to a call that an earlier process sent. Raises as request() does."""
+    async def interrupted_answer(self, number: int) -> JSON:
+        """Return the answer to a request that an earlier process sent. Raises as request() does."""
+        assert self._pipe_requests is not None
         try:
-            return await self.interrupted[operation_id]
+            return await self._pipe_requests.expected(number)
         except MCPError as error:
             raise await self._explain(error, 0) from error
+
+    def ask_again(self) -> None:
+        """Put the questions that were open when the earlier process ended, once; those that no call asks are withdrawn."""
+        if self._pipe_requests is not None:
+            for put in self._pipe_requests.take_questions(self._handler.on_request):
+                self.spawn(contextvars.Context(), put)
 
     def last_output(self) -> str:
         """Return the upstream's last output, without secrets, bounded."""
@@ -273,11 +273,10 @@ class JsonRpcConnection:
         self._handshake_done.set()
 
     async def _resume(self, transport: UpstreamTransport, peer: Peer) -> None:
-        """Go on where an earlier process ended: wait for the answers to its calls, and end its open questions."""
+        """Go on where an earlier process ended: wait for the answers to its calls; ask_again() puts its open questions."""
         if self._pipe_requests is not None and transport.resumption is not None:
-            traffic = transport.resumption.earlier_traffic()
-            self._knows_all_calls = traffic.has_all_calls
-            self.interrupted = await self._pipe_requests.settle(traffic)
+            self.earlier_traffic = transport.resumption.earlier_traffic()
+            self._pipe_requests.settle(self.earlier_traffic)
         self._peer = peer
         self._handshake_done.set()
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -53,12 +55,18 @@ SOLE_ANSWER: Final = contextvars.ContextVar[bytes | None]("sole_answer", default
 """The content of an HTTP request, in the context of the one message that its response brings."""
 
 
+AnswerQuestion = Callable[[str, JSON, int | None], Awaitable[JSON]]
+"""Answers a question of the server, or raises MCPError; see Handler.on_request()."""
+
+
 class PipeRequests:
     """The requests in flight over one pipe. It lives as long as its JsonRpcConnection; close() fails waiting requests."""
 
     def __init__(self, write: WriteStream[SessionMessage]) -> None:
         self._write = write
         self._waiting: dict[int, asyncio.Future[JSON]] = {}
+        self._questions: list[JSONRPCRequest] = []
+        """The open questions of an earlier process."""
         self._is_closed = False
 
     async def send(self, method: str, params: JSON, number: int) -> JSON:
@@ -88,25 +96,50 @@ class PipeRequests:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # otherwise the loop would report it as never retrieved
 
-    async def settle(self, traffic: EarlierTraffic) -> dict[str, asyncio.Future[JSON]]:
-        """Return the answers to the calls of an earlier process, by operation id, and withdraw its open questions."""
-        answers = {
-            operation_id: self.expect(number) for number, operation_id in traffic.calls.items()
-        }
+    def settle(self, traffic: EarlierTraffic) -> None:
+        """Expect the answers to the calls of an earlier process, and keep its open questions for take_questions()."""
+        for number in traffic.calls:
+            self.expect(number)
         for line in traffic.lines:
             message = decode(line)
             if isinstance(message, JSONRPCRequest):
                 if message.id not in traffic.answered:
-                    await self._write.send(SessionMessage(withdraw(message)))
+                    self._questions.append(message)
             elif message is not None:
                 self.take(SessionMessage(message))
-        return answers
 
-    def expect(self, number: int) -> asyncio.Future[JSON]:
-        """Return the answer to a request that an earlier process sent. It fails when the connection ends."""
+    async def expected(self, number: int) -> JSON:
+        """Wait for the answer to a request that an earlier process sent. Cancelling it cancels the request upstream.
+
+        Raises:
+            MCPError: The server answered with an error, or the connection is closed.
+        """
+        try:
+            return await self._waiting[number]
+        except anyio.get_cancelled_exc_class():
+            if not self._is_closed:
+                await self.cancel(number)
+            raise
+
+    def take_questions(self, ask: AnswerQuestion) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Yield once a function for each open question of an earlier process, which asks it and sends the answer."""
+        questions, self._questions = self._questions, []
+        for question in questions:
+            yield partial(self._put, question, ask)
+
+    async def _put(self, question: JSONRPCRequest, ask: AnswerQuestion) -> None:
+        try:
+            result = await ask(question.method, question.params or {}, None)
+            response = JSONRPCResponse(jsonrpc="2.0", id=question.id, result=result)
+        except MCPError:
+            response = withdraw(question)
+        with suppress(*_BROKEN):
+            await self._write.send(SessionMessage(response))
+
+    def expect(self, number: int) -> None:
+        """Expect the answer to a request that an earlier process sent. It fails when the connection ends."""
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(_record_retrieved)
-        return answer
 
     async def cancel(self, number: int) -> None:
         """Cancel a request upstream. It needs a limited time also within a cancelled scope."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
@@ -26,6 +26,14 @@ class KeptCalls(TransportResumption):
     def __init__(self, child: ChildProcess, log: CallLog) -> None:
         self._child = child
         self._log = log
+
+    def leave(self) -> None:
+        self._child.leave()
+
+    async def keep(self, seconds: float) -> None:
+        if self._child.kept is not None:
+            with suppress(KeeperRefusal, KeeperUnreachable):
+                await self._child.kept.keep(seconds)
 
     def record_call(self, number: int, operation_id: str) -> None:
         self._child.write_stream.operations[number] = operation_id

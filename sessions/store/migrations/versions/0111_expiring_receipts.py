@@ -1,4 +1,4 @@
-"""Receipts of calls whose ids are ours expire."""
+"""Receipts of calls whose ids are ours expire; a receipt may name the task of an upstream."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    op.add_column("receipt", sa.Column("upstream", sa.Text, nullable=True))
     op.add_column("receipt", sa.Column("expires_at", sa.Double, nullable=True))
     kept = sa.text("expires_at IS NOT NULL")
     op.create_index(

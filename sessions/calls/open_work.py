@@ -1,0 +1,97 @@
+"""The work of a call that goes on without a request: its questions, which anyone who may answer it finds, and its end.
+
+A call that was handed over has one in the process that runs it, and in the next one, which waits for its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import anyio
+
+from ..errors import NotAllowed
+from ..json_codec import JSON
+from ..services import CallerOptions
+
+
+@dataclass(eq=False)
+class OpenWork:
+    """The work of one call. It lives until that has ended; cancelling `scope` cancels the call."""
+
+    now: Callable[[], float]
+    on_changed: Callable[[], None] = lambda: None
+    """Called when it asks, and when it has ended; it must not block."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    turn: anyio.Event = field(default_factory=anyio.Event)
+    """Set while it has a question, and at its end."""
+    done: anyio.Event = field(default_factory=anyio.Event)
+    questions: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    answer_events: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
+    message: str | None = None
+    """Its last progress message."""
+    updated_at: float = 0.0
+    asked: int = 0
+    """The number of questions so far, also of an earlier process: their keys are never used again (SEP-2663)."""
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        """Put a question to whoever answers it; return the answer."""
+        self.asked += 1
+        key = f"q{self.asked}"
+        event = self.answer_events[key] = anyio.Event()
+        self.questions[key] = {"method": method, "params": params}
+        self.updated_at = self.now()
+        self.turn.set()
+        self.on_changed()
+        try:
+            await event.wait()
+            return self.answers.pop(key)
+        finally:
+            self.questions.pop(key, None)
+
+    def answer(self, answers: Mapping[str, JSON]) -> None:
+        """Answer open questions; answers to others are ignored."""
+        for key in list(self.questions):
+            if key in answers:
+                del self.questions[key]
+                self.answers[key] = answers[key]
+                self.answer_events[key].set()
+        self.updated_at = self.now()
+        if not self.questions and not self.done.is_set():
+            self.turn = anyio.Event()
+
+    def note(self, progress: float, total: float | None, message: str | None) -> None:
+        """Keep the last progress message."""
+        parts = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        self.message, self.updated_at = message or parts, self.now()
+
+    def end(self) -> None:
+        self.done.set()
+        self.turn.set()
+        self.on_changed()
+
+
+@dataclass(eq=False)
+class InterruptedCaller:
+    """The context of a call of an earlier process; see CallContext. Without `work` nobody answers its questions."""
+
+    work: OpenWork | None
+    options: CallerOptions = field(default_factory=CallerOptions)
+    capabilities: JSON = field(default_factory=dict[str, object])
+    wants_facts: bool = False
+    reachable: bool = True
+    operation_id: str | None = None
+    note_upstream_task: Callable[[str], Awaitable[None]] | None = None
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        if self.work is not None:
+            self.work.note(progress, total, message)
+
+    async def log(self, params: JSON) -> None:
+        """Drop the message: no request waits for it."""
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        if self.work is None:
+            raise NotAllowed("The call goes on without its caller, and nobody answers.")
+        return await self.work.ask(method, params)
