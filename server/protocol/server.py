@@ -355,7 +355,7 @@ class StateholdServer(Server[dict[str, Any]]):
                         return await self._call_own_interactively(ctx, params, call, caller)
                     is_resumed = parked_call_state(params) is not None
                     if caller.modern and (is_resumed or may_ask(ctx) or declares_tasks(ctx)):
-                        return await self._call_service_interactively(ctx, params, call)
+                        return await self._call_service_interactively(ctx, params, call, caller)
                     return await self._call_service(ctx, call, caller)
                 except (SessionNotFound, MCPError) as error:
                     if not await self._shared_sessions.allows_call(ctx, call, error):
@@ -456,16 +456,17 @@ class StateholdServer(Server[dict[str, Any]]):
         return self._service_result(ctx, answer, call.entry.service)
 
     async def _call_service_interactively(
-        self, ctx: RequestContext, params: JSON, call: ServiceCall
+        self, ctx: RequestContext, params: JSON, call: ServiceCall, caller: Caller
     ) -> JSON:
         """Send a call whose caller can be asked for input, or resume it."""
 
-        async def work(session: str, caller: Caller) -> JSON:
-            return await self._call_service(ctx, replace(call, session=session), caller)
+        async def work(session: str, asked: Caller) -> JSON:
+            return await self._call_service(ctx, replace(call, session=session), asked)
 
         work_key = f"tools/call {call.entry.name}"
         service = self._gateway.services[call.entry.service]
-        grace = 0.0 if is_long(service.specs.get(call.entry.tool)) else GRACE_SECONDS
+        is_task = caller.own_meta.hands_over or is_long(service.specs.get(call.entry.tool))
+        grace = 0.0 if is_task else GRACE_SECONDS
         return await self.open_calls.run_or_resume(
             ctx, params, call.principal, call.session, work_key, work, grace=grace
         )

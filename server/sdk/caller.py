@@ -108,6 +108,8 @@ class OwnMeta:
     """The ids of operations whose results the caller has and will not request again."""
     run_id: str | None = None
     """The id with which the caller groups its calls."""
+    hands_over: bool = False
+    """Whether the call becomes a task at once, if its client declares tasks."""
 
     @staticmethod
     def parse(meta: Mapping[str, Any]) -> OwnMeta:
@@ -134,6 +136,7 @@ class OwnMeta:
             _label(meta, "operation_instance"),
             [label('_meta["statehold/settled"]', operation_id) for operation_id in operations],
             _label(meta, "run_id"),
+            meta.get("statehold/hand_over") is True,
         )
 
 

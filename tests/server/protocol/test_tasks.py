@@ -93,6 +93,19 @@ async def test_a_call_that_ends_in_time_is_answered_as_ever(
         ) | {"structuredContent": None}
 
 
+async def test_a_call_becomes_a_task_at_once_if_its_client_asks_for_that(
+    client: TaskClient, server: Running
+) -> None:
+    session, meta = await client.session(), {"statehold/hand_over": True}
+    created = await client.call("modern_inc", {"session_id": session}, meta)
+    assert created["resultType"] == "task"
+    ended = await client.end_of(created["taskId"])
+    assert ended["result"]["structuredContent"]["count"] == 1
+    async with task_client(f"{server.url}/mcp", tasks=False) as plain:
+        result = await plain.call("modern_inc", {"session_id": session}, meta)
+        assert result["structuredContent"]["count"] == 2
+
+
 async def test_a_client_that_declares_no_tasks_gets_the_result(
     server: Running, client: TaskClient, tmp_path: Path
 ) -> None:
