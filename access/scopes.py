@@ -81,6 +81,9 @@ TOOL_SCOPES: Final[Mapping[str, Scope]] = {
     "session_import": ADMIN,
     "service_list": ADMIN,
     "server_stats": ADMIN,
+    "call_result": READ,
+    "call_list": READ,
+    "call_cancel": USE,
 }
 """Our own tools."""
 

@@ -17,6 +17,7 @@
      │         └── ShuttingDown     it ends
      ├── ServiceNotBound            the session does not use that service
      ├── CallTimedOut               the call took longer than allowed
+     ├── StillRunning               the call goes on as a task
      ├── ConnectionLost             the live connection is gone, nothing was sent
      ├── OutcomeUnknown             the connection died during the call
      ├── StateConflict, StateInvalid
@@ -253,6 +254,22 @@ class CallTimedOut(SessionError):
 
     code = "call_timeout"
     recovery = "The call may have had an effect: look before you repeat it."
+
+
+class StillRunning(SessionError):
+    """Raised when a call goes on without its caller; the message names its task."""
+
+    code = "still_running"
+    recovery = "Call call_result with this task_id for the result; do not repeat the call."
+
+    def __init__(self, task: str, question: str | None = None) -> None:
+        """`question` is what the call asks, if it does."""
+        state = "runs" if question is None else f"waits for an answer to its question ({question})"
+        super().__init__(
+            f"The call {state}. Its task_id is {task}.", session_id=task.partition(".")[0]
+        )
+        if question is not None:
+            self.recovery = f"Tell the user to answer it: statehold answer {task}. {self.recovery}"
 
 
 class ConnectionLost(SessionError):

@@ -36,6 +36,7 @@ _TERMS = {
         "session_bind of an agent",
     ),
     "session_history": ("statehold sessions history {session}", "session.history()", "Timeline"),
+    "call_result": ("statehold tasks wait ID", "call_result", "call_result of an agent"),
     "session_unshare": ("statehold sessions unshare {session}", "session_unshare", "Share"),
     "state_get": ("statehold sessions state {session}", "session.state.get()", "State"),
     "state_update": ("statehold sessions state {session}", "session.state.update()", "State"),

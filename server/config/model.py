@@ -45,7 +45,7 @@ from .sections import (
 )
 from .variables import secrets_of
 
-Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin", "view"]
+Toolset = Literal["core", "lifecycle", "state", "history", "branch", "admin", "view", "calls"]
 FIRST_CONNECT_SECONDS = 120.0
 """Default limit of the first start of a command: `npx` and `uvx` download the program first."""
 
@@ -100,7 +100,7 @@ class Config(Section):
         description="Refuse to start when a setting of a service is wrong, instead of leaving that service out.",
     )
     toolsets: Annotated[list[Toolset], BeforeValidator(split)] = Field(
-        default_factory=lambda: [t for t in TOOLSETS if t not in ("admin", "view")],
+        default_factory=lambda: [t for t in TOOLSETS if t not in ("admin", "view", "calls")],
         description="Groups of Statehold's own tools to offer. Without it, pinned sessions offer seven tools.",
     )
     on_idle: Literal["pause", "close"] = Field(
@@ -382,6 +382,11 @@ class Config(Section):
             raise wrong(
                 ("server", "auto_session"),
                 "a pinned session and auto_session exclude each other; drop one of the two",
+            )
+        if self.server.hand_over and "calls" not in self.toolsets:
+            raise wrong(
+                ("server", "hand_over"),
+                "no client could get the results; add calls to toolsets, or drop hand_over",
             )
         if self.server.workers > 1 and self.ephemeral:
             raise wrong(

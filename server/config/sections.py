@@ -333,6 +333,12 @@ class ServerSettings(Section):
         default=False,
         description="Give each connection of an older client a session of its own when it names none.",
     )
+    hand_over: float = Field(
+        default=0,
+        ge=0,
+        description="Seconds after which a client without tasks gets `still_running` and calls `call_result`, which needs "
+        "the toolset `calls`. 0: its calls are waited for.",
+    )
     linger_seconds: Seconds = Field(
         default=900.0,
         description="Time after which the background server ends that has no client, no live session and no open console.",

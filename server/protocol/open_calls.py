@@ -2,8 +2,9 @@
 
 A 2026-07-28 client cannot be asked while its request runs. If it declares tasks (SEP-2663), a tool call that asks, or that
 takes longer than GRACE_SECONDS, is handed over: its request ends with a task, and the call goes on as an operation in the
-store. Otherwise the request ends with an `InputRequiredResult`, and the client sends it again with the answers (SEP-2322):
-the call is parked, keeps its session busy, and waits for them in its own task.
+store. With `server.hand_over`, other clients get the error `still_running` in place of a task. Otherwise the request ends
+with an `InputRequiredResult`, and the client sends it again with the answers (SEP-2322): the call is parked, keeps its
+session busy, and waits for them in its own task.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import anyio
 
 from ...sessions.calls.hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
 from ...sessions.calls.open_work import OpenWork
+from ...sessions.calls.task_records import task_id
 from ...sessions.errors import (
     InvalidArgument,
     NotAllowed,
     OwnedByAnotherNode,
     SessionError,
+    StillRunning,
 )
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
@@ -64,7 +67,11 @@ class OpenCall(OpenWork):
     client: object
     """The connection of the client, as the lifespan state that it is served with."""
     hand_over: HandOver | None = None
-    """Set if the call may become a task."""
+    """Set if the call may be handed over."""
+    grace: float = 0.0
+    """Seconds that its request waits before that."""
+    has_tasks: bool = False
+    """Whether its client declares tasks, and takes its questions from one."""
     token: str = ""
     """The `requestState` under which it is parked."""
     caller: OpenCaller | None = None
@@ -104,6 +111,14 @@ class OpenCaller(Caller):
         if not self._call.is_task:
             await super().progress(progress, total, message)
         self._call.note(progress, total, message)
+
+    async def ask(self, method: str, params: JSON) -> JSON:
+        if self.modern or not self._call.is_task:
+            return await super().ask(method, params)
+        # A question of 2025-11-25 goes with the request, which is over. A person can answer it by a command.
+        if method != "elicitation/create":
+            raise NotAllowed(f"The caller cannot answer {method} any more.")
+        return await self._call.ask(method, params)
 
     async def log(self, params: JSON) -> None:
         if not self._call.is_task:
@@ -156,17 +171,18 @@ class OpenCalls:
     ) -> JSON:
         """Run the work of a request, or resume the parked call that it continues.
 
-        The result may ask for input. With `grace`, it may be a task instead after so many seconds. `work_key` identifies the
-        work: a request can only continue a call with the same key. Cancelling the request cancels the call, unless it is
-        parked or a task.
+        The result may ask for input. With `grace`, the call is handed over after so many seconds, and the result is a task.
+        `work_key` identifies the work: a request can only continue a call with the same key. Cancelling the request cancels
+        the call, unless it is parked or a task.
 
         Raises:
+            StillRunning: the call was handed over, and the client of the request declares no tasks.
             InvalidArgument: the answers for the parked call are malformed.
             MCPError: no call is parked under the `requestState`; SEP-2322 forbids a tool result for that.
         """
-        state = parked_call_state(params)
-        has_task = grace is not None and declares_tasks(ctx)
-        if not is_modern(ctx) or (state is None and not may_ask(ctx) and not has_task):
+        is_asked = is_modern(ctx) and may_ask(ctx)
+        state = parked_call_state(params) if is_modern(ctx) else None
+        if state is None and not is_asked and grace is None:
             caller = Caller(ctx, params)
             try:
                 return await work(session, caller)
@@ -186,14 +202,16 @@ class OpenCalls:
             client=ctx.lifespan_context,
         )
         call.on_changed = partial(self._on_changed, call)
+        call.has_tasks = declares_tasks(ctx)
         own_meta = OwnMeta.parse(params.get("_meta") or {})
-        if has_task and own_meta.epoch is None:
-            call.hand_over = HandOver(own_meta.operation_id)
+        if grace is not None and own_meta.epoch is None:
+            call.grace = grace
+            call.hand_over = HandOver(own_meta.operation_id, call)
             # A repeat joins the call that it repeats.
             self._tasks.setdefault((owner, call.hand_over.operation_id), call)
         call.caller = OpenCaller(ctx, params, call)
         self._spawn(self._run_work, call, partial(work, session))
-        return await self._wait_for_outcome(call, grace)
+        return await self._wait_for_outcome(call)
 
     def task(self, owner: str, operation_id: str) -> OpenCall | None:
         """Return a task of this process that runs."""
@@ -216,7 +234,7 @@ class OpenCalls:
         del self._parked_calls[call.token]
         call.caller.bind(ctx, params)
         call.answer(answers)
-        return await self._wait_for_outcome(call, None)
+        return await self._wait_for_outcome(call)
 
     async def _run_work(self, call: OpenCall, work: Work) -> None:
         assert call.caller is not None
@@ -241,13 +259,16 @@ class OpenCalls:
         if call.is_task:
             self._on_task_changed(call.task_id)
 
-    async def _wait_for_outcome(self, call: OpenCall, grace: float | None) -> JSON:
-        """Wait for the result or the next question, at most `grace` seconds if the call can become a task."""
+    async def _wait_for_outcome(self, call: OpenCall) -> JSON:
+        """Wait for the result or the next question, at most the grace of a call that can be handed over."""
         try:
-            if grace is not None and call.hand_over is not None:
-                with anyio.move_on_after(grace):
+            if call.hand_over is not None:
+                with anyio.move_on_after(call.grace):
                     await call.turn.wait()
-                if not call.done.is_set() and await call.hand_over.take():
+                is_parked = bool(call.questions) and not call.has_tasks
+                if not call.done.is_set() and not is_parked and await call.hand_over.take():
+                    if not call.has_tasks:
+                        raise StillRunning(call.task_id, call.question)
                     return {"resultType": "task", **call.describe()}
             await call.turn.wait()
         except BaseException:
@@ -290,11 +311,6 @@ def is_long(spec: ToolSpec | None) -> bool:
 def owner_of(principal: Principal, session: str) -> str:
     """Return the key of a principal and one of its sessions."""
     return f"{principal.key}\n{session}"
-
-
-def task_id(session: str, operation_id: str) -> str:
-    """Return the id of the task of an operation: its session says who may see it, and which node has it."""
-    return f"{session}.{operation_id}"
 
 
 def describe_work(work: OpenWork, task: str, began_at: float, seconds: float | None) -> JSON:

@@ -126,8 +126,9 @@ class OwnCall:
 
     @property
     def session(self) -> str:
-        """The session that it names; empty for none."""
-        return str(self.context.pinned_session or self.arguments.get("session_id") or "")
+        """The session that it names, also by a task; empty for none."""
+        task = str(self.arguments.get("task_id") or "").partition(".")[0]
+        return str(self.context.pinned_session or self.arguments.get("session_id") or task)
 
     def work_key(self, *, has_arguments: bool) -> str:
         """Return the key of its work, so that only a request for the same work continues it; see OpenCalls."""

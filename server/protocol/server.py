@@ -34,7 +34,8 @@ from mcp.shared.exceptions import MCPError
 from ...access.audit.recorder import OpenRequest
 from ...access.audit.requests import RequestAudit, outcome_of
 from ...sessions.calls.notices import CallDeferred
-from ...sessions.calls.request import Request
+from ...sessions.calls.request import RecordedAnswer, Request
+from ...sessions.calls.task_records import task_id
 from ...sessions.errors import (
     NodeUnavailable,
     OutcomeUnknown,
@@ -79,7 +80,7 @@ from .forwarder import ForwardedNotice, Forwarder
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
-from .open_calls import GRACE_SECONDS, OpenCalls, is_long, task_id
+from .open_calls import GRACE_SECONDS, OpenCalls, is_long
 from .prompts import Prompts
 from .request_checks import (
     CallParser,
@@ -94,7 +95,7 @@ from .resources import Resources, refuse_cursor
 from .shared_sessions import SharedSessions
 from .state_subscriptions import StateSubscriptions
 from .subscriptions import Subscriptions
-from .tasks import TASK_TOPIC, RecordedAnswer, Tasks
+from .tasks import TASK_TOPIC, Tasks
 from .text_arguments import TextArguments
 
 logger = logging.getLogger("statehold.server")
@@ -353,10 +354,11 @@ class StateholdServer(Server[dict[str, Any]]):
                 try:
                     if isinstance(call, OwnCall):
                         return await self._call_own_interactively(ctx, params, call, caller)
+                    grace = self._grace(ctx, call, caller)
                     is_resumed = parked_call_state(params) is not None
-                    if caller.modern and (is_resumed or may_ask(ctx) or declares_tasks(ctx)):
-                        return await self._call_service_interactively(ctx, params, call, caller)
-                    return await self._call_service(ctx, call, caller)
+                    if grace is None and not (caller.modern and (is_resumed or may_ask(ctx))):
+                        return await self._call_service(ctx, call, caller)
+                    return await self._call_service_interactively(ctx, params, call, grace)
                 except (SessionNotFound, MCPError) as error:
                     if not await self._shared_sessions.allows_call(ctx, call, error):
                         raise
@@ -422,6 +424,8 @@ class StateholdServer(Server[dict[str, Any]]):
         calls, meta = self._gateway.own_tool_calls, caller.own_meta
         outcome = await calls.run(call.tool, call.context, call.arguments, meta)
         caller.carry(outcome.delivery)
+        if outcome.answer is not None:
+            return self._service_result(ctx, outcome.answer, outcome.answer.service)
         result = results.own_tool_result(outcome, call.tool, self._form(ctx))
         if meta.instance is not None:
             result.setdefault("_meta", {})[INSTANCE_META] = calls.instance
@@ -456,20 +460,25 @@ class StateholdServer(Server[dict[str, Any]]):
         return self._service_result(ctx, answer, call.entry.service)
 
     async def _call_service_interactively(
-        self, ctx: RequestContext, params: JSON, call: ServiceCall, caller: Caller
+        self, ctx: RequestContext, params: JSON, call: ServiceCall, grace: float | None
     ) -> JSON:
-        """Send a call whose caller can be asked for input, or resume it."""
+        """Send a call that can be handed over, or whose caller can be asked for input; or resume it."""
 
-        async def work(session: str, asked: Caller) -> JSON:
-            return await self._call_service(ctx, replace(call, session=session), asked)
+        async def work(session: str, caller: Caller) -> JSON:
+            return await self._call_service(ctx, replace(call, session=session), caller)
 
         work_key = f"tools/call {call.entry.name}"
-        service = self._gateway.services[call.entry.service]
-        is_task = caller.own_meta.hands_over or is_long(service.specs.get(call.entry.tool))
-        grace = 0.0 if is_task else GRACE_SECONDS
         return await self.open_calls.run_or_resume(
             ctx, params, call.principal, call.session, work_key, work, grace=grace
         )
+
+    def _grace(self, ctx: RequestContext, call: ServiceCall, caller: Caller) -> float | None:
+        """Return the seconds after which a call is handed over; None: its client has to wait for its end."""
+        if not declares_tasks(ctx):
+            return self._gateway.config.server.hand_over or None
+        service = self._gateway.services[call.entry.service]
+        is_task = caller.own_meta.hands_over or is_long(service.specs.get(call.entry.tool))
+        return 0.0 if is_task else GRACE_SECONDS
 
     async def _recorded_result(
         self, ctx: RequestContext, answer: RecordedAnswer | SessionError, service: str, tool: str

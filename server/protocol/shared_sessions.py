@@ -58,6 +58,9 @@ TOOL_RIGHTS: Final[Mapping[str, ShareRights | None]] = {
     "session_import": None,
     "service_list": None,
     "server_stats": None,
+    "call_result": ShareRights.VIEW,
+    "call_list": None,
+    "call_cancel": ShareRights.USE,
 }
 """The right that each of our own tools needs; None: no share allows it. A tool of a service needs USE."""
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -18,16 +17,19 @@ from mcp.shared.exceptions import MCPError
 
 from ...sessions.calls.open_work import OpenWork
 from ...sessions.calls.receipts import replay
+from ...sessions.calls.request import RecordedAnswer
+from ...sessions.calls.task_records import TaskRecords, task_id
 from ...sessions.errors import (
     InvalidArgument,
     NodeUnavailable,
     OwnedByAnotherNode,
     RequestRefused,
     SessionError,
+    SessionNotFound,
 )
 from ...sessions.journal.entries import STARTED
 from ...sessions.json_codec import JSON
-from ...sessions.records import HistoryFilter, Principal, ReceiptRecord
+from ...sessions.records import Principal, ReceiptRecord
 from ...tools.own.session_tools import summary
 from ...tools.upstream.negotiation import TASKS
 from ..gateway.gateway import Gateway
@@ -41,7 +43,6 @@ from .open_calls import (
     owner_of,
     parse_answers,
     task_fields,
-    task_id,
 )
 from .request_checks import Requester
 
@@ -59,44 +60,6 @@ class TaskParams(types.RequestParams):
     input_responses: Any = None
 
 
-class TaskAddress(NamedTuple):
-    """The parts of a task id."""
-
-    session: str
-    operation_id: str
-
-    @staticmethod
-    def parse(text: object) -> TaskAddress | None:
-        """Return the address in a task id, None for any other text."""
-        session, _, operation_id = text.partition(".") if isinstance(text, str) else ("", "", "")
-        return TaskAddress(session, operation_id) if session and operation_id else None
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedSession:
-    """The session of a recorded answer. It may be closed, or another node's."""
-
-    info: JSON
-
-    @property
-    def id(self) -> str:
-        return self.info["session_id"]
-
-    def summary(self) -> JSON:
-        return summary(self.info)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedAnswer:
-    """The answer to a call as its receipt has it."""
-
-    payload: JSON
-    session: RecordedSession
-    notice: str | None
-    is_first: bool = False
-    accepts_notice: bool = True
-
-
 Shape = Callable[[RequestContext, RecordedAnswer | SessionError, str, str], Awaitable[JSON]]
 """Returns the result that `tools/call` would have had, from the answer or error, the service and the tool."""
 
@@ -111,6 +74,7 @@ class Tasks:
         self._requester = requester
         self._open_calls = open_calls
         self._shape = shape
+        self._records = TaskRecords(gateway.registry)
 
     def register(self, server: Server[Any]) -> None:
         handlers = (self._get, self._update, self._cancel)
@@ -174,26 +138,19 @@ class Tasks:
         A call that an earlier process began has both work and a receipt.
         """
         _require_declaration(ctx)
-        address, principal = TaskAddress.parse(task), self._requester.principal(ctx)
-        if address is None or not await self._may_name(ctx, principal, address.session):
+        principal = self._requester.principal(ctx)
+        session, _, operation_id = task.partition(".")
+        if not operation_id or not await self._may_name(ctx, principal, session):
             raise _unknown()
-        call = self._open_calls.task(owner_of(principal, address.session), address.operation_id)
+        call = self._open_calls.task(owner_of(principal, session), operation_id)
         if call is not None:
             return call, None, {}
-        registry = self._gateway.registry
         with translate_errors():
             try:
-                info = await registry.info(
-                    principal, address.session, self._gateway.config.namespace
-                )
-            except (OwnedByAnotherNode, NodeUnavailable):
-                raise
-            except SessionError:
+                receipt, info = await self._records.find(principal, task)
+            except SessionNotFound:
                 raise _unknown() from None
-            receipt = await self._receipt(ctx, address)
-        if info["session_id"] != address.session or receipt is None:
-            raise _unknown()
-        running = registry.running_operations.get(*address)
+        running = self._gateway.registry.running_operations.get(session, operation_id)
         work = None if running is None or receipt.status != STARTED else running.work
         return work, receipt, info
 
@@ -205,22 +162,6 @@ class Tasks:
         with translate_errors():
             return session == await self._gateway.pinned_sessions.id_of(principal, pin)
 
-    async def _receipt(self, ctx: RequestContext, address: TaskAddress) -> ReceiptRecord | None:
-        """Return the receipt of a task. The session of one whose process died is claimed: its answer comes there."""
-        registry = self._gateway.registry
-        store, guard = registry.core.store, self._gateway.router.guard
-        receipt = await store.receipt(*address)
-        if receipt is None or receipt.status != STARTED or guard.is_running(*address):
-            return receipt
-        try:
-            await registry.ready(self._requester.principal(ctx), address.session)
-        except (OwnedByAnotherNode, NodeUnavailable):
-            raise
-        except SessionError:
-            return receipt
-        await store.flush()
-        return await store.receipt(*address)
-
     async def _describe(self, ctx: RequestContext, receipt: ReceiptRecord, info: JSON) -> JSON:
         began_at, ended_at, seconds = receipt.started_at, receipt.ended_at, _seconds_of(receipt)
         task = task_id(receipt.session_id, receipt.operation_id)
@@ -231,8 +172,7 @@ class Tasks:
             return {**fields, "status": "cancelled"}
         outcome: RecordedAnswer | SessionError
         try:
-            result = replay(receipt)
-            outcome = RecordedAnswer(result.payload, RecordedSession(info), result.notice)
+            outcome = RecordedAnswer.of(replay(receipt), summary(info))
         except RequestRefused as error:
             refusal: JSON = {"code": error.rpc_code, "message": error.message}
             if error.data is not None:
@@ -242,16 +182,8 @@ class Tasks:
         except SessionError as error:
             outcome = error
             outcome.session_id = receipt.session_id
-        called = await self._called(receipt)
+        called = await self._records.called(receipt)
         return {**fields, "result": await self._shape(ctx, outcome, *called)}
-
-    async def _called(self, receipt: ReceiptRecord) -> tuple[str, str]:
-        """Return service and tool of a task, from its journal entry; both are empty if that is gone."""
-        newest = HistoryFilter(before=receipt.seq + 1, limit=1)
-        entries = await self._gateway.registry.core.store.history(receipt.session_id, newest)
-        if not entries or entries[0].seq != receipt.seq:
-            return "", ""
-        return entries[0].service or "", entries[0].tool or ""
 
 
 class TaskStream:

@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 
 from ..errors import SessionError, StoreUnavailable
+from .open_work import OpenWork
 
 logger = logging.getLogger("statehold.sessions")
 
@@ -31,8 +32,9 @@ def new_operation_id() -> str:
 class HandOver:
     """The hand-over of one call. It lives as long as the call, and happens at most once."""
 
-    def __init__(self, operation_id: str | None) -> None:
+    def __init__(self, operation_id: str | None, work: OpenWork | None = None) -> None:
         """`operation_id` is the one that the caller chose, None if it is to be one of ours."""
+        self.work = work
         self.is_ours = operation_id is None
         self.operation_id = operation_id or new_operation_id()
         self.is_taken = False

@@ -35,6 +35,12 @@ class OpenWork:
     asked: int = 0
     """The number of questions so far, also of an earlier process: their keys are never used again (SEP-2663)."""
 
+    @property
+    def question(self) -> str | None:
+        """The text of the open questions; None without one."""
+        params = [each["params"] for each in self.questions.values()]
+        return "\n".join(str(each.get("message", "")) for each in params) if params else None
+
     async def ask(self, method: str, params: JSON) -> JSON:
         """Put a question to whoever answers it; return the answer."""
         self.asked += 1

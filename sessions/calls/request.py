@@ -152,3 +152,34 @@ class CallAnswer:
     """Whether structured content may repeat the notice; see notices.py."""
     delivery: Delivery | None = None
     """The notice, for Router.return_notice()."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """The session of a recorded answer. It may be closed, or another node's."""
+
+    fields: JSON
+
+    @property
+    def id(self) -> str:
+        return self.fields["id"]
+
+    def summary(self) -> JSON:
+        return self.fields
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """The answer to a call as its receipt has it."""
+
+    payload: JSON
+    session: RecordedSession
+    notice: str | None
+    service: str = ""
+    is_first: bool = False
+    accepts_notice: bool = True
+
+    @classmethod
+    def of(cls, result: ToolResult, session: JSON, service: str = "") -> RecordedAnswer:
+        """Return the answer with a result, and the summary of its session."""
+        return cls(result.payload, RecordedSession(session), result.notice, service)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, String, bindparam, case, delete, func, or_, select
+from sqlalchemy import Connection, Select, String, bindparam, case, delete, func, or_, select, text
 
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..json_codec import loads
@@ -21,8 +21,10 @@ from .rows import columns_of
 
 _j = schema.journal.c
 _r = schema.receipt.c
+_s = schema.session.c
 _this = bindparam("session_id", type_=String())
 
+MAX_OPEN_CALLS = 1000
 _RECEIPT = select(schema.receipt).where(
     _r.session_id == _this, _r.operation_id == bindparam("operation_id", type_=String())
 )
@@ -169,6 +171,29 @@ def started_calls(
     return [
         (receipts_by_seq[entry.seq], entry) for entry in entries if entry.seq in receipts_by_seq
     ]
+
+
+_OPEN_CALLS = (
+    select(_s.id, _s.name, _r.operation_id, _j.tool, _r.started_at)
+    .join_from(schema.journal, schema.session, _s.id == _j.session_id)
+    .join(schema.receipt, _r.session_id == _j.session_id)
+    # As in the index of started receipts, which no parameter matches.
+    .where(text("receipt.status = 'started'"), _r.seq == _j.seq)
+    .where(_s.owner == bindparam("owner", type_=String()))
+    .order_by(_r.started_at.desc())
+    .limit(MAX_OPEN_CALLS)
+)
+
+
+def open_calls(
+    connection: Connection, owner: str
+) -> list[tuple[str, str | None, str, str | None, float]]:
+    """Return the calls to services whose end is not recorded, of all sessions of an owner, the latest first.
+
+    Each is the session with its name, the operation id, the tool, and when it began.
+    """
+    rows = connection.execute(_OPEN_CALLS, {"owner": owner})
+    return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
 
 
 def summary(connection: Connection, session_id: str) -> SummaryRecord | None:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0112"
+HEAD: Final = "0113"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -208,6 +208,7 @@ receipt: Final = Table(
     _time("expires_at", null=True),
 )
 Index("receipt_expiry", receipt.c.expires_at, **_partial(text("expires_at IS NOT NULL")))
+Index("receipt_started", receipt.c.session_id, **_partial(text("status = 'started'")))
 
 summary: Final = Table(
     "summary",

@@ -271,6 +271,7 @@ class SQLStore(Queries):
     all_receipts = read_method(journal_queries.all_receipts)
     delete_expired_receipts = write_method(journal_queries.delete_expired_receipts)
     started_calls = read_method(journal_queries.started_calls)
+    open_calls = read_method(journal_queries.open_calls)
     creation_receipt = read_method(tool_receipts.creation_receipt)
     start_receipt = write_method(tool_receipts.start)
     end_receipt = write_method(tool_receipts.end)

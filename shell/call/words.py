@@ -20,7 +20,7 @@ SETTINGS = {
         "",
         "refuse to start when a setting of a service is wrong, instead of running the others",
     ),
-    "--toolsets": ("A,B", "core, lifecycle, state, history, branch, admin, view"),
+    "--toolsets": ("A,B", "core, lifecycle, state, history, branch, admin, view, calls"),
     "--log-level": ("LEVEL", "debug, info, warning or error"),
     "--log-format": ("FORMAT", "text or json"),
 }

@@ -55,7 +55,7 @@ def call_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def settings(issuer: HostileIssuer, echo: OddServer, call_log: Path) -> JSON:
     return {
-        "toolsets": ["core", "lifecycle", "view", "state", "history", "branch", "admin"],
+        "toolsets": ["core", "lifecycle", "view", "state", "history", "branch", "admin", "calls"],
         "server": {"public_url": "https://mcp.example.org"},
         "auth": {"issuers": [{"issuer": issuer.url}], "audience": [AUDIENCE]},
         "services": {

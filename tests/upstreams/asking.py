@@ -157,6 +157,11 @@ class Asking(Quick):
             }
         return text(f"{json.dumps(params['inputResponses']['question'])}")
 
+    def tool_hold(self, arguments: JSON, *more: Any) -> JSON:
+        """Wait for the gate, and then ask if the arguments say so; of a legacy client only."""
+        held = super().tool_hold(arguments, *more)
+        return self._question(QUESTION, more[0]) if arguments.get("asks") else held
+
     def tool_ask(self, _given: JSON, params: JSON, _: Any) -> JSON:
         return self._question(QUESTION, params)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ...sessions.calls.notices import Delivery
 from ...sessions.calls.receipts import Operation
+from ...sessions.calls.request import RecordedAnswer
 from ...sessions.errors import InvalidArgument, SessionNotFound
 from ...sessions.json_codec import JSON
 from ...sessions.policy import Policy
@@ -52,6 +53,8 @@ class Outcome:
     """The delivery of the notice, for Router.return_notice()."""
     blocks: Sequence[JSON] = ()
     """Content blocks behind the text, such as a picture."""
+    answer: RecordedAnswer | None = None
+    """The answer of a call to a service, which is the result in place of the content."""
 
 
 Handler = Callable[[ToolContext, Any], Awaitable[Outcome]]

@@ -9,6 +9,7 @@ from ...sessions.json_codec import JSON
 from ...sessions.registry import Registry
 from .admin_tools import AdminTools
 from .branch_tools import BranchTools
+from .call_tools import CallTools
 from .control_tools import ConsoleAddress, ControlTools
 from .history_tools import HistoryTools
 from .own_tool import OwnTool
@@ -35,6 +36,7 @@ OWN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
         *("service_list", "server_stats"),
     ),
     "view": ("session_view",),
+    "calls": ("call_result", "call_list", "call_cancel"),
 }
 """The names of the tools of each toolset."""
 
@@ -75,5 +77,6 @@ def build_own_tools(
         BranchTools(registry),
         AdminTools(registry, store, services),
         ViewTools(registry, console),
+        CallTools(registry),
     )
     return {tool.name: tool for tools in groups for tool in tools.tools(chosen)}

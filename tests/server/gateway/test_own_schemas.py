@@ -14,7 +14,7 @@ from statehold.server.config.load import load
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 
-ALL = ["core", "lifecycle", "state", "history", "branch", "admin", "view"]
+ALL = ["core", "lifecycle", "state", "history", "branch", "admin", "view", "calls"]
 
 FREE = {
     "session_create": {"state", "state_schema", "metadata"},

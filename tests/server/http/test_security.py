@@ -57,7 +57,7 @@ def settings(tokens: Path) -> JSON:
     return {
         "server": {"tokens": str(tokens)},
         "log": {"level": "debug"},
-        "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin", "view"],
+        "toolsets": ["core", "lifecycle", "state", "history", "branch", "admin", "view", "calls"],
         "services": {
             "asking": service("asking", "--era", "legacy", "--api-key", ARG_SECRET, **secret),
             "broken": service("bad", "exit-at-start", prefix="broken_", **secret),

@@ -51,7 +51,17 @@ ARGUMENTS: dict[str, JSON] = {
     "session_unshare": {"subject": "ben", "issuer": "home"},
     "session_summary": {"text": "mine"},
 }
-OF_NO_SESSION = {"session_create", "session_list", "session_import", "service_list", "server_stats"}
+OF_NO_SESSION = {
+    "session_create",
+    "session_list",
+    "session_import",
+    "service_list",
+    "server_stats",
+} | {
+    "call_result",
+    "call_list",
+    "call_cancel",
+}
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +154,12 @@ async def test_a_share_shows_tasks_and_with_use_ends_them(
         arguments = {"session_id": session, "fifo": str(gate.path)}
         task = {"taskId": (await owner.call("hold", arguments))["taskId"]}
         assert (await ben.get(task["taskId"]))["status"] == "working"
+        named, other = {"task_id": task["taskId"]}, {"task_id": f"{UNKNOWN}.x"}
+        running = await ben.call("call_result", {**named, "wait_seconds": 0})
+        assert running["_meta"]["statehold/error"]["code"] == "still_running"
+        refused = [await ben.call("call_cancel", each) for each in (named, other)]
+        refused.append(await eve.call("call_result", named))
+        assert len({each["content"][0]["text"] for each in refused}) == 1
         unknown = {"code": -32602, "message": "Task not found"}
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
             params: JSON = {**task, "inputResponses": {}}

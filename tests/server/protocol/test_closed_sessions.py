@@ -40,7 +40,7 @@ ENDS = {"session_close", "session_delete"}
 
 @pytest.fixture(scope="module")
 def settings() -> JSON:
-    toolsets = ["core", "lifecycle", "state", "history", "branch", "admin", "view"]
+    toolsets = ["core", "lifecycle", "state", "history", "branch", "admin", "view", "calls"]
     return {"toolsets": toolsets, "services": {"quick": service("quick")}}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy.dialects import sqlite
 from store_making import NODE, OTHER, MakeStore, Sessions, entry, node_record
 from support.selection import matrix
 
@@ -19,7 +20,7 @@ from statehold.sessions.records import (
     ReceiptRecord,
     SummaryRecord,
 )
-from statehold.sessions.store import JournalLimits, Write
+from statehold.sessions.store import JournalLimits, Write, journal_queries
 from statehold.sessions.store.sql import SQLStore
 
 
@@ -130,6 +131,23 @@ async def test_filters_are_answered_by_an_index(tmp_path: Path) -> None:
             assert "USING COVERING INDEX journal_look" in str(plan)
             assert "TEMP B-TREE" not in str(plan)
     connection.close()
+
+
+async def test_the_open_calls_of_an_owner_are_found_by_an_index(
+    tmp_path: Path,
+) -> None:
+    """The receipts of ended calls are not read."""
+    async with SQLStore.sqlite(tmp_path) as store:
+        await store.join(node_record(NODE))
+        assert await store.open_calls("local") == []
+    statement = journal_queries._OPEN_CALLS  # pyright: ignore[reportPrivateUsage]
+    query = statement.params(owner="local").compile(
+        dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}
+    )
+    with sqlite3.connect(tmp_path / "statehold.db") as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
+    connection.close()
+    assert "receipt USING INDEX receipt_started" in str(plan)
 
 
 def run(seq: int, name: str, status: str) -> JournalRecord:
