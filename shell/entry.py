@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-QUICK = ("call", "answer", "tools", "complete")
+QUICK = ("call", "answer", "tasks", "tools", "complete")
 """The commands of call/."""
 
 

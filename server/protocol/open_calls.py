@@ -299,6 +299,18 @@ class OpenCalls:
             call.scope.cancel()
 
 
+def grace_of(
+    ctx: RequestContext, spec: ToolSpec | None, caller: Caller, hand_over: float
+) -> float | None:
+    """Return the seconds after which a call is handed over; None: its client has to wait for its end.
+
+    `hand_over` is the setting for clients without tasks; 0 is never.
+    """
+    if not declares_tasks(ctx):
+        return hand_over or None
+    return 0.0 if caller.own_meta.hands_over or is_long(spec) else GRACE_SECONDS
+
+
 def is_long(spec: ToolSpec | None) -> bool:
     """Whether its server says of a tool that its calls may take long, as 2025-11-25 has it."""
     execution: object = None if spec is None else spec.definition.get("execution")

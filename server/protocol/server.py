@@ -64,7 +64,6 @@ from ..sdk.caller import (
     Caller,
     asks_for,
     connection_of,
-    declares_tasks,
     is_forwarded,
     is_handed_back,
     is_modern,
@@ -80,7 +79,7 @@ from .forwarder import ForwardedNotice, Forwarder
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify
 from .listening import SubscriptionHandlers
-from .open_calls import GRACE_SECONDS, OpenCalls, is_long
+from .open_calls import OpenCalls, grace_of
 from .prompts import Prompts
 from .request_checks import (
     CallParser,
@@ -354,7 +353,8 @@ class StateholdServer(Server[dict[str, Any]]):
                 try:
                     if isinstance(call, OwnCall):
                         return await self._call_own_interactively(ctx, params, call, caller)
-                    grace = self._grace(ctx, call, caller)
+                    spec = self._gateway.services[call.entry.service].specs.get(call.entry.tool)
+                    grace = grace_of(ctx, spec, caller, self._gateway.config.server.hand_over)
                     is_resumed = parked_call_state(params) is not None
                     if grace is None and not (caller.modern and (is_resumed or may_ask(ctx))):
                         return await self._call_service(ctx, call, caller)
@@ -471,14 +471,6 @@ class StateholdServer(Server[dict[str, Any]]):
         return await self.open_calls.run_or_resume(
             ctx, params, call.principal, call.session, work_key, work, grace=grace
         )
-
-    def _grace(self, ctx: RequestContext, call: ServiceCall, caller: Caller) -> float | None:
-        """Return the seconds after which a call is handed over; None: its client has to wait for its end."""
-        if not declares_tasks(ctx):
-            return self._gateway.config.server.hand_over or None
-        service = self._gateway.services[call.entry.service]
-        is_task = caller.own_meta.hands_over or is_long(service.specs.get(call.entry.tool))
-        return 0.0 if is_task else GRACE_SECONDS
 
     async def _recorded_result(
         self, ctx: RequestContext, answer: RecordedAnswer | SessionError, service: str, tool: str

@@ -45,6 +45,7 @@ from .open_calls import (
     task_fields,
 )
 from .request_checks import Requester
+from .text_arguments import typed_params
 
 METHODS: Final = ("tasks/get", "tasks/update", "tasks/cancel")
 TASK_TOPIC: Final = "task:"
@@ -54,10 +55,9 @@ MAX_TASKS: Final = 1000
 
 
 class TaskParams(types.RequestParams):
-    """The parameters of all three methods."""
+    """The parameters of all three methods. tasks/update reads the answers from the request."""
 
     task_id: str
-    input_responses: Any = None
 
 
 Shape = Callable[[RequestContext, RecordedAnswer | SessionError, str, str], Awaitable[JSON]]
@@ -119,7 +119,9 @@ class Tasks:
         found, _, _ = await self._find(ctx, params.task_id)
         if found is not None:
             try:
-                found.answer(parse_answers(params.input_responses, found.questions))
+                # Those of a command are texts.
+                answers = typed_params(dict(ctx.params or {}), None).get("inputResponses")
+                found.answer(parse_answers(answers, found.questions))
             except InvalidArgument as error:
                 raise as_mcp_error(error) from None
         return {"resultType": "complete"}
@@ -157,7 +159,7 @@ class Tasks:
     async def _may_name(self, ctx: RequestContext, principal: Principal, session: str) -> bool:
         """Whether the address of a request allows the session: a pinned one allows no other."""
         pin = self._requester.pin(ctx)
-        if pin is None:
+        if not pin:  # empty for a command that names no session
             return True
         with translate_errors():
             return session == await self._gateway.pinned_sessions.id_of(principal, pin)

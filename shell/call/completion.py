@@ -6,13 +6,12 @@ to the shell as they are, one a line, and no shell evaluates them. A server is a
 
 from __future__ import annotations
 
-import os
-
 from ...server.exit_codes import OK
 from ...server.printing import write
 from ...server.sockets.request import as_object
-from . import questions
-from .connection import Failure, LocalConnection, RequestFailed, ServerLost, data_folder
+from .connection import Failure, LocalConnection, OutOfTime, RequestFailed, ServerLost
+from .questions import CallQuestion
+from .tasks import open_calls
 from .tools import list_tools
 from .words import OPTIONS, Words, WrongUsage
 
@@ -53,11 +52,17 @@ def _candidates(words: Words, before: list[str], last: str) -> list[str]:
                 return [tool["name"] for tool in _tools(line)]
             case ("call", _):
                 return _arguments(line, line.rest[1], last)
-            case ("answer", count):
-                return _answers(line, line.rest[0] if count else None)
+            case ("answer", _):
+                return _answers(line, line.rest)
+            case ("tasks", 0):
+                return ["wait", "cancel", "answer"]
+            case ("tasks", _) if line.rest[0] == "answer":
+                return _answers(line, line.rest[1:])
+            case ("tasks", 1):
+                return [str(each["task_id"]) for each in open_calls(line)]
             case _:
                 return []
-    except (Failure, ServerLost, RequestFailed, OSError):
+    except (Failure, OutOfTime, ServerLost, RequestFailed, OSError):
         return []
 
 
@@ -85,13 +90,16 @@ def _of_help(words: Words, before: list[str], last: str) -> list[str]:
     return _sessions(words, last) if current.metavar in ("SESSION", "CHILD") else []
 
 
-def _answers(words: Words, token: str | None) -> list[str]:
-    """Return the tokens of the questions that wait, or the fields of one."""
-    folder = os.path.join(data_folder(words), "shared")
-    if token is None:
-        return questions.tokens(folder)
-    forms = questions.find(token, folder).forms({}).values()
-    return [f"{name}=" for form in forms for name in as_object(form["schema"].get("properties"))]
+def _answers(words: Words, rest: list[str]) -> list[str]:
+    """Return the tasks that ask, or the fields of the question of one."""
+    if not rest:
+        return [str(each["task_id"]) for each in open_calls(words) if each["question"]]
+    connection = LocalConnection(words, None, starts=False)
+    try:
+        task = connection.request("tasks/get", {"taskId": rest[0]}, seconds=SECONDS)
+    finally:
+        connection.close()
+    return [f"{name}=" for name in CallQuestion(task).fields()]
 
 
 def _tools(words: Words) -> list[dict[str, Any]]:

@@ -24,4 +24,4 @@ def connect(
     # Imported here: HTTP takes as long as all other imports.
     from .remote import RemoteConnection
 
-    return RemoteConnection(words, session)
+    return RemoteConnection(words, session, pinned=words.command not in ("tasks", "answer"))

@@ -152,12 +152,18 @@ class LocalConnection:
         except KeyboardInterrupt:
             self._cancel()
             raise
+        except ServerLost:
+            self.close()
+            raise
         except OSError as error:
+            self.close()
             lost = ServerLost()
             lost.is_unread = is_unread(error)
             raise lost from None
 
     def close(self) -> None:
+        """Close it; the next request connects again. The session may exist by then."""
+        self._presence = ANY
         if self._exchange is not None:
             self._exchange.connection.close()
             self._exchange = None
@@ -247,6 +253,7 @@ class LocalConnection:
                 self._line(deadline)
         except (OSError, ServerLost):
             pass
+        self.close()
 
 
 def request_message(
@@ -256,7 +263,10 @@ def request_message(
     meta: dict[str, Any] = {
         f"{META}protocolVersion": PROTOCOL,
         f"{META}clientInfo": {"name": "statehold-call", "version": "1"},
-        f"{META}clientCapabilities": {"elicitation": {"form": {}, "url": {}}},
+        f"{META}clientCapabilities": {
+            "elicitation": {"form": {}, "url": {}},
+            "extensions": {f"{META}tasks": {}},
+        },
         **as_object(params.get("_meta")),
     }
     if has_progress:

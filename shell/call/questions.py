@@ -1,19 +1,13 @@
-"""Questions of a tool to the person behind a command: asked at a terminal, or kept for `statehold answer`.
-
-The call stays parked at the server while it waits. A question is kept in a file of the data folder, under its token.
-"""
+"""Questions of a tool to the person behind a command: their text, their fields, and their answers."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import time
 
 from ...server.printing import is_terminal, write_error
 from ...server.sockets.request import as_list, as_object
 from ...sessions.one_line import one_line
-from .connection import Failure
 from .words import WrongUsage
 
 TYPE_CHECKING = False
@@ -21,33 +15,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-KEPT_SECONDS = 600.0
-"""Seconds that the server keeps a parked call; see sdk/caller.py."""
-FOLDER = "questions"
-GONE = (
-    "No call waits for this answer: it was answered, or waited longer than ten minutes, or the server was stopped. Call the "
-    "tool again; it prints a new token."
-)
-PARKED = "park:"
-"""The beginning of the token of a parked call."""
-
-
 class CallQuestion:
-    """The questions of one parked call, as its result brought them."""
+    """The questions of a call: its task that asks, or the result that asks for input. Empty for another result."""
 
-    def __init__(self, session: str, tool: str, result: dict[str, Any]) -> None:
-        self.session = session
-        self.tool = tool
+    def __init__(self, result: dict[str, Any]) -> None:
         self.result = result
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the result is that of the call."""
-        return self.result.get("resultType") != "input_required"
-
-    @property
-    def token(self) -> str:
-        return str(self.result.get("requestState"))
 
     @property
     def requests(self) -> dict[str, dict[str, Any]]:
@@ -55,19 +27,9 @@ class CallQuestion:
         requests = as_object(self.result.get("inputRequests"))
         return {key: as_object(as_object(each).get("params")) for key, each in requests.items()}
 
-    def params(self, answers: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-        """Return the parameters of the request that brings the answers: results of questions, by key."""
-        return {
-            "name": self.tool,
-            "arguments": {},
-            "requestState": self.token,
-            "inputResponses": answers,
-            "_meta": meta,
-        }
-
-    def refusals(self, action: str) -> dict[str, Any]:
-        """Return answers that decline or cancel all questions."""
-        return {key: {"action": action} for key in self.requests}
+    def refusals(self, action: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return answers that decline or cancel all questions, and no texts of forms."""
+        return {key: {"action": action} for key in self.requests}, {}
 
     def forms(self, texts: dict[str, Any]) -> dict[str, Any]:
         """Return texts by question, with the schema of the form: each field belongs to the first form that has it.
@@ -96,6 +58,10 @@ class CallQuestion:
             for key, params in self.requests.items()
             if params.get("mode", "form") != "form"
         }
+
+    def fields(self) -> list[str]:
+        """Return the names of the fields of all forms."""
+        return [name for params in self.requests.values() for name, _ in _fields(params)]
 
     def text(self) -> str:
         """Return the questions and their fields as text."""
@@ -221,74 +187,3 @@ def _prompt(text: str) -> str | None:
     write_error(f"{one_line(text)}: ")
     line = sys.stdin.readline()
     return line.strip() if line else None
-
-
-def keep(question: CallQuestion, folder: str, token: str | None = None) -> None:
-    """Keep a question for another command, or the result of a call under the `token` of its question.
-
-    Questions whose calls have ended are removed.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    folder = os.path.join(folder, FOLDER)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        if time.time() - os.stat(path).st_mtime > KEPT_SECONDS:
-            os.unlink(path)
-    fields = {"session": question.session, "tool": question.tool, "result": question.result}
-    path = _path(token or question.token, folder)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(fields, file)
-
-
-def waiting(session: str, folder: str) -> str | None:
-    """Return the token of a question of a session that a command has kept; None if there is none."""
-    return next((each.token for each in _kept(folder) if each.session == session), None)
-
-
-def tokens(folder: str) -> list[str]:
-    """Return the tokens of all questions that commands have kept."""
-    return [each.token for each in _kept(folder)]
-
-
-def _kept(folder: str) -> list[CallQuestion]:
-    folder, found = os.path.join(folder, FOLDER), list[CallQuestion]()
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        try:
-            with open(os.path.join(folder, name)) as file:
-                fields = as_object(json.load(file))
-        except (OSError, ValueError):
-            continue
-        result = as_object(fields.get("result"))
-        question = CallQuestion(str(fields.get("session")), str(fields.get("tool")), result)
-        if question.token.startswith(PARKED):
-            found.append(question)
-    return found
-
-
-def find(token: str, folder: str) -> CallQuestion:
-    """Return a question that was kept.
-
-    Raises:
-        Failure: there is none under this token.
-    """
-    try:
-        with open(_path(token, os.path.join(folder, FOLDER))) as file:
-            fields = as_object(json.load(file))
-    except (OSError, ValueError):
-        raise Failure(GONE, "call_not_found") from None
-    return CallQuestion(str(fields["session"]), str(fields["tool"]), as_object(fields["result"]))
-
-
-def forget(token: str, folder: str) -> None:
-    """Remove a question. Does nothing without one."""
-    path = _path(token, os.path.join(folder, FOLDER))
-    if os.path.exists(path):
-        os.unlink(path)
-
-
-def _path(token: str, folder: str) -> str:
-    name = "".join(letter if letter.isalnum() or letter in "-_" else "." for letter in token)
-    return os.path.join(folder, f"{name[:120]}.json")

@@ -63,7 +63,7 @@ class RemoteConnection:
         seconds: float | None = None,
     ) -> dict[str, Any]:
         """Send a request and return its result, as LocalConnection.request() does. Ctrl-C cancels it."""
-        if method == "tools/call":
+        if method in ("tools/call", "tasks/update"):
             params = self._typed(params)
         if not self._portal.is_started:
             self._portal.start(self)

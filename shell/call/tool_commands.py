@@ -5,12 +5,18 @@ from __future__ import annotations
 import click
 
 from ..completion import SHELLS
-from ..parser import Command, Word, options
-from .words import OPTIONS
+from ..parser import Command, Group, Word, options
+from .words import CALLS, OPTIONS, REMOTE
+
+TASK = "sh_x1y2.task-z3"
 
 
-def tool_commands() -> list[Command]:
+def tool_commands() -> list[Command | Group]:
     """Return the commands."""
+    task = click.Argument(["task"], metavar="ID", help="the id of the task")
+    fields = click.Argument(
+        ["fields"], nargs=-1, metavar="KEY=VALUE", help="the fields of its form"
+    )
     session = click.Argument(["session"], metavar="SESSION", help="its name, or its id")
     return [
         Command(
@@ -30,13 +36,42 @@ def tool_commands() -> list[Command]:
         ),
         Command(
             "answer",
-            "Answer the question of a tool; `statehold call` prints it with its token.",
-            "statehold answer park:x1y2 colour=red",
-            click.Argument(["token"], metavar="TOKEN", help="the token of the question"),
-            click.Argument(
-                ["fields"], nargs=-1, metavar="KEY=VALUE", help="the fields of its form"
-            ),
+            "Answer the question of a tool: short for `statehold tasks answer`.",
+            f"statehold answer {TASK} colour=red",
+            task,
+            fields,
             *options(OPTIONS["answer"]),
+        ),
+        Group(
+            "tasks",
+            "List the calls that go on, those of other clients included.",
+            "statehold tasks",
+            *options({name: OPTIONS["tasks"][name] for name in ("--json", *REMOTE)}),
+            commands=[
+                Command(
+                    "wait",
+                    "Wait for a call and print its result. Ctrl-C leaves the call alone.",
+                    f"statehold tasks wait {TASK}",
+                    task,
+                    *options(CALLS),
+                ),
+                Command(
+                    "answer",
+                    "Answer the question of a call and print its result.",
+                    f"statehold tasks answer {TASK} colour=red",
+                    task,
+                    fields,
+                    *options(OPTIONS["answer"]),
+                ),
+                Command(
+                    "cancel",
+                    "Cancel a call. It may have taken effect.",
+                    f"statehold tasks cancel {TASK}",
+                    task,
+                    *options(REMOTE),
+                ),
+            ],
+            has_default=True,
         ),
         Command(
             "tools",

@@ -33,27 +33,30 @@ REMOTE = {
 }
 """The options of a command that also works with a server elsewhere."""
 _JSON = {"--json": ("", "print one JSON document")}
-_CALLS = {
+CALLS = {
     **_JSON,
     "--quiet": ("", 'leave out the page ("Snapshot")'),
     "-o": ("PATH", "the file or the folder for pictures and files"),
-    "--timeout": ("S", "cancel the call after so many seconds"),
+    "--timeout": ("S", "wait so many seconds; a call that is a task by then goes on"),
     "--no-input": ("", "never ask here; exit with 6"),
     "--progress": ("", "progress on stderr also without a terminal"),
     **REMOTE,
 }
+_ANSWERS = {
+    **CALLS,
+    "--decline": ("", "decline to answer"),
+    "--cancel": ("", "dismiss the question"),
+}
 OPTIONS = {
     "call": {
-        **_CALLS,
+        **CALLS,
         "--new": ("", "the session must not exist"),
         "--exists": ("", "the session must exist"),
         "--operation": ("ID", "run the call at most once, also when the command is repeated"),
+        "--detach": ("", "print the id of the task that the call is, and end"),
     },
-    "answer": {
-        **_CALLS,
-        "--decline": ("", "decline to answer"),
-        "--cancel": ("", "dismiss the question"),
-    },
+    "answer": _ANSWERS,
+    "tasks": _ANSWERS,
     "tools": {
         "--session": ("NAME", "those that a session offers"),
         "--grep": ("TEXT", "those with this text"),

@@ -178,14 +178,6 @@ def test_ctrl_c_cancels_the_call(commands: Commands) -> None:
 
 
 @pytest.mark.thorough
-def test_a_time_limit_cancels_the_call(commands: Commands) -> None:
-    commands.output("call", "limited", "get")
-    ran = commands("call", "limited", "slow", "seconds=60", "--timeout", "0.5")
-    assert ran.returncode == UNKNOWN
-    assert "slow took longer than 0.5 seconds" in ran.stderr
-
-
-@pytest.mark.thorough
 def test_progress_is_written_to_stderr(commands: Commands) -> None:
     ran = commands("call", "progress", "slow", "seconds=0.2", "--progress")
     assert ran.stdout == "done\n"

@@ -73,11 +73,15 @@ def test_words_are_completed(commands: Commands) -> None:
         assert completed(commands, "sessions", *none, "") == []
 
 
-def test_the_token_of_a_question_and_its_fields_are_completed(commands: Commands) -> None:
+def test_the_id_of_a_task_and_the_fields_of_its_question_are_completed(commands: Commands) -> None:
     commands.output("call", "asking", "get")
     assert commands("call", "asking", "ask").returncode == ASKS
-    [token] = completed(commands, "answer", "park:")
-    assert completed(commands, "answer", token, "") == ["answer="]
+    [task] = completed(commands, "answer", "sh_")
+    assert completed(commands, "answer", task, "") == ["answer="]
+    assert completed(commands, "tasks", "w") == ["wait"]
+    for words in (("wait",), ("cancel",), ("answer",)):
+        assert completed(commands, "tasks", *words, "sh_") == [task]
+    assert completed(commands, "tasks", "answer", task, "") == ["answer="]
 
 
 @pytest.mark.thorough

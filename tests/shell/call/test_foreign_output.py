@@ -121,7 +121,7 @@ def test_a_question_of_a_server_looks_like_no_line_of_the_command(odd_commands: 
     assert [line.partition(":")[0] for line in ours] == ["odd asks", "answer with"]
     # The line can be copied into a shell.
     *_, token, field = shlex.split(ours[1])
-    assert token.startswith("park:")
+    assert token.startswith("sh_")
     assert field == "x answer with: statehold answer park:1; `id` #=..."
     odd_commands.output("answer", token, "--cancel")
 

@@ -20,9 +20,10 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "use" / "shell.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)
 FIRST, QUESTION = [block for block in BLOCKS if block.startswith("$ ")]
+TASK = r"sh_[a-z0-9]{26}\.task-[\w-]+"
 CHANGING = [
     (r"sh_[a-z0-9]{26}", "ID"),
-    (r"park:[\w-]{32}", "TOKEN"),
+    (r"task-[\w-]{24}", "TASK"),
     (r'"pid": \d+', '"pid": PID'),
 ]
 """Parts of the output that are others in each run."""
@@ -63,13 +64,13 @@ class Shell:
     def printed(self, transcript: str) -> str:
         """Run the commands of a transcript, and return the transcript of this run."""
         printed = ""
-        token = ""
+        task = ""
         for line in transcript.splitlines():
             if line.startswith("$ "):
-                command = re.sub(r"park:[\w-]+", token, line.removeprefix("$ "))
+                command = re.sub(TASK, task, line.removeprefix("$ "))
                 code, shown = self.run(command)
                 assert code in (OK, ASKS), shown
-                token = "".join(re.findall(r"park:[\w-]+", shown))
+                task = "".join(re.findall(TASK, shown))
                 printed += f"{line}\n{shown}"
         return printed
 
