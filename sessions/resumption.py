@@ -176,6 +176,8 @@ class InterruptedCalls:
     ) -> None:
         receipt, clock = call.receipt, self._core.clock
         operation = Operation(session.id, receipt.operation_id, receipt.digest)
+        operation.start_receipt = receipt
+        operation.started.set()
         self._running_operations.begin(operation)
         self._admission.count_in(session)
         # They fit into the slots, unless the service has fewer than it had.

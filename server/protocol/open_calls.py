@@ -90,7 +90,7 @@ class OpenCall(OpenWork):
     def describe(self) -> JSON:
         """Return the task of a call that was handed over, as `tasks/get` shows it while the call runs."""
         assert self.hand_over is not None
-        seconds = OPEN_SECONDS + KEPT_SECONDS if self.hand_over.is_ours else None
+        seconds = OPEN_SECONDS + KEPT_SECONDS if self.hand_over.expires else None
         return describe_work(self, self.task_id, self.hand_over.began_at, seconds)
 
 
@@ -206,7 +206,9 @@ class OpenCalls:
         own_meta = OwnMeta.parse(params.get("_meta") or {})
         if grace is not None and own_meta.epoch is None:
             call.grace = grace
-            call.hand_over = HandOver(own_meta.operation_id, call)
+            call.hand_over = HandOver(
+                own_meta.operation_id, call, expires=own_meta.hands_over
+            )
             # A repeat joins the call that it repeats.
             self._tasks.setdefault((owner, call.hand_over.operation_id), call)
         call.caller = OpenCaller(ctx, params, call)

@@ -21,7 +21,7 @@ logger = logging.getLogger("statehold.sessions")
 OPEN_SECONDS: Final = 86_400.0
 """Seconds that a call may run once it is handed over, the time of questions included."""
 KEPT_SECONDS: Final = 86_400.0
-"""Seconds after its end for which the receipt of such a call is kept, if its id is one of ours."""
+"""Seconds after its end for which the receipt of such a call is kept, if it expires."""
 
 
 def new_operation_id() -> str:
@@ -32,10 +32,16 @@ def new_operation_id() -> str:
 class HandOver:
     """The hand-over of one call. It lives as long as the call, and happens at most once."""
 
-    def __init__(self, operation_id: str | None, work: OpenWork | None = None) -> None:
-        """`operation_id` is the one that the caller chose, None if it is to be one of ours."""
+    def __init__(
+        self, operation_id: str | None, work: OpenWork | None = None, *, expires: bool = False
+    ) -> None:
+        """`operation_id` is the one that the caller chose, None if it is to be one of ours.
+
+        The receipt of an id of ours expires; with `expires` that of the caller's does, too.
+        """
         self.work = work
         self.is_ours = operation_id is None
+        self.expires = self.is_ours or expires
         self.operation_id = operation_id or new_operation_id()
         self.is_taken = False
         self.began_at = 0.0

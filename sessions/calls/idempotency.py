@@ -150,7 +150,7 @@ class CallReceipts:
         self._core = core
         self._call = call
         hand_over = call.request.hand_over
-        self._expires = hand_over is not None and hand_over.is_ours
+        self._expires = hand_over is not None and hand_over.expires
 
     async def find(self, operation: Operation) -> ReceiptRecord | None:
         store = self._core.store

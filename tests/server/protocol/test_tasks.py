@@ -106,6 +106,19 @@ async def test_a_call_becomes_a_task_at_once_if_its_client_asks_for_that(
         assert result["structuredContent"]["count"] == 2
 
 
+async def test_the_receipt_of_such_a_call_expires_whoever_chose_its_id(client: TaskClient) -> None:
+    session, named = await client.session(), {"statehold/operation_id": "mine"}
+    asks = {"statehold/hand_over": True}
+    kept = [
+        (await client.call("modern_hang", {"session_id": session}, meta))["ttlMs"]
+        for meta in (named, asks, {**asks, "statehold/operation_id": "other"})
+    ]
+    assert kept == [None, 172_800_000, 172_800_000]
+    await client.call("session_close", {"session_id": session, "force": True})
+    ended = await client.end_of(f"{session}.other")
+    assert 86_400_000 <= ended["ttlMs"] < 172_800_000
+
+
 async def test_a_client_that_declares_no_tasks_gets_the_result(
     server: Running, client: TaskClient, tmp_path: Path
 ) -> None:
