@@ -35,6 +35,7 @@ from .runs import Run
 from .scopes import AutoSession, SessionBlock
 from .session import Session
 from .state import State
+from .tasks import Task
 from .transport.base import ProgressCallback
 
 if TYPE_CHECKING:
@@ -79,5 +80,6 @@ __all__ = [
     "StateValue",
     "Stats",
     "Summary",
+    "Task",
     "Tool",
 ]

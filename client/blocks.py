@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import anyio
 
@@ -53,6 +53,8 @@ class Current(Generic[S]):
 
 T = TypeVar("T")
 
+CLOSE_SECONDS: Final = 15.0
+"""Seconds that end_session() waits for sessions to close. A session it cannot reach ends when its times run out."""
 LEAVE_SECONDS: Final = 3.0
 """Seconds that a cancelled caller waits for the object that it was creating, so that it can undo it."""
 
@@ -94,4 +96,33 @@ async def create_or_undo(
     return results[0]
 
 
-__all__ = ["Current", "CurrentEntry", "create_or_undo"]
+class BlockSession(Protocol):
+    """A session that ends with a block, together with children that it forked there."""
+
+    def take_children(self) -> Sequence[BlockSession]: ...
+
+    async def close_quietly(self) -> None: ...
+
+
+async def end_session(session: BlockSession) -> None:
+    """Close a session and the children it forked, within a bound, also when the caller is cancelled.
+
+    It raises nothing, so that it does not hide an exception of the block around.
+    """
+    with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+        async with anyio.create_task_group() as tasks:
+            for each in _take_family(session):
+                tasks.start_soon(each.close_quietly)
+
+
+async def end_sessions(sessions: Sequence[BlockSession]) -> None:
+    for session in sessions:
+        await end_session(session)
+
+
+def _take_family(session: BlockSession) -> list[BlockSession]:
+    children = session.take_children()
+    return [session, *(each for child in children for each in _take_family(child))]
+
+
+__all__ = ["Current", "CurrentEntry", "create_or_undo", "end_session", "end_sessions"]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 
-from .blocks import create_or_undo
+from .blocks import create_or_undo, end_session
 from .errors import NoCurrentSession
-from .session import Session, end_session
+from .session import Session
 
 if TYPE_CHECKING:
     from .directory import SessionDirectory

@@ -8,8 +8,6 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
-import anyio
-
 from ..tools.own.results import (
     ForkResult,
     History,
@@ -18,7 +16,7 @@ from ..tools.own.results import (
     SessionInfo,
     parse_result,
 )
-from .blocks import Current, create_or_undo
+from .blocks import Current, create_or_undo, end_sessions
 from .errors import (
     NameTaken,
     SessionClosed,
@@ -41,6 +39,7 @@ from .options import merge_arguments
 from .results import CallResult, ResourceContent, SessionBrief, Summary, Tool, select_tools
 from .runs import Run, current_run_id
 from .state import State
+from .tasks import Task, start_task
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
@@ -52,9 +51,6 @@ if TYPE_CHECKING:
 
 MergePolicy: TypeAlias = Literal["last_wins", "first_wins", "fail"]
 Words: TypeAlias = str | Sequence[str]
-
-CLOSE_SECONDS: Final = 15.0
-"""Seconds that end_session() waits for sessions to close. A session it cannot reach ends when its times run out."""
 
 logger = logging.getLogger("statehold.client")
 current_sessions: Final[Current[Session]] = Current("statehold.client.session")
@@ -174,10 +170,35 @@ class Session:
         try:
             result = await self._caller.call(self.id, name, arguments or {}, **options)
         except SessionError as error:
-            self._record_error(error, name)
+            self.record_error(error, name)
             raise
-        self._record_result(result)
+        self.record_result(result)
         return result
+
+    async def start(
+        self,
+        tool: str,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        run_id: str | None = None,
+        **arguments: Any,
+    ) -> Task:
+        """Start a call that the server goes on with, and return it as a task, whose result() waits for its end.
+
+        Arguments and `run_id` are those of call(). A start that got no answer is repeated; the call runs at most once. The
+        task of a call that ended at once, or that cannot go on without its caller, has ended.
+
+        Raises:
+            SessionError: the call was not started, as call() raises it.
+        """
+        arguments = merge_arguments(mapping, arguments)
+        run_id = current_run_id(self.id) if run_id is None else run_id
+        return await start_task(self._caller, self, tool, arguments, run_id)
+
+    def task(self, id: str) -> Task:
+        """Return the task with this id, which start() of any program gave. Sends nothing."""
+        return Task(self._caller, self, id)
 
     async def call_own(self, tool: str, arguments: Mapping[str, Any] | None = None) -> JSON:
         """Call one of Statehold's own tools about this session and return its structured content."""
@@ -190,19 +211,19 @@ class Session:
         content = {**(result.structured_content or {}), "notice": result.notice}
         return parse_result(SessionInfo, content)
 
-    def _record_result(self, result: CallResult) -> None:
+    def record_result(self, result: CallResult) -> None:
         brief = result.session
         if brief is not None and brief.id == self.id:
             self._brief = brief
 
-    def _record_error(self, error: SessionError, tool: str = "") -> None:
+    def record_error(self, error: SessionError, tool: str = "") -> None:
         self.last_error = error
         if isinstance(error, SessionClosed | SessionExpired | SessionNotFound):
             # The closed session may be a source of a merge, too.
             if tool != "session_merge" or error.session_id == self.id:
                 self.mark_closed()
         elif isinstance(error, ToolFailed):
-            self._record_result(error.result)
+            self.record_result(error.result)
 
     def mark_closed(self) -> None:
         """Mark the session as closed. Sends nothing."""
@@ -259,7 +280,7 @@ class Session:
         try:
             return await self._caller.read_resource(uri)
         except SessionError as error:
-            self._record_error(error)
+            self.record_error(error)
             raise
 
     async def pause(self) -> SessionInfo:
@@ -431,7 +452,7 @@ class Session:
             arguments["names"] = list(names)
         if self.children is None or keep:
             return await self._fork(arguments)
-        children = await create_or_undo(lambda: self._fork(arguments), _end_sessions)
+        children = await create_or_undo(lambda: self._fork(arguments), end_sessions)
         for child in children:
             child.children = []
         self.children += children
@@ -448,6 +469,11 @@ class Session:
             )
             for child in parse_result(ForkResult, answer).children
         ]
+
+    def take_children(self) -> list[Session]:
+        """Return the children that end with the block around, and forget them."""
+        children, self.children = self.children or [], None
+        return children
 
     async def merge(
         self, sources: Sequence[Session | str], *, policy: MergePolicy = "last_wins"
@@ -471,28 +497,4 @@ class Session:
         self.mark_closed()
 
 
-async def end_session(session: Session) -> None:
-    """Close a session and the children it forked, within a bound, also when the caller is cancelled.
-
-    It raises nothing, so that it does not hide an exception of the block around.
-    """
-    children, session.children = session.children or [], None
-    with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-        async with anyio.create_task_group() as tasks:
-            for each in _family(session, children):
-                tasks.start_soon(each.close_quietly)
-
-
-async def _end_sessions(sessions: list[Session]) -> None:
-    for session in sessions:
-        await end_session(session)
-
-
-def _family(session: Session, children: list[Session]) -> list[Session]:
-    family = [session]
-    for child in children:
-        family += _family(child, child.children or [])
-    return family
-
-
-__all__ = ["MergePolicy", "Session", "Words", "current_sessions", "end_session"]
+__all__ = ["MergePolicy", "Session", "Words", "current_sessions"]

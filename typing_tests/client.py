@@ -28,6 +28,7 @@ from statehold.client import (
     StateValue,
     Stats,
     Summary,
+    Task,
     Tool,
     connect,
     errors,
@@ -90,6 +91,12 @@ async def sessions(client: Client) -> None:
         await s.call_tool(
             "inc", {"n": 1}, read_timeout_seconds=1, progress_callback=progress, check=False
         )
+        assert_type(await s.start("inc", {"tool": 1}, run_id="r", given=2), Task)
+        assert_type(await s.task("id"), CallResult)
+        assert_type(await s.task("id").result(), CallResult)
+        await s.task("id").cancel()
+        if await s.task("id").status() == "other":  # pyright: ignore[reportUnnecessaryComparison]
+            pass
         assert_type(await s.info(), SessionInfo)
         assert_type(await s.list_tools(), list[Tool])
         assert_type(await s.history(5, kind="call", tool=["a", "b"]), History)

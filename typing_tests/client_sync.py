@@ -14,7 +14,7 @@ from statehold.client import (
     StateModule,
     Tool,
 )
-from statehold.client.sync import AutoSession, Client, Session, SessionBlock, State, connect
+from statehold.client.sync import AutoSession, Client, Session, SessionBlock, State, Task, connect
 
 
 def answer(question: Question) -> dict[str, Any]:
@@ -44,6 +44,8 @@ def sessions(client: Client) -> None:
         assert_type(s.state, State)
         assert_type(s.call("inc", {"n": 1}), CallResult)
         s.call_tool("inc", progress_callback=progress, operation_id="a")
+        assert_type(s.start("inc", n=1), Task)
+        assert_type(s.task("id").result(), CallResult)
         assert_type(s.info(), SessionInfo)
         assert_type(s.fork(2), list[Session])
         assert_type(s.merge([s]), MergeResult)

@@ -28,6 +28,7 @@ SOURCES: Final = {
     "scopes": "scopes.py",
     "session": "session.py",
     "state": "state.py",
+    "tasks": "tasks.py",
 }
 """The generated modules, each with the async module it is made from."""
 SIBLINGS: Final = {
@@ -39,6 +40,7 @@ SIBLINGS: Final = {
     "SessionBlock": "scopes",
     "Session": "session",
     "State": "state",
+    "Task": "tasks",
     "ElicitationCallback": "portal",
     "Portal": "portal",
     "SummaryFunction": "portal",
@@ -166,7 +168,7 @@ def _imports(tree: ast.Module, name: str) -> Iterator[str]:
         yield from (f"    {line}" for line in typing)
 
 
-ORDER: Final = ("state", "runs", "session", "scopes", "client", "connect")
+ORDER: Final = ("state", "runs", "tasks", "session", "scopes", "client", "connect")
 """The modules from the lowest to the highest."""
 
 
@@ -278,7 +280,7 @@ def _return(value: str, returns: str) -> str:
     match returns:
         case "None":
             return value
-        case "Session" | "SessionBlock" | "AutoSession" | "Run":
+        case "Session" | "SessionBlock" | "AutoSession" | "Run" | "Task":
             return f"return {returns}(self.portal, {value})"
         case "Session | None":
             wrap = "return None if session is None else Session(self.portal, session)"

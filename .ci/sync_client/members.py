@@ -6,11 +6,19 @@ from typing import Final
 
 INTERNAL: Final = {
     "Client": {"calls", "requests"},
-    "Session": {"call_own", "close_quietly", "mark_closed"},
+    "Session": {
+        "call_own",
+        "close_quietly",
+        "mark_closed",
+        "record_error",
+        "record_result",
+        "take_children",
+    },
     "SessionBlock": {"open", "close"},
     "Run": {"begin", "end"},
     "AutoSession": set[str](),
     "State": set[str](),
+    "Task": set[str](),
 }
 """The classes, each with its methods that only the async client has."""
 
@@ -77,6 +85,14 @@ def __hash__(self) -> int:
 ''',
     "State": """
 def __init__(self, portal: Portal, inner: AsyncState) -> None:
+    self.portal = portal
+    self.inner = inner
+
+def __repr__(self) -> str:
+    return repr(self.inner)
+""",
+    "Task": """
+def __init__(self, portal: Portal, inner: AsyncTask) -> None:
     self.portal = portal
     self.inner = inner
 

@@ -89,9 +89,12 @@ class ToolCalls:
         arguments: Mapping[str, Any],
         *,
         retry: bool = True,
+        as_task: bool = False,
         **options: Unpack[CallOptions],
     ) -> CallResult:
         """Call a tool in a session, or in none. `retry` waits for a server that cannot be reached.
+
+        With `as_task` the payload is a task, unless the call has ended.
 
         Raises:
             SessionError: the tree of errors.py; ToolFailed only with `check`.
@@ -113,6 +116,8 @@ class ToolCalls:
             meta["statehold/operation_instance"] = instance
         if run_id is not None:
             meta["statehold/run_id"] = run_id
+        if as_task:
+            meta |= {"statehold/hand_over": True, **self.requests.tasks_meta}
         acknowledgements: Acknowledgements | None = None
         if session_id is not None and operation is not None and tool not in OWN:
             acknowledgements = self._acknowledgements.setdefault(session_id, Acknowledgements())

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .elicitation import ElicitationCallback
 
 META: Final = "io.modelcontextprotocol/"
+TASKS: Final = f"{META}tasks"
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 START_SECONDS: Final = 10.0
@@ -106,7 +107,7 @@ class RetryingRequests:
     ) -> None:
         self.transport = transport
         self._policy = policy
-        self._elicitation_callback = elicitation_callback
+        self.elicitation_callback = elicitation_callback
         self._headers: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._closed = anyio.Event()
         self.instance: str | None = None
@@ -114,6 +115,9 @@ class RetryingRequests:
         capabilities: JSON = (
             {} if elicitation_callback is None else {"elicitation": {"form": {}, "url": {}}}
         )
+        extensions: JSON = {"extensions": {TASKS: {}}}
+        self.tasks_meta: Final[JSON] = {f"{META}clientCapabilities": {**capabilities, **extensions}}
+        """The `_meta` with which a request declares tasks (SEP-2663)."""
         self._client_meta: JSON = {
             f"{META}protocolVersion": VERSION,
             f"{META}clientInfo": {"name": "statehold-client", "version": version("statehold")},
@@ -153,15 +157,22 @@ class RetryingRequests:
         """Record the name of the process that answered."""
         self.instance = object_of(result.get("_meta")).get(INSTANCE_META, self.instance)
 
-    async def request(self, method: str, params: JSON, *, longest_wait: float = math.inf) -> JSON:
-        """Send a request that only reads.
+    async def request(
+        self,
+        method: str,
+        params: JSON,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        longest_wait: float = math.inf,
+    ) -> JSON:
+        """Send a request that only reads, or may be repeated.
 
         Raises:
             ServerUnreachable: no answer came within the time limit of retries.
             RequestRefused: it was answered with a JSON-RPC error.
         """
         return await self._send_until_answered(
-            RepeatableRequest(method, params, longest_wait=longest_wait)
+            RepeatableRequest(method, params, meta=meta or {}, longest_wait=longest_wait)
         )
 
     async def call(
@@ -249,11 +260,11 @@ class RetryingRequests:
         """Send a request once, and answer the questions that the server asks meanwhile."""
         params: JSON = {**request.params, "_meta": {**self._client_meta, **meta}}
         result = await self._send(request, params)
-        if result.get("resultType") != "input_required" or self._elicitation_callback is None:
+        if result.get("resultType") != "input_required" or self.elicitation_callback is None:
             return result
         from .elicitation import ElicitationRound
 
-        questions = ElicitationRound(self._elicitation_callback)
+        questions = ElicitationRound(self.elicitation_callback)
         while result.get("resultType") == "input_required":
             answers = await questions.answer_all(object_of(result.get("inputRequests")))
             # A new `_meta`: a transport adds the progress token to it.

@@ -37,6 +37,7 @@ from .runs import Run
 from .scopes import AutoSession, SessionBlock
 from .session import Session
 from .state import State
+from .tasks import Task
 
 if TYPE_CHECKING:
     from ...access.config.types import ConfigError
@@ -80,5 +81,6 @@ __all__ = [
     "StateValue",
     "Stats",
     "Summary",
+    "Task",
     "Tool",
 ]

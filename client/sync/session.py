@@ -29,6 +29,7 @@ from .portal import (
 )
 from .runs import Run
 from .state import State
+from .tasks import Task
 
 if TYPE_CHECKING:
     from langchain_core.tools import StructuredTool
@@ -144,6 +145,32 @@ class Session:
         block of run() around. With `check=False` an error of the tool is returned, not raised.
         """
         return self.portal.run(self.inner.call_tool, name, arguments, **async_call_options(options))
+
+    def start(
+        self,
+        tool: str,
+        mapping: Mapping[str, Any] | None = None,
+        /,
+        *,
+        run_id: str | None = None,
+        **arguments: Any,
+    ) -> Task:
+        """Start a call that the server goes on with, and return it as a task, whose result() waits for its end.
+
+        Arguments and `run_id` are those of call(). A start that got no answer is repeated; the call runs at most once. The
+        task of a call that ended at once, or that cannot go on without its caller, has ended.
+
+        Raises:
+            SessionError: the call was not started, as call() raises it.
+        """
+        return Task(
+            self.portal,
+            self.portal.run(self.inner.start, tool, mapping, run_id=run_id, **arguments),
+        )
+
+    def task(self, id: str) -> Task:
+        """Return the task with this id, which start() of any program gave. Sends nothing."""
+        return Task(self.portal, self.inner.task(id))
 
     def info(self) -> SessionInfo:
         """Ask the server for everything about it. Looking does not count as use."""

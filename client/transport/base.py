@@ -16,7 +16,11 @@ VERSION: Final = "2026-07-28"
 HEADER_MISMATCH: Final = -32020
 INVALID_PARAMS: Final = -32602
 METHOD_NOT_FOUND: Final = -32601
-NAMED_BY: Final[Mapping[str, str]] = {"tools/call": "name", "resources/read": "uri"}
+NAMED_BY: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
 """The parameter that goes into the header `Mcp-Name`."""
 
 ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import anyio
 
 from ... import session
-from ...blocks import CurrentEntry
-from ...session import end_session
+from ...blocks import CurrentEntry, end_session
 from .session import Session, current_sessions
 
 if TYPE_CHECKING:

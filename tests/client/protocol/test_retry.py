@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -14,8 +15,9 @@ from typing import Any, Final
 import anyio
 import httpx2
 import pytest
-from support.gateway_process import JSON, Running, kill, serving
+from support.gateway_process import JSON, Running, kill, service, serving, toml
 from support.selection import matrix
+from support.task_client import Gate
 from support.waiting import until
 
 from statehold.client import Client, Session, connect
@@ -222,6 +224,52 @@ async def test_a_run_ends_once_when_the_process_that_stored_its_end_is_killed(
             assert (entry.run_id, entry.status, entry.at) == ("shop", "completed", run.started_at)
             assert entry.ended_at == run.ended_at is not None
             await s.close()
+
+
+async def test_a_start_whose_answer_is_lost_starts_one_call(port: int) -> None:
+    relay = Relay(port)
+    async with (
+        relay.run() as url,
+        connect(url) as client,
+        client.session(services=["quick"]) as s,
+    ):
+        relay.lose = 2
+        task = await s.start("inc")
+        assert relay.lose == 0
+        relay.lose = 1
+        assert (await task).text == "1"
+        assert [entry.tool for entry in (await s.history(kind="call")).entries] == ["inc"]
+
+
+@pytest.mark.parametrize("is_start_lost", matrix(True, False))
+async def test_a_task_ends_with_its_own_result_though_its_server_was_killed(
+    tmp_path: Path, is_start_lost: bool
+) -> None:
+    config, log = tmp_path / "statehold.toml", tmp_path / "log"
+    gate, data = Gate(tmp_path / "gate"), tmp_path / "data"
+    config.write_text(toml({"services": {"quick": service("asking", "--log", str(log))}}))
+    with serving(config, data) as first, serving(config, data) as second:
+        relay = Relay(int(first.url.rpartition(":")[2]))
+        relay.then, relay.on_loss = int(second.url.rpartition(":")[2]), partial(kill, first)
+        async with relay.run() as url, connect(url) as client:
+            s = await client.create(services=["quick"])
+            relay.lose = int(is_start_lost)
+            task = await s.start("hold", fifo=str(gate.path))
+            assert task.id.startswith(f"{s.id}.")
+            relay.lose = int(not is_start_lost)
+            assert await task.status() == "working"
+            texts: list[str] = []
+
+            async def wait() -> None:
+                texts.append((await task).text)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                await gate.release()
+            assert texts == [(await s.task(task.id)).text] == ["held"]
+            await s.close()
+    assert first.process.returncode == -signal.SIGKILL
+    assert [json.loads(line)["tool"] for line in log.read_text().splitlines()] == ["hold"]
 
 
 @pytest.mark.thorough

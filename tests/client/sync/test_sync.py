@@ -12,7 +12,13 @@ import pytest
 from support.selection import matrix
 
 from statehold.client import Question
-from statehold.client.errors import CallTimedOut, NoCurrentSession, SessionClosed, ToolFailed
+from statehold.client.errors import (
+    CallTimedOut,
+    NoCurrentSession,
+    OutcomeUnknown,
+    SessionClosed,
+    ToolFailed,
+)
 from statehold.client.sync import Client, connect
 
 
@@ -65,6 +71,17 @@ def test_a_session_is_used_without_await(client: Client) -> None:
         assert auto.session().is_open
 
 
+def test_a_task_is_used_without_await(client: Client) -> None:
+    with client.session(services=["quick"]) as s:
+        counted, hanging = s.start("inc"), s.start("hang")
+        assert s.task(counted.id).result().text == "1"
+        assert (counted.result().text, counted.status()) == ("1", "completed")
+        assert hanging.status() == "working"
+        hanging.cancel()
+        with pytest.raises(OutcomeUnknown):
+            hanging.result()
+
+
 @pytest.mark.parametrize("threads", matrix(3, 8))
 def test_threads_never_meet_in_one_session(config_file: Path, threads: int) -> None:
     def work(number: int) -> list[str]:
@@ -90,6 +107,7 @@ def test_callbacks_may_block(way: Callable[..., Client]) -> None:
 
     with way(elicitation_callback=answer) as client, client.session(services=["quick"]) as s:
         assert "42" in s.call("ask").text
+        assert "42" in s.start("ask").result().text
         s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
     assert questions[0].message == "quick asks: What is the answer?"
     assert reports
