@@ -179,6 +179,7 @@ class InterruptedCalls:
         operation.start_receipt = receipt
         operation.started.set()
         self._running_operations.begin(operation)
+        session.started_entries.add(call.receipt.seq)
         self._admission.count_in(session)
         # They fit into the slots, unless the service has fewer than it had.
         slot = live.slots.take_free(session.record.owner)
@@ -220,6 +221,7 @@ class InterruptedCalls:
                 if not session.is_left:
                     operation.receipt = await self._record(session, waiting.call, outcome)
             finally:
+                session.started_entries.discard(call.receipt.seq)
                 self._running_operations.end(operation)
                 self._admission.release(session)
                 work.end()

@@ -345,7 +345,7 @@ def show_in_session(
     """Return an entry as show() does; a started call that no longer runs gets the status `outcome_unknown`."""
     fields = show(entry)
     if entry.status == STARTED and entry.kind is JournalKind.CALL:
-        running = entry.operation_id in session.operations if session else bool(record.node)
+        running = entry.seq in session.started_entries if session else bool(record.node)
         if not running:
             fields["status"] = OutcomeUnknown.code
     return fields

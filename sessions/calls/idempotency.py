@@ -188,7 +188,7 @@ class CallReceipts:
             session.free_seq(seq)
             raise
         operation.start_receipt = receipt
-        session.operations.add(operation.id)
+        session.started_entries.add(seq)
 
     async def _totals(self) -> tuple[int, int]:
         """Return the number of receipts of the session that expire as this one does, and the bytes of their results."""
@@ -236,7 +236,7 @@ class CallReceipts:
                 await _wait_for_store(core)
             is_lost = session.fenced or not core.node.may_act()
         finally:
-            session.operations.discard(operation.id)
+            session.started_entries.discard(receipt.seq)
         if is_lost and isinstance(outcome, ToolResult):
             # So a repeat at the node that takes the session over is answered.
             operation.receipt = None

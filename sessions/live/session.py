@@ -148,8 +148,8 @@ class LiveSession:
         """The connections of the calls that were handed over and run, by operation id."""
         self.is_left = False
         """Whether the next process goes on with its tasks: nothing of them ends here."""
-        self.operations: set[str] = set()
-        """The operation ids of calls in flight whose start is in the journal."""
+        self.started_entries: set[int] = set()
+        """The `seq` of the journal entries of calls in flight whose start is in the journal."""
         self.stored_receipts: dict[bool, tuple[int, int]] = {}
         """Number of receipts in the store and the bytes of their results, by whether they expire; empty before the query."""
         self._redactor = redactor

@@ -296,6 +296,10 @@ async def test_a_task_goes_on_in_the_next_process(restarted: Restarted, stop: St
     with restarted.serving() as url:
         async with task_client(url) as client:
             assert (await client.get(task))["status"] == "working"
+            named = {"session_id": task.partition(".")[0], "kind": "call"}
+            history = await client.call("session_history", named)
+            [entry] = history["structuredContent"]["entries"]
+            assert entry["status"] == "started"
             await gate.release()
             ended = await client.end_of(task)
             assert ended["result"]["content"] == [{"type": "text", "text": "held"}]
