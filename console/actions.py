@@ -16,6 +16,7 @@ from ..sessions.records import Principal, SessionFilter, SessionOrder, SessionRe
 from .owner_calls import OwnerCalls
 from .requests import (
     ApiModel,
+    CancelCallBody,
     CloseBody,
     ExportBody,
     ExtendBody,
@@ -86,6 +87,13 @@ ACTIONS: Final = (
     SessionAction("rename", "session_rename", "Change its name or metadata", RenameBody),
     SessionAction("fork", "session_fork", "Make children of a session", ForkBody),
     SessionAction("export", "session_export", "Get all that is kept of it", ExportBody),
+    SessionAction(
+        "cancel-call",
+        "operator_cancel_call",
+        "Cancel a call that goes on without its caller",
+        CancelCallBody,
+        for_guests=True,
+    ),
     SessionAction(
         "take", "operator_take_control", "Take control of it from its agent", for_guests=True
     ),

@@ -96,6 +96,10 @@ class GiveBackBody(RenewBody):
     reply: Annotated[str | None, Field(max_length=500, description="Words for the agent")] = None
 
 
+class CancelCallBody(ApiModel):
+    task_id: Annotated[str, Field(min_length=1, max_length=300, description="As `calls` has it")]
+
+
 class ListQuery(ApiModel):
     query: Annotated[
         str | None, Field(min_length=1, max_length=256, description="Text in name, labels, summary")

@@ -157,13 +157,12 @@ class ConsoleSessions:
         if call.user.is_guest:
             access = "use" if call.user.rights == "control" else "view"
         try:
-            processes = (await self._calls.call(record, "operator_processes"))["processes"]
+            held: JSON = await self._calls.call(record, "operator_processes")
+            held |= await self._calls.call(record, "operator_calls")
         except (SessionError, Refused):
             # Its process does not answer; the document says so.
-            processes = []
-        return json_response(
-            {**document, "access": access, "node": record.node, "processes": processes}
-        )
+            held = {"processes": [], "calls": []}
+        return json_response({**document, "access": access, "node": record.node, **held})
 
     @route("GET", f"{SESSION}/forks", "List its parent, its siblings and its children")
     async def forks(self, call: ApiCall) -> Response:

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { ago, bytes, hasBrowser, hasPicture, nameOf, ownerOf, purposeOf, until } from "./format.js";
 import { driverTag, statusTag } from "./overview.js";
 import "./actions.js";
+import "./calls.js";
 import "./forks.js";
 import "./screen.js";
 import "./state.js";
@@ -119,6 +120,7 @@ class Session extends PageElement {
           @acted=${event => this._onActed(event.detail)}></sh-actions>`}
       </div>
       ${this._renderNotices(session)}
+      ${session.calls?.length ? html`<sh-calls .session=${session} .user=${this.viewer} @acted=${event => this._onActed(event.detail)}></sh-calls>` : nothing}
       <div class="columns ${isPictured ? "" : "bare"}">
         <div class="first">
           ${isPictured ? html`<sh-screen .sessionId=${this.sessionId} .session=${session} .user=${this.viewer}

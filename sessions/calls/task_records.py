@@ -112,6 +112,7 @@ class TaskRecords:
                     "began_at": timestamp(began_at),
                     "status": "working" if question is None else "input_required",
                     "question": question,
+                    "message": None if work is None else work.message,
                 }
             )
         return calls

@@ -20,6 +20,7 @@ BODIES: dict[str, JSON] = {
     "input": {"epoch": 1, "events": []},
     "act_renew": {"epoch": 1},
     "act_give_back": {"epoch": 1},
+    "act_cancel_call": {"task_id": "x"},
     "create_share": {"subject": "eve"},
 }
 """The bodies of routes that need members."""

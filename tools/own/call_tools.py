@@ -36,7 +36,10 @@ class CallListArguments(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class OpenCallInfo:
-    """A call that goes on. `status` is working, or input_required: then `question` is what it asks."""
+    """A call that goes on. `status` is working, or input_required: then `question` is what it asks.
+
+    `message` is the last that it reported.
+    """
 
     task_id: str
     session_id: str
@@ -45,6 +48,7 @@ class OpenCallInfo:
     began_at: str
     status: str
     question: str | None
+    message: str | None
 
 
 @dataclass(frozen=True, slots=True)
