@@ -6,6 +6,7 @@ SessionError                    code, message, retryable, recovery, session_id, 
  ├── ControlRefused             control of the session is another person's, or has ended
  ├── ServiceUnavailable, ServiceNotBound
  ├── CallTimedOut               also when `read_timeout_seconds` of the caller ran out
+ ├── StillRunning               the call goes on as a task, which the message names; session.task(id) waits for it
  ├── ConnectionLost
  │    └── ServerUnreachable     Statehold itself cannot be reached; nothing was sent
  ├── OutcomeUnknown             the call may or may not have run, and is never sent again by itself
@@ -47,6 +48,7 @@ from ..sessions.errors import (
     SessionPaused,
     StateConflict,
     StateInvalid,
+    StillRunning,
 )
 from ..sessions.wording import PYTHON, next_step
 
@@ -106,7 +108,7 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
     for kind in (
         *(SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed),
         *(SessionBusy, HumanInControl, ControlRefused, SessionLimit),
-        *(ServiceUnavailable, ServiceNotBound, CallTimedOut),
+        *(ServiceUnavailable, ServiceNotBound, CallTimedOut, StillRunning),
         *(ConnectionLost, OutcomeUnknown, StateConflict, StateInvalid, NameTaken),
         *(InvalidArgument, NotAllowed),
     )
@@ -183,6 +185,7 @@ __all__ = [
     "ServiceUnavailable",
     "ServiceNotBound",
     "CallTimedOut",
+    "StillRunning",
     "ConnectionLost",
     "ServerUnreachable",
     "OutcomeUnknown",

@@ -221,7 +221,7 @@ class InterruptedCalls:
                 if not session.is_left:
                     operation.receipt = await self._record(session, waiting.call, outcome)
             finally:
-                session.started_entries.discard(call.receipt.seq)
+                session.started_entries.discard(waiting.call.receipt.seq)
                 self._running_operations.end(operation)
                 self._admission.release(session)
                 work.end()

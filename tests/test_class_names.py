@@ -18,6 +18,7 @@ TWINS = {
     "Session": {"client", SYNC, MCPSTORE},
     "SessionBlock": {"client", SYNC, MCPSTORE},
     "State": {"client", SYNC},
+    "Task": {"client", SYNC},
     "ToolSource": {"client/integrations", SYNC},
 }
 """The names of several classes, with the folders of these."""

@@ -68,7 +68,7 @@ class FileArguments(SessionArguments):
     name: str
 
 
-class TaskArguments(SessionArguments):
+class SessionTaskArguments(SessionArguments):
     task_id: str
 
 
@@ -110,7 +110,7 @@ class OperatorTools:
         return Outcome({"calls": await self._open_calls(context, args)})
 
     @operator
-    async def cancel_call(self, context: ToolContext, args: TaskArguments) -> Outcome:
+    async def cancel_call(self, context: ToolContext, args: SessionTaskArguments) -> Outcome:
         """Cancel such a call, and return the status of its end."""
         if args.task_id not in [each["task_id"] for each in await self._open_calls(context, args)]:
             raise InvalidArgument("task_id: no such call goes on in this session.")

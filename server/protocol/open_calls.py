@@ -206,9 +206,7 @@ class OpenCalls:
         own_meta = OwnMeta.parse(params.get("_meta") or {})
         if grace is not None and own_meta.epoch is None:
             call.grace = grace
-            call.hand_over = HandOver(
-                own_meta.operation_id, call, expires=own_meta.hands_over
-            )
+            call.hand_over = HandOver(own_meta.operation_id, call, expires=own_meta.hands_over)
             # A repeat joins the call that it repeats.
             self._tasks.setdefault((owner, call.hand_over.operation_id), call)
         call.caller = OpenCaller(ctx, params, call)
