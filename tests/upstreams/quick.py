@@ -193,7 +193,7 @@ class Quick:
                 self.write(
                     {"jsonrpc": "2.0", "method": "notifications/progress", "params": progress}
                 )
-        return text("done")
+        return text(str(arguments.get("result", "done")))
 
     def tool_hang(self, _given: JSON, params: JSON, request_id: Any) -> JSON:
         self.cancelled[request_id].wait()
