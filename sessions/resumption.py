@@ -9,6 +9,7 @@ are calls in flight. A call that was certainly not sent frees its operation id.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Final
 import anyio
 
 from .calls.deadline import EndedWithSession, end_error, end_with_session
-from .calls.hand_over import KEPT_SECONDS
+from .calls.hand_over import OPEN_SECONDS
 from .calls.open_work import InterruptedCaller, OpenWork
 from .calls.receipts import Operation, RunningOperations, close_receipt
 from .core import Core
@@ -185,10 +186,13 @@ class InterruptedCalls:
         slot = live.slots.take_free(session.record.owner)
         seconds = live.service.call_seconds
         if receipt.expires_at is not None:
-            seconds = max(0.0, receipt.expires_at - KEPT_SECONDS - clock.now())
+            seconds = max(0.0, receipt.started_at + OPEN_SECONDS - clock.now())
             report = partial(self._running_operations.report, operation)
             asked = resumption.answered_questions
             operation.work = OpenWork(clock.now, report, asked=asked, updated_at=clock.now())
+            if receipt.upstream is not None:
+                # How many questions of its task were answered is not known, and no key may be used again (SEP-2663).
+                operation.work.key_prefix = f"q{secrets.token_hex(4)}-"
         caller = InterruptedCaller(operation.work)
         if receipt.upstream is not None:
             result = partial(resumption.follow, receipt.upstream, caller)

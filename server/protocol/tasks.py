@@ -15,6 +15,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
+from ...sessions.calls.hand_over import NEVER
 from ...sessions.calls.open_work import OpenWork
 from ...sessions.calls.receipts import replay
 from ...sessions.calls.request import RecordedAnswer
@@ -144,8 +145,10 @@ class Tasks:
         session, _, operation_id = task.partition(".")
         if not operation_id or not await self._may_name(ctx, principal, session):
             raise _unknown()
+        running = self._gateway.registry.running_operations.get(session, operation_id)
         call = self._open_calls.task(owner_of(principal, session), operation_id)
-        if call is not None:
+        # A repeat waits for the call of the process before, which has its own work.
+        if call is not None and (running is None or running.work is None):
             return call, None, {}
         with translate_errors():
             try:
@@ -237,7 +240,8 @@ def _require_declaration(ctx: RequestContext) -> None:
 
 
 def _seconds_of(receipt: ReceiptRecord) -> float | None:
-    return None if receipt.expires_at is None else receipt.expires_at - receipt.started_at
+    expires_at = receipt.expires_at
+    return None if expires_at is None or expires_at >= NEVER else expires_at - receipt.started_at
 
 
 def _unknown() -> MCPError:

@@ -95,8 +95,8 @@ async def export_document(
     receipts = [
         _receipt(receipt, budget, secrets=secrets)
         for receipt in await store.all_receipts(record.id)
-        # The call that created this session does not create the imported one.
-        if not is_creation_id(receipt.operation_id)
+        # The call that created this session does not create the imported one, and a task is one of this session.
+        if not is_creation_id(receipt.operation_id) and receipt.expires_at is None
     ]
     journal = await _journal(store, record.id, budget, report)
     summary = await store.summary(record.id)

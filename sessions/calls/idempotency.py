@@ -26,7 +26,7 @@ from ..policy import Policy
 from ..records import Principal, ReceiptRecord
 from ..registry import Registry
 from ..services import ToolResult
-from .hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
+from .hand_over import KEPT_SECONDS, NEVER, OPEN_SECONDS, HandOver
 from .receipts import Operation, Outcome, RunningOperations, close_receipt, replay
 from .request import Call
 
@@ -192,11 +192,22 @@ class CallReceipts:
 
     async def _totals(self) -> tuple[int, int]:
         """Return the number of receipts of the session that expire as this one does, and the bytes of their results."""
-        session, expires = self._call.session, self._expires
-        if expires not in session.stored_receipts:
-            totals = await self._core.store.receipts(session.id, expiring=expires)
-            session.stored_receipts[expires] = totals
-        return session.stored_receipts[expires]
+        session, expires, policy = self._call.session, self._expires, self._core.policy
+        count, size = session.stored_receipts.get(expires, (policy.receipts, 0))
+        if count >= policy.receipts * SHARED_PART or size >= policy.receipts_bytes * SHARED_PART:
+            # Some may have expired since.
+            count, size = await self._core.store.receipts(session.id, expiring=expires)
+            session.stored_receipts[expires] = count, size
+        return count, size
+
+    async def tell(self, operation: Operation) -> None:
+        """Note in the receipt that the call was handed over: the next process goes on with it. Raises as start() does."""
+        if not operation.is_stored:
+            await self.start(operation, new=True)
+        elif operation.start_receipt is not None and operation.start_receipt.expires_at is None:
+            receipt = operation.start_receipt.model_copy(update={"expires_at": NEVER})
+            await self._call.session.save(receipts=[receipt])
+            operation.start_receipt = receipt
 
     async def end(self, operation: Operation, outcome: Outcome) -> None:
         session, core = self._call.session, self._core

@@ -32,6 +32,7 @@ class OpenWork:
     message: str | None = None
     """Its last progress message."""
     updated_at: float = 0.0
+    key_prefix: str = "q"
     asked: int = 0
     """The number of questions so far, also of an earlier process: their keys are never used again (SEP-2663)."""
 
@@ -44,7 +45,7 @@ class OpenWork:
     async def ask(self, method: str, params: JSON) -> JSON:
         """Put a question to whoever answers it; return the answer."""
         self.asked += 1
-        key = f"q{self.asked}"
+        key = f"{self.key_prefix}{self.asked}"
         event = self.answer_events[key] = anyio.Event()
         self.questions[key] = {"method": method, "params": params}
         self.updated_at = self.now()

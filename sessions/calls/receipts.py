@@ -18,7 +18,7 @@ from ..json_codec import JSON, dumps
 from ..records import ReceiptRecord
 from ..services import ToolResult
 from ..validation import label
-from .hand_over import KEPT_SECONDS, HandOver
+from .hand_over import KEPT_SECONDS, NEVER, HandOver
 from .notices import with_notice, without_notice
 from .open_work import OpenWork
 
@@ -162,7 +162,7 @@ def close_receipt(
 ) -> ReceiptRecord:
     """Return a receipt completed with the outcome of its call. Results of more than `limit` bytes are left out."""
     changes: JSON = {"status": status_of(outcome), "ended_at": ended_at}
-    if receipt.expires_at is not None:
+    if receipt.expires_at is not None and receipt.expires_at < NEVER:
         changes["expires_at"] = ended_at + KEPT_SECONDS
     if receipt.upstream is not None:
         changes["upstream"] = None

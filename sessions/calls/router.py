@@ -226,7 +226,10 @@ class Router:
                     self._core.node.require_lease()
                     call.record_sent(True)
                     if request.hand_over is not None:
-                        request.hand_over.offer(partial(self._hand_over, call, live, context))
+                        hand_over = partial(self._hand_over, call, live, context)
+                        if request.hand_over.is_taken:  # and the call is sent again
+                            await hand_over()
+                        request.hand_over.offer(hand_over)
                     try:
                         result = await live.connection.call(
                             request.tool, request.arguments, context
@@ -272,9 +275,8 @@ class Router:
             await live.opening_recorded.wait()
         if not live.opening_recorded.is_set():
             raise StoreUnavailable("the connection is not recorded yet")
-        if call.operation is not None and not call.operation.is_stored:
-            await CallReceipts(self._core, call).start(call.operation, new=True)
         if call.operation is not None and call.operation.hand_over is not None:
+            await CallReceipts(self._core, call).tell(call.operation)
             call.operation.hand_over.began_at = call.started_at
             await call.session.begin_task(call.operation.id, live, OPEN_SECONDS)
         context.hand_over()
@@ -402,7 +404,8 @@ def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
     if isinstance(error, CallDeferred | CallWithdrawn):
         return False
     tool = {} if call.spec is None else call.spec.definition
-    has_operation_id = call.operation is not None
+    hand_over, operation_id = call.request.hand_over, call.request.operation_id
+    has_operation_id = operation_id is not None or (hand_over is not None and hand_over.is_taken)
     return isinstance(error, ConnectionLost) or may_repeat(tool, has_operation_id=has_operation_id)
 
 

@@ -96,6 +96,8 @@ class Connector:
                 raise
             # The connection of an earlier process is gone, or a restart closed this one. A new one replaces it.
             return await self.connect(session, binding, spacing=spacing)
+        if live.resume_token is not None and live.resumption is not None:
+            live.resumption.ask_again()
         return live
 
     async def connect_for_call(self, session: LiveSession, binding: Binding) -> LiveConnection:
@@ -440,15 +442,7 @@ class Connector:
         # A shared connection belongs to all sessions; one of them may not restart it.
         own = [binding for binding in bindings if binding.service.scope == "session"]
 
-        async def save(binding: Binding) -> None:
-            # The connection may hang, and that may be why it is replaced.
-            with anyio.move_on_after(RESTART_SECONDS):
-                await self._snapshots.save(session, binding)
-
-        async with anyio.create_task_group() as tasks:
-            for binding in own:
-                if binding.live is not None:
-                    tasks.start_soon(save, binding)
+        await self._snapshots.save_all(session, own, RESTART_SECONDS)
         for binding in own:
             if binding.live is not None:
                 binding.live.close_nowait()
@@ -467,6 +461,13 @@ class Connector:
         if bindings or columns:
             records = [binding.record for binding in bindings]
             self._core.tasks.spawn(partial(save_quietly, session, records, **columns))
+
+    async def leave(self, session: LiveSession) -> None:
+        """Close all connections of a session; the next process resumes them, and the others are saved before."""
+        lost = [b for b in session.bindings.values() if b.live and not b.live.resumption]
+        await self._snapshots.save_all(session, lost, RESTART_SECONDS)
+        session.is_left = session.fenced = True
+        await self.close(session, session.bindings.values())
 
     async def close(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
         """Close the connections of some bindings at once, each within its bound."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
@@ -216,6 +216,20 @@ class Snapshots:
         if record is not None:
             await self.keep(session, record)
         return record
+
+    async def save_all(
+        self, session: LiveSession, bindings: Iterable[Binding], seconds: float
+    ) -> None:
+        """Save the connections of bindings at once, each at most for some seconds: one may hang."""
+
+        async def save(binding: Binding) -> None:
+            with anyio.move_on_after(seconds):
+                await self.save(session, binding)
+
+        async with anyio.create_task_group() as tasks:
+            for binding in bindings:
+                if binding.live is not None:
+                    tasks.start_soon(save, binding)
 
     def record_call(self, session: LiveSession, binding: Binding, live: LiveConnection) -> None:
         """Record that a call over a connection ended, with any outcome, and schedule a checkpoint of its effects."""

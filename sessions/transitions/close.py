@@ -199,11 +199,15 @@ class Closing:
     ) -> None:
         """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
         while (ended := _end_of_work(session)) is not None and not grace_over.is_set():
-            if leaves_tasks and session.in_flight == len(session.tasks) > 0:
+            if (
+                leaves_tasks
+                and session.has_lasting_task
+                and session.in_flight == len(session.tasks)
+            ):
                 break
             with suppress(RaceLost):
                 await race(grace_over.wait, ended.wait)
-        if leaves_tasks and session.tasks:
+        if leaves_tasks and session.has_lasting_task:
             await self._leave(session)
             return
         cancel_calls(session)
@@ -223,9 +227,8 @@ class Closing:
 
     async def _leave(self, session: LiveSession) -> None:
         """Give a session up without a write: the next process finds its tasks and connections as after a kill."""
-        session.is_left = session.fenced = True
         # Before the calls are cancelled, which would cancel them at the servers.
-        await self._connector.close(session, session.bindings.values())
+        await self._connector.leave(session)
         await self.drop(session)
         with anyio.move_on_after(1.0):
             await session.quiet.wait()

@@ -30,6 +30,7 @@ SECRET = "xyzzy"
 BODIES: dict[str, JSON] = {
     "input": {"epoch": 1, "events": []},
     "act_renew": {"epoch": 1},
+    "act_cancel_call": {"task_id": "sh_x.task-1"},
     "act_give_back": {"epoch": 1},
 }
 """The bodies of routes that need members."""

@@ -54,6 +54,7 @@ TOOLS: Final[tuple[tuple[str, JSON], ...]] = (
 """The tools that take a session, with what they need besides. The last ones are those of the service `asking`."""
 BODIES: Final[Mapping[str, JSON]] = {
     "act_renew": {"epoch": 1},
+    "act_cancel_call": {"task_id": "sh_x.task-1"},
     "act_give_back": {"epoch": 1},
     "input": {"epoch": 1, "events": []},
 }

@@ -1,9 +1,9 @@
 """The call log of a kept child: memory that outlives this process, so that the next one knows the calls in flight.
 
 It holds the last bytes that were read from the child's stdout, and notes of what was sent to it: the ids of calls with an
-operation id, the ids of the child's requests that were answered, and whether a line to it was begun but not ended. It is a
-file in memory that the keeper holds. A kill of this process at any moment loses nothing that was read: the kernel writes it
-into this memory.
+operation id, the ids of the child's requests that were answered, which of those calls asked, and whether a line to it was
+begun but not ended. It is a file in memory that the keeper holds. A kill of this process at any moment loses nothing that
+was read: the kernel writes it into this memory.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class SentNotes:
     """Whether `calls` has every call that was ever sent."""
     answered: set[int | str]
     """The ids of the child's requests that were answered."""
+    askers: dict[int | str, int]
+    """The ids of the requests of those calls that asked, by the ids of the child's requests."""
 
 
 class CallLog:
@@ -112,6 +114,10 @@ class CallLog:
     def record_answered(self, request_id: int | str) -> None:
         """Record that a request of the child is being answered."""
         self._note([request_id])
+
+    def record_asker(self, request_id: int | str, number: int) -> None:
+        """Record that a request of the child is a question of a call with an operation id."""
+        self._note([request_id, number, "asks"])
 
     @property
     def position(self) -> int:
@@ -174,6 +180,7 @@ class CallLog:
             calls={number: operation for number, operation in calls if rounds[number] == 1},
             has_all_calls=not first and end == written and len(rounds) == len(calls),
             answered={note[0] for note in notes if len(note) == 1},
+            askers={note[0]: int(note[1]) for note in notes if len(note) == 3},
         )
 
     def received(self) -> tuple[list[bytes], bytes]:

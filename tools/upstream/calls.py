@@ -226,10 +226,16 @@ class ActiveCalls:
         if self._asking:
             self._wake()
 
-    async def ask(self, method: str, params: JSON, number: int | None) -> JSON:
+    async def ask(
+        self,
+        method: str,
+        params: JSON,
+        number: int | None,
+        on_found: Callable[[UpstreamCall], None] = lambda call: None,
+    ) -> JSON:
         """Put a question to the caller of the call that it belongs to, and return the answer.
 
-        `number` is the request that caused it, if the upstream told.
+        `number` is the request that caused it, if the upstream told. `on_found` is called with the call.
 
         Raises:
             NotAllowed: No call may have asked it, or more than one, or its caller does not answer.
@@ -237,6 +243,7 @@ class ActiveCalls:
         call = await self._find_asker() if number is None else self._active.get(number)
         if call is None:
             raise NotAllowed("Statehold refused a question, because the call that asked has ended.")
+        on_found(call)
         with anyio.CancelScope() as scope:
             call.questions.add(scope)
             if number is None:

@@ -10,7 +10,7 @@ import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from anyio import to_thread
@@ -51,6 +51,7 @@ from .tasks import UpstreamTask, cancel_tasks
 from .transports.base import OpenTransport
 from .transports.http_errors import HttpRefused
 from .transports.json_rpc import HandshakeFailed, JsonRpcConnection
+from .transports.pipe_requests import QUESTION
 from .transports.session_check import FORGOTTEN, OpenAnother, SessionCheck, find_refusal
 
 logger = logging.getLogger("statehold.upstream")
@@ -455,7 +456,7 @@ class UpstreamConnection:
             return {"roots": []}
         attribute_question(self.service, method, params)
         try:
-            return await self._calls.ask(method, params, number)
+            return await self._calls.ask(method, params, number, self._note_asker)
         except SessionError as error:
             raise MCPError(INVALID_REQUEST, error.message) from error
         except MCPError:
@@ -465,6 +466,11 @@ class UpstreamConnection:
             raise MCPError(
                 INTERNAL_ERROR, "The question could not be passed on to the caller"
             ) from error
+
+    def _note_asker(self, call: UpstreamCall) -> None:
+        question, resumption = QUESTION.get(), self.rpc.transport.resumption
+        if None not in (question, call.ctx.operation_id) and resumption is not None:
+            resumption.record_asker(cast("int | str", question), call.number)
 
     def on_lost(self, reason: str) -> None:
         self.reason = reason

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from ...sessions.errors import OutcomeUnknown
 from ...sessions.json_codec import JSON, dumps
 from ...sessions.services import CallContext, ToolResult
 from .calls import ActiveCalls, UpstreamCall
@@ -70,7 +71,11 @@ class UpstreamResumption:
     async def _result(self, call: UpstreamCall) -> ToolResult:
         try:
             answer = await self._rpc.interrupted_answer(call.number)
-            return ToolResult(await self._finish(answer, call))
+            result = ToolResult(await self._finish(answer, call))
+            if result.input_required:
+                # Its arguments, which the answers have to come with, were in the process that ended.
+                raise OutcomeUnknown("The server ended while the call waited for an answer.")
+            return result
         finally:
             self._calls.leave(call)
 

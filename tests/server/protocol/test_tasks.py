@@ -329,6 +329,65 @@ async def test_an_open_question_is_asked_again_by_the_next_process(
     assert restarted.calls() == ["ask_twice"]
 
 
+async def test_a_question_of_another_call_is_not_asked_in_a_task(restarted: Restarted) -> None:
+    """The question of a call that does not go on is withdrawn."""
+    gate = Gate(restarted.folder / "gate")
+    with restarted.serving() as url:
+        async with task_client(url) as client, task_client(url, tasks=False) as other:
+            session = await client.session()
+            asks: JSON = {"name": "ask", "arguments": {"session_id": session}}
+            parked = await other.result("tools/call", asks)
+            answers = dict.fromkeys(parked["inputRequests"], ANSWER)
+            answered = {"inputResponses": answers, "requestState": parked["requestState"]}
+            await other.result("tools/call", {**asks, **answered})
+            arguments = {"session_id": session, "fifo": str(gate.path)}
+            task = (await client.call("hold", arguments))["taskId"]
+            # It is known as a tool that asks, so that the question is not that of the task.
+            parked = await other.result("tools/call", asks)
+            assert parked["resultType"] == "input_required"
+            kill(restarted.running)
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            assert (await client.get(task))["status"] == "working"
+            await gate.release()
+            assert (await client.end_of(task))["status"] == "completed"
+
+
+async def test_a_question_of_2026_07_28_ends_with_the_process(tmp_path: Path) -> None:
+    asking = service("asking", "--era", "modern", "--log", str(tmp_path / "log"))
+    restarted = Restarted(tmp_path, {"asking": asking})
+    created = await restarted.begin("ask", kill)
+    assert created["status"] == "input_required"
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            ended = await client.end_of(created["taskId"])
+            error = ended["result"]["_meta"]["statehold/error"]
+            assert error["code"] == "outcome_unknown"
+
+
+async def test_a_task_under_an_id_of_its_client_goes_on_in_the_next_process(
+    restarted: Restarted,
+) -> None:
+    mine = {"statehold/operation_id": "mine"}
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            session = await client.session()
+            task = (await client.call("ask", {"session_id": session}, mine))["taskId"]
+            kill(restarted.running)
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            found = await until(lambda: asked(client, task, []))
+            assert found["ttlMs"] is None
+            # A repeat joins the call, and hides no question of it.
+            again = await client.call("ask", {"session_id": session}, mine)
+            assert again["taskId"] == task
+            found = await client.get(task)
+            answers = dict.fromkeys(found["inputRequests"], ANSWER)
+            await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
+            assert (await client.end_of(task))["status"] == "completed"
+    assert restarted.calls() == ["ask"]
+
+
 async def test_the_next_process_cancels_a_task(restarted: Restarted) -> None:
     created = await restarted.begin("hang", kill)
     with restarted.serving() as url:

@@ -24,6 +24,8 @@ class EarlierTraffic:
     """Whether `calls` is complete."""
     answered: Collection[int | str] = ()
     """The ids of the server's requests that were answered."""
+    askers: Mapping[int | str, int] = field(default_factory=dict[int | str, int])
+    """The ids of the requests of calls in `calls` that asked, by the ids of the server's requests."""
     lines: Sequence[bytes] = ()
     """The last messages that were received."""
 
@@ -47,6 +49,9 @@ class TransportResumption:
 
     def record_call(self, number: int, operation_id: str) -> None:
         """Have a call with an operation id noted when it is sent, for the process after this one."""
+
+    def record_asker(self, question: int | str, number: int) -> None:
+        """Have the question of a call with an operation id noted, for the process after this one."""
 
     def earlier_traffic(self) -> EarlierTraffic:
         """Return what an earlier process sent and received over it; empty when this one opened it."""

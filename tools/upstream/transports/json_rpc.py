@@ -32,7 +32,7 @@ from ..known_secrets import Secrets
 from ..negotiation import EraPlan, Peer, negotiate
 from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
-from .pipe_requests import CAUSE, EndWatchingStream, PipeRequests, is_tracing
+from .pipe_requests import CAUSE, QUESTION, EndWatchingStream, PipeRequests, is_tracing
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -470,6 +470,7 @@ class JsonRpcConnection:
         method: str,
         params: Mapping[str, Any] | None,
     ) -> JSON:
+        QUESTION.set(context.request_id)
         return await self._handler.on_request(method, dict(params or {}), CAUSE.get())
 
     def _on_notify(self, method: str, params: Mapping[str, Any] | None) -> bool:

@@ -51,6 +51,9 @@ CAUSE: Final = contextvars.ContextVar[int | None]("cause", default=None)
 """The id of a request, in the context of everything that its HTTP response brings."""
 
 
+QUESTION: Final = contextvars.ContextVar[int | str | None]("question", default=None)
+"""The id of a request of the server, in the context that answers it."""
+
 SOLE_ANSWER: Final = contextvars.ContextVar[bytes | None]("sole_answer", default=None)
 """The content of an HTTP request, in the context of the one message that its response brings."""
 
@@ -65,8 +68,8 @@ class PipeRequests:
     def __init__(self, write: WriteStream[SessionMessage]) -> None:
         self._write = write
         self._waiting: dict[int, asyncio.Future[JSON]] = {}
-        self._questions: list[JSONRPCRequest] = []
-        """The open questions of an earlier process."""
+        self._questions: list[tuple[JSONRPCRequest, int | None]] = []
+        """The open questions of an earlier process, with the ids of the requests of the calls that asked."""
         self._is_closed = False
 
     async def send(self, method: str, params: JSON, number: int) -> JSON:
@@ -104,7 +107,7 @@ class PipeRequests:
             message = decode(line)
             if isinstance(message, JSONRPCRequest):
                 if message.id not in traffic.answered:
-                    self._questions.append(message)
+                    self._questions.append((message, traffic.askers.get(message.id)))
             elif message is not None:
                 self.take(SessionMessage(message))
 
@@ -124,15 +127,15 @@ class PipeRequests:
     def take_questions(self, ask: AnswerQuestion) -> Iterator[Callable[[], Awaitable[None]]]:
         """Yield once a function for each open question of an earlier process, which asks it and sends the answer."""
         questions, self._questions = self._questions, []
-        for question in questions:
-            yield partial(self._put, question, ask)
+        for question, asker in questions:
+            yield partial(self._put, question, asker, ask)
 
-    async def _put(self, question: JSONRPCRequest, ask: AnswerQuestion) -> None:
-        try:
-            result = await ask(question.method, question.params or {}, None)
-            response = JSONRPCResponse(jsonrpc="2.0", id=question.id, result=result)
-        except MCPError:
-            response = withdraw(question)
+    async def _put(self, question: JSONRPCRequest, asker: int | None, ask: AnswerQuestion) -> None:
+        response = withdraw(question)
+        if asker is not None:
+            with suppress(MCPError):
+                result = await ask(question.method, question.params or {}, asker)
+                response = JSONRPCResponse(jsonrpc="2.0", id=question.id, result=result)
         with suppress(*_BROKEN):
             await self._write.send(SessionMessage(response))
 

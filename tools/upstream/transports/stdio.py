@@ -38,9 +38,12 @@ class KeptCalls(TransportResumption):
     def record_call(self, number: int, operation_id: str) -> None:
         self._child.write_stream.operations[number] = operation_id
 
+    def record_asker(self, question: int | str, number: int) -> None:
+        self._log.record_asker(question, number)
+
     def earlier_traffic(self) -> EarlierTraffic:
         sent, (lines, _) = self._log.earlier, self._log.received()
-        return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, lines)
+        return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, sent.askers, lines)
 
 
 class ChildProcessTransport:
