@@ -219,17 +219,18 @@ class Router:
             ) as context:
                 if call.operation is not None and call.operation.origin is None:
                     context.note_upstream_task = partial(_note_upstream_task, call)
+                if request.hand_over is not None:
+                    # Also while it waits for a slot; the next process finds that it was not sent.
+                    hand_over = partial(self._hand_over, call, live, context)
+                    if request.hand_over.is_taken:  # and the call is sent again
+                        await hand_over()
+                    request.hand_over.offer(hand_over)
                 slot = await _take_slot(call, live)
                 try:
                     if call.has_due_notice:
                         self._refuse_lost_notice(call)
                     self._core.node.require_lease()
                     call.record_sent(True)
-                    if request.hand_over is not None:
-                        hand_over = partial(self._hand_over, call, live, context)
-                        if request.hand_over.is_taken:  # and the call is sent again
-                            await hand_over()
-                        request.hand_over.offer(hand_over)
                     try:
                         result = await live.connection.call(
                             request.tool, request.arguments, context

@@ -41,6 +41,7 @@ def server(folder: Path) -> Generator[Running]:
         )
         for era in ERAS
     }
+    services["one"] = service("asking", "--long", prefix="one_", concurrency=1)
     config = folder / "statehold.toml"
     config.write_text(toml({"services": services}))
     with serving(config, folder / "data") as running:
@@ -188,6 +189,17 @@ async def test_a_task_whose_call_is_refused_has_failed(client: TaskClient, tmp_p
     assert ended["error"]["code"] == -32077
     assert "not today" in ended["error"]["message"]
     assert ended["error"]["data"] == {"why": "it is late"}
+
+
+async def test_calls_that_wait_for_others_are_tasks_too(client: TaskClient, tmp_path: Path) -> None:
+    session = await client.session()
+    gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
+    arguments = [{"session_id": session, "fifo": str(gate.path)} for gate in gates]
+    tasks = [(await client.call("one_hold", each))["taskId"] for each in arguments]
+    for task, gate in zip(tasks, gates, strict=True):
+        assert (await client.get(task))["status"] == "working"
+        await gate.release()
+        assert (await client.end_of(task))["status"] == "completed"
 
 
 async def test_a_task_of_a_closed_session_ends_with_the_reason(
@@ -386,6 +398,25 @@ async def test_a_task_under_an_id_of_its_client_goes_on_in_the_next_process(
             await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
             assert (await client.end_of(task))["status"] == "completed"
     assert restarted.calls() == ["ask"]
+
+
+async def test_a_task_that_still_waited_for_others_did_not_run(tmp_path: Path) -> None:
+    log, gate = tmp_path / "log", Gate(tmp_path / "gate")
+    asking = service("asking", "--long", "--log", str(log), concurrency=1)
+    restarted = Restarted(tmp_path, {"asking": asking})
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            session = await client.session()
+            arguments = {"session_id": session, "fifo": str(gate.path)}
+            tasks = [(await client.call("hold", arguments))["taskId"] for _ in range(2)]
+            kill(restarted.running)
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            unsent = await client.end_of(tasks[1])
+            assert unsent["result"]["_meta"]["statehold/error"]["code"] == "connection_lost"
+            await gate.release()
+            assert (await client.end_of(tasks[0]))["result"]["content"][0]["text"] == "held"
+    assert restarted.calls() == ["hold"]
 
 
 async def test_the_next_process_cancels_a_task(restarted: Restarted) -> None:
