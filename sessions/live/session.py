@@ -192,8 +192,7 @@ class LiveSession:
     @property
     def has_lasting_task(self) -> bool:
         """Whether a call that was handed over may go on in the next process."""
-        resumptions = (live.resumption for live in self.tasks.values())
-        return any(each is not None and each.token is not None for each in resumptions)
+        return any(live.resumption and live.resumption.token for live in self.tasks.values())
 
     async def begin_task(self, operation_id: str, live: LiveConnection, seconds: float) -> None:
         """Have the connection of a call that was handed over wait so long for the next process, if this one ends."""
