@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ logger = logging.getLogger("statehold.events")
 LEASE_SECONDS: Final = 15.0
 """Seconds after which another process sends an event again whose process has ended."""
 LOOK_SECONDS: Final = 30.0
-"""Most seconds between two looks for the deliveries of processes that have ended, while there are subscriptions."""
+"""Most seconds between two looks for the deliveries of processes that have ended."""
 HOST_REQUESTS: Final = 8
 """Requests at once to a host that answers."""
 PAUSE_SECONDS: Final = 0.5
@@ -90,7 +89,7 @@ class Deliverer:
         except StoreUnavailable as error:
             logger.warning("events wait: %s", error)
             return now + LOOK_SECONDS
-        later = now + LOOK_SECONDS if hosts else math.inf
+        later = now + LOOK_SECONDS
         for host, due_at in hosts.items():
             if due_at is None or host in self._hosts:
                 continue
@@ -103,13 +102,15 @@ class Deliverer:
 
     async def _send_to(self, host: str) -> None:
         """Send all that is due for a host."""
-        most = 1
+        most, last = 1, ""
         try:
             while True:
                 now = self._clock.now()
-                due = await self._store.claim_deliveries(host, now, now + LEASE_SECONDS, most)
+                lease_ends_at = now + LEASE_SECONDS
+                due = await self._store.claim_deliveries(host, now, lease_ends_at, most, last)
                 if not due:
                     return
+                last = due[-1].subscription.id
                 failures: list[str] = []
                 async with anyio.create_task_group() as tasks:
                     for delivery in due:
@@ -130,24 +131,25 @@ class Deliverer:
             self._store.notify_events_queued()
 
     async def _deliver(self, delivery: EventDelivery, failures: list[str]) -> None:
-        """Send an event once, and note a failure."""
+        """Send an event once, and note a failure of its host."""
         subscription, store = delivery.subscription, self._store
         if not await self._may_have(subscription):
             await store.delete_subscription(subscription.id)
             return
         answer = await self._webhooks.send(subscription, delivery.event_id, delivery.body)
-        if not isinstance(answer, str):
-            if 200 <= answer.status < 300 or answer.status in _LAST_STATUSES:
-                await store.finish_delivery(subscription.id, delivery.event_id)
-                return
-            answer = f"it answers {answer.status}"
-        failures.append(answer)
+        status = 0 if isinstance(answer, str) else answer.status
+        if 200 <= status < 300 or status in _LAST_STATUSES:
+            await store.finish_delivery(subscription.id, delivery.event_id)
+            return
+        reason = answer if isinstance(answer, str) else f"it answers {status}"
+        if not status or status == 429 or status >= 500:
+            failures.append(reason)
         due_at = None
         if delivery.attempts < MAX_ATTEMPTS:
             delay = min(FIRST_DELAY * 4 ** (delivery.attempts - 1), LONGEST_DELAY)
             due_at = self._clock.now() + delay * self._jitter(0.8, 1.2)
         else:
-            logger.info("an event for %s was given up: %s", subscription.host, answer)
+            logger.info("an event for %s was given up: %s", subscription.host, reason)
         await store.retry_delivery(subscription.id, delivery.event_id, due_at)
 
     async def _may_have(self, subscription: Subscription) -> bool:

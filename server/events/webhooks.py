@@ -7,6 +7,7 @@ import hmac
 import json
 import secrets
 import ssl
+import time
 from typing import Final, cast
 
 import httpx2
@@ -44,27 +45,31 @@ class Webhooks:
         self._clock = clock
 
     def host_of(self, url: str) -> str:
-        """Return the host and port of a URL.
+        """Return the host and port of a URL, the same for all its spellings.
 
         Raises:
             DestinationRefused: no message may go there.
         """
-        return self._outbound.check_url(url).netloc.lower()
+        parts = self._outbound.check_url(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return f"{(parts.hostname or '').rstrip('.')}:{port}"
 
     async def send(
         self, subscription: Subscription, message_id: str, body: str
     ) -> OutboundAnswer | str:
         """Send a message once. Return the answer, or the reason why there is none, a word of SEP-3415."""
         content, now = body.encode(), self._clock.now()
+        # Receivers compare it with their own time; that of the clock is never adjusted.
+        sent_at = str(int(time.time()))
         keys = [subscription.secret]
         if subscription.old_secret is not None and now < subscription.old_secret_ends_at:
             keys.append(subscription.old_secret)
-        signed = f"{message_id}.{int(now)}.".encode() + content
+        signed = f"{message_id}.{sent_at}.".encode() + content
         digests = [hmac.digest(_key(key), signed, "sha256") for key in keys]
         headers = {
             "content-type": "application/json",
             "webhook-id": message_id,
-            "webhook-timestamp": str(int(now)),
+            "webhook-timestamp": sent_at,
             "webhook-signature": " ".join(
                 f"v1,{base64.b64encode(digest).decode()}" for digest in digests
             ),

@@ -7,8 +7,10 @@ their server hold.
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +21,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from ...sessions.errors import SessionError
+from ...sessions.errors import SessionError, SessionLimit
 from ...sessions.json_codec import JSON
+from ...sessions.live.budget import Budget
 from ...sessions.records import Principal
 from ...tools.catalog import SERVICE_META
 from ...tools.upstream.connection import UpstreamConnection
@@ -37,6 +40,8 @@ OWN_URI: Final = "skill://statehold/SKILL.md"
 MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 2**20
 """The limits of one skill (SEP-2640, Limits)."""
+MAX_WAITING: Final = 256
+"""Requests that may wait for one service, of which each principal has a share."""
 PROBLEM_SECONDS: Final = 5.0
 """Seconds until a service that failed is asked for its skills again."""
 
@@ -56,6 +61,7 @@ class _Skill(BaseModel):
     uri: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9+.-]*://.+/SKILL\.md$")
     frontmatter: dict[str, Any]
     resources: Annotated[list[_File], Field(max_length=MAX_FILES)] | Literal["dynamic"]
+    meta: dict[str, Any] | None = Field(default=None, alias="_meta")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -73,14 +79,17 @@ class Skills:
     """The skills of the services of one gateway, for callers whose address stands for several servers.
 
     A list is kept as long as its service says, at most as long as our other lists. A service gets one request at a time,
-    over a temporary connection.
+    over a temporary connection, from its principals in turn.
     """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._lists: dict[str, tuple[Profile | None, float, list[JSON]]] = {}
         """The skills that each service listed, with its profile then, and the time until which they are kept."""
-        self._turns = defaultdict[str, anyio.Lock](anyio.Lock)
+        shared = gateway.registry.core.policy.shared
+        self._turns = defaultdict[str, Budget](
+            lambda: Budget(1, queue=MAX_WAITING, queue_seconds=math.inf, shared=shared)
+        )
         content = Path(__file__).with_name(_FILE).read_bytes()
         text = content.decode()
         self._own_file: JSON = {"uri": OWN_URI, "mimeType": "text/markdown", "text": text}
@@ -96,7 +105,7 @@ class Skills:
         lists: dict[str, list[JSON]] = {}
 
         async def add(service: UpstreamService) -> None:
-            lists[service.name] = await self._list(service)
+            lists[service.name] = await self._list(principal, service)
 
         async with anyio.create_task_group() as tasks:
             for service in services.values():
@@ -118,7 +127,7 @@ class Skills:
         if found is None:
             raise MCPError(types.INVALID_PARAMS, f"No skill is served at {uri:.500}")
         service, own_uri = found
-        result = await self._ask(service, "skills/get", uri, own_uri)
+        result = await self._ask(principal, service, "skills/get", uri, own_uri)
         fault = _fault_of(result.get("skill"))
         if fault is not None:
             raise MCPError(types.INVALID_PARAMS, f"The skill at {uri:.500} is refused: {fault}")
@@ -135,10 +144,11 @@ class Skills:
         service, own_uri = found
         if not own_uri.startswith(SKILL_SCHEME):
             # Other schemes have other resources, too, which are read in sessions only.
-            folders = [skill["uri"].removesuffix(_FILE) for skill in await self._list(service)]
+            listed = await self._list(principal, service)
+            folders = [skill["uri"].removesuffix(_FILE) for skill in listed]
             if not own_uri.startswith(tuple(folders)) or ".." in own_uri:
                 return None
-        result = await self._ask(service, "resources/read", uri, own_uri)
+        result = await self._ask(principal, service, "resources/read", uri, own_uri)
         contents = address_contents(result, own_uri, partial(skill_uri, service.name))
         return {**contents, "cacheScope": "private"}
 
@@ -159,22 +169,36 @@ class Skills:
         service = None if address is None else self._services(principal).get(address[0])
         return None if address is None or service is None else (service, address[1])
 
-    async def _list(self, service: UpstreamService) -> list[JSON]:
+    async def _list(self, principal: Principal, service: UpstreamService) -> list[JSON]:
         now = self._gateway.registry.core.clock.now
-        async with self._turns[service.name]:
-            profile, ends_at, skills = self._lists.get(service.name, (None, 0.0, []))
-            if profile is not service.profile or now() >= ends_at:
-                try:
-                    skills, seconds = await service.ask(_list_skills, "list its skills")
-                except SessionError as error:
-                    logger.warning("the skills of %s are left out: %s", service.name, error)
-                    skills, seconds = [], PROBLEM_SECONDS
-                self._lists[service.name] = service.profile, now() + seconds, skills
-            return skills
 
-    async def _ask(self, service: UpstreamService, method: str, uri: str, own_uri: str) -> JSON:
+        def find() -> list[JSON] | None:
+            profile, ends_at, skills = self._lists.get(service.name, (None, 0.0, []))
+            return skills if profile is service.profile and now() < ends_at else None
+
+        skills = find()
+        with suppress(SessionLimit):
+            if skills is None:
+                async with self._turns[service.name].place(principal.key):
+                    skills = find()
+                    return await self._fetch(service) if skills is None else skills
+        return skills or []
+
+    async def _fetch(self, service: UpstreamService) -> list[JSON]:
         try:
-            async with self._turns[service.name]:
+            skills, seconds = await service.ask(_list_skills, "list its skills")
+        except SessionError as error:
+            logger.warning("the skills of %s are left out: %s", service.name, error)
+            skills, seconds = [], PROBLEM_SECONDS
+        ends_at = self._gateway.registry.core.clock.now() + seconds
+        self._lists[service.name] = service.profile, ends_at, skills
+        return skills
+
+    async def _ask(
+        self, principal: Principal, service: UpstreamService, method: str, uri: str, own_uri: str
+    ) -> JSON:
+        try:
+            async with self._turns[service.name].place(principal.key):
                 return await service.request(method, {"uri": own_uri})
         except UpstreamRefused as error:
             if error.data == {"uri": own_uri}:

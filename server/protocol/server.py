@@ -167,7 +167,12 @@ class StateholdServer(Server[dict[str, Any]]):
         gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
 
     def get_request_handler(self, method: str) -> Entry | None:
-        return super().get_request_handler(method) or self._extensions.handler_of(method)
+        own = super().get_request_handler(method)
+        is_ours = own is not None or (method.startswith("events/") and self._serves_own_events())
+        return own if is_ours else self._extensions.handler_of(method)
+
+    def _serves_own_events(self) -> bool:
+        return super().get_request_handler("events/list") is not None
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
@@ -290,7 +295,7 @@ class StateholdServer(Server[dict[str, Any]]):
         capabilities = result["capabilities"]
         if ctx.method == "server/discover":  # SEP-2663 forbids it for the older era
             capabilities.setdefault("extensions", {})[TASKS] = {}
-        if super().get_request_handler("events/list") is not None:
+        if self._serves_own_events():
             # SEP-3415 has the extension; ChatGPT looks for the capability, which the SDK would drop.
             capabilities["events"] = {}
             capabilities.setdefault("extensions", {})[EVENTS] = {}

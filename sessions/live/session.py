@@ -377,6 +377,7 @@ class LiveSession:
             receipts=receipts,
             forget=forget,
             summary=summary,
+            at=self._clock.now(),
         )
         try:
             with anyio.CancelScope(shield=True):

@@ -46,6 +46,8 @@ class Write:
     receipts: Sequence[ReceiptRecord] = ()
     forget: Sequence[str] = ()
     summary: SummaryRecord | None = None
+    at: float = 0.0
+    """The time of a new state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ class _MergedChanges:
         self._unbound: dict[tuple[str, str], Row] = {}
         self._bindings: dict[tuple[str, str], Row] = {}
         self._states: dict[str, Row] = {}
+        self._at = 0.0
         self._snapshots: dict[tuple[str, str, int], Row] = {}
         self.journal: list[Row] = []
         self._ended_entries: list[Row] = []
@@ -223,7 +224,7 @@ class _MergedChanges:
         for row in change.snapshots:
             self._snapshots[key, row["service"], row["seq"]] = row
         if change.state is not None:
-            self._states[key] = change.state
+            self._states[key], self._at = change.state, change.at
 
     def _unbind(self, key: str, service: str) -> None:
         self._unbound[key, service] = _key(key, service)
@@ -254,7 +255,8 @@ class _MergedChanges:
             if rows:
                 execute_many(connection, statement, rows)
         entries = [*self.journal, *self._ended_entries]
-        outbox.add(connection, entries, self._receipts.values(), self._states.values())
+        receipts, states = self._receipts.values(), self._states.values()
+        outbox.add(connection, entries, receipts, states, self._at)
         compactor.count_entries(connection, self.journal, self._ended_entries)
 
 

@@ -226,6 +226,7 @@ class Change:
     receipts: Sequence[Row] = ()
     forget: Sequence[str] = ()
     summary: Row | None = None
+    at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -271,6 +272,7 @@ def to_change(write: Write) -> Change:
         receipts=[receipt_row(item) for item in write.receipts],
         forget=tuple(write.forget),
         summary=None if write.summary is None else summary_row(write.summary),
+        at=write.at,
     )
 
 

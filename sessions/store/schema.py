@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0113"
+HEAD: Final = "0114"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -340,6 +340,7 @@ delivery: Final = Table(
 )
 """The events that wait to be sent, each for one subscription."""
 Index("delivery_due", delivery.c.host, delivery.c.due_at)
+Index("delivery_turn", delivery.c.subscription_id, delivery.c.due_at)
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

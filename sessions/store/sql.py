@@ -315,6 +315,7 @@ class SQLStore(Queries):
     events = read_method(outbox.page)
     put_subscription = write_method(subscriptions.put)
     delete_subscription = write_method(subscriptions.delete_one)
+    delete_expired_subscriptions = write_method(subscriptions.delete_expired)
     is_verified_url = read_method(subscriptions.is_verified)
     due_hosts = read_method(subscriptions.due_hosts)
     claim_deliveries = write_method(subscriptions.claim)

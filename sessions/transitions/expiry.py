@@ -96,6 +96,7 @@ class Expiry:
                     await self._sweep_one(record, now)
                 await self._core.store.access.delete_expired_credentials(now)
                 await self._core.store.delete_expired_receipts(now)
+                await self._core.store.delete_expired_subscriptions(now)
                 due_at = await self._core.store.next_due()
         except (StoreUnavailable, OSError) as error:
             logger.error("the sweep failed: %s", error)

@@ -1,8 +1,8 @@
 """A server with skills (SEP-2640) and with a method of a vendor, and with an extension that it begins to declare later.
 
-Stdio only: `python skilled.py [--era modern|legacy|both] [--log FILE] [--text TEXT] [--more FILE] [--refuse METHOD]`. It
-has the text in its files. It declares one extension more once the file of `--more` exists; `announce` tells of a changed
-list. `--log` gets a line for each request.
+Stdio only: `python skilled.py [--era modern|legacy|both] [--log FILE] [--text TEXT] [--more FILE] [--refuse METHOD]
+[--gate FIFO]`. It has the text in its files; each read waits for a writer of the pipe of `--gate`. It declares one extension
+more once the file of `--more` exists; `announce` tells of a changed list. `--log` gets a line for each request.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Skilled(Quick):
         super().__init__(option(arguments, "--log"), option(arguments, "--era") or "both")
         self.more = option(arguments, "--more")
         self.refused = option(arguments, "--refuse")
+        self.gate = option(arguments, "--gate")
         self.tools.append(tool("announce"))
         words = option(arguments, "--text") or ""
         self.files: dict[str, str] = {
@@ -93,12 +94,15 @@ class Skilled(Quick):
             skills = [self.entry(REFUNDS), self.entry(LARGE), {"uri": "skill://odd/SKILL.md"}]
             return {"skills": skills, "nextCursor": "2", "ttlMs": 60_000, "cacheScope": "public"}
         if method == "skills/list":
-            skills = [self.entry(GITHUB), self.entry(HUGE)]
+            skills = [self.entry(GITHUB), self.entry(HUGE), {**self.entry(GITHUB), "_meta": "x"}]
             return {"skills": skills, "ttlMs": 60_000, "cacheScope": "public"}
         if method == "skills/get" and uri in (REFUNDS, GITHUB, HIDDEN, LARGE):
             return {"skill": self.entry(uri), "ttlMs": 5000, "cacheScope": "public"}
         if method in ("skills/get", "resources/read") and uri not in self.files:
             raise Refused(-32602, f"Nothing is served at {uri}", {"uri": uri})
+        if method == "resources/read" and self.gate is not None:
+            with open(self.gate) as gate:
+                gate.read()
         if method == "resources/read":
             return {
                 "contents": [{"uri": uri, "mimeType": "text/markdown", "text": self.files[uri]}]

@@ -6,7 +6,8 @@ event are ids and words of ours: a subscriber reads the rest as the caller that 
 
 from __future__ import annotations
 
-import time
+import logging
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -22,14 +23,18 @@ from ..dialect import among, execute_many, pack_ids, upsert
 from ..rows import Row, columns_of
 from .records import KINDS, TRANSITIONS
 
+logger = logging.getLogger("statehold.events")
+
+MAX_QUEUED: Final = 20_000
+"""Deliveries that wait for one subscription. Further events are dropped."""
 _QUEUED: Final = "statehold.events"
 """The key in the info of a connection that is set when a transaction has queued deliveries."""
 
 _j, _r, _s = schema.journal.c, schema.receipt.c, schema.session.c
-_sub = schema.subscription.c
+_sub, _d = schema.subscription.c, schema.delivery.c
 
 _SUBSCRIBED = (
-    select(_s.id, _sub.id, _sub.name, _sub.host, _sub.created_at)
+    select(_s.id, _sub.id, _sub.name, _sub.host, _sub.created_at, _sub.expires_at)
     .join(
         schema.subscription,
         or_(
@@ -40,6 +45,11 @@ _SUBSCRIBED = (
     # An import writes the journal of another session while its own is being created.
     .where(among(_s.id), _s.status != Status.CREATING.value)
 )
+_QUEUED_COUNTS = (
+    select(_d.subscription_id, func.count())
+    .where(among(_d.subscription_id))
+    .group_by(_d.subscription_id)
+)
 _DELIVERIES: Final = upsert(schema.delivery)
 
 
@@ -48,12 +58,16 @@ def add(
     journal: Iterable[Row],
     receipts: Iterable[Row] = (),
     states: Iterable[Row] = (),
+    now: float = 0.0,
 ) -> None:
-    """Queue the events of rows that this transaction has written, for each subscription to them."""
+    """Queue the events of rows that this transaction has written, for each subscription to them.
+
+    `now` is the time of the states. Events beyond MAX_QUEUED are dropped.
+    """
     events = [
         *(event for row in journal for event in _of_entry(row)),
         *(event for row in receipts for event in _of_receipt(row)),
-        *map(_of_state, states),
+        *(_of_state(row, now) for row in states),
     ]
     if not events:
         return
@@ -72,11 +86,24 @@ def add(
         }
         for event in events
         for row in subscribed.get((event.session_id, event.document["name"]), ())
-        if event.at >= row[4]
+        if row[4] <= event.at < row[5]
     ]
     if deliveries:
-        execute_many(connection, _DELIVERIES, deliveries)
+        execute_many(connection, _DELIVERIES, _within_limit(connection, deliveries))
         mark_queued(connection)
+
+
+def _within_limit(connection: Connection, deliveries: Iterable[Row]) -> list[Row]:
+    ids = pack_ids({row["subscription_id"] for row in deliveries})
+    counts = Counter({row[0]: row[1] for row in connection.execute(_QUEUED_COUNTS, {"ids": ids})})
+    rows: list[Row] = []
+    for row in deliveries:
+        counts[row["subscription_id"]] += 1
+        if counts[row["subscription_id"]] <= MAX_QUEUED:
+            rows.append(row)
+        if counts[row["subscription_id"]] == MAX_QUEUED:
+            logger.warning("further events for %s are dropped until it takes some", row["host"])
+    return rows
 
 
 def mark_queued(connection: Connection) -> None:
@@ -154,10 +181,9 @@ def _of_receipt(row: Row) -> Iterator[_SessionEvent]:
         yield _event(row, "task_done", operation, ended_at, taskId=task_id, status=row["status"])
 
 
-def _of_state(row: Row) -> _SessionEvent:
+def _of_state(row: Row, at: float) -> _SessionEvent:
     version = row["version"]
-    # The row has no time, and this one is only shown.
-    return _event(row, "state_changed", f"v{version}", time.time(), version=version)
+    return _event(row, "state_changed", f"v{version}", at, version=version)
 
 
 def page(connection: Connection, session_id: str, name: str, after: int | None, most: int) -> JSON:

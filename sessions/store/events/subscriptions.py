@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
 
 from .. import schema
 from ..dialect import among, pack_ids
@@ -37,7 +37,7 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
     expired are deleted.
     """
     now, this = subscription.created_at, _s.id == subscription.id
-    _delete(connection, _s.expires_at <= now)
+    delete_expired(connection, now)
     former = find(connection, subscription.id)
     if former is None:
         count = select(func.count()).where(_s.owner == subscription.owner)
@@ -78,6 +78,10 @@ def delete_of_session(connection: Connection, session_id: str) -> bool:
     return _delete(connection, _s.session_id == session_id)
 
 
+def delete_expired(connection: Connection, now: float) -> None:
+    _delete(connection, _s.expires_at <= now)
+
+
 def _delete(connection: Connection, *conditions: ColumnElement[bool]) -> bool:
     ids = list(connection.scalars(select(_s.id).where(*conditions)))
     for column in (_d.subscription_id, _s.id) if ids else ():
@@ -87,36 +91,38 @@ def _delete(connection: Connection, *conditions: ColumnElement[bool]) -> bool:
 
 def due_hosts(connection: Connection) -> dict[str, float | None]:
     """Return the hosts of all subscriptions, each with the time at which its first delivery is due, None without one."""
-    joined = schema.subscription.outerjoin(schema.delivery, _d.subscription_id == _s.id)
-    query = select(_s.host, func.min(_d.due_at)).select_from(joined).group_by(_s.host)
+    hosts = select(_s.host).distinct().subquery()
+    first = select(func.min(_d.due_at)).where(_d.host == hosts.c.host, _d.due_at.is_not(None))
+    query = select(hosts.c.host, first.scalar_subquery())
     return {row[0]: row[1] for row in connection.execute(query)}
 
 
 def claim(
-    connection: Connection, host: str, now: float, lease_ends_at: float, most: int
+    connection: Connection, host: str, now: float, lease_ends_at: float, most: int, after: str = ""
 ) -> list[EventDelivery]:
-    """Return the oldest due deliveries for a host. No other process claims them before `lease_ends_at`.
+    """Return due deliveries for a host: as many of each subscription, in turn from the one behind the id `after`.
 
-    Those of subscriptions that have expired or are gone are deleted.
+    No other process claims them before `lease_ends_at`. Those of subscriptions that have expired or are gone are deleted
+    when no other is due.
     """
-    query = select(schema.delivery).where(_d.host == host, _d.due_at <= now)
-    query = query.order_by(_d.due_at).limit(most).with_for_update(skip_locked=True)
-    rows = connection.execute(query).all()
-    ids = {row.subscription_id for row in rows}
-    known = select(*_COLUMNS).where(among(_s.id), _s.expires_at > now)
-    found = connection.execute(known, {"ids": pack_ids(ids)}) if ids else ()
-    subscriptions = {row.id: Subscription(**columns_of(row)) for row in found}
+    is_due = _d.due_at <= now
+    known = select(*_COLUMNS).where(_s.host == host, _s.expires_at > now)
+    has_due = exists().where(_d.subscription_id == _s.id, is_due)
+    in_turn = known.where(has_due).order_by(_s.id <= after, _s.id).limit(most)
+    subscriptions = [Subscription(**columns_of(row)) for row in connection.execute(in_turn)]
+    if not subscriptions:
+        live = exists().where(_s.id == _d.subscription_id, _s.expires_at > now)
+        connection.execute(delete(schema.delivery).where(_d.host == host, is_due, ~live))
     deliveries: list[EventDelivery] = []
-    for row in rows:
-        subscription = subscriptions.get(row.subscription_id)
-        if subscription is None:
-            finish(connection, row.subscription_id, row.event_id)
-            continue
-        attempts = row.attempts + 1
-        values = {"due_at": lease_ends_at, "attempts": attempts}
-        this = _this(row.subscription_id, row.event_id)
-        connection.execute(update(schema.delivery).where(*this).values(values))
-        deliveries.append(EventDelivery(subscription, row.event_id, row.body, attempts))
+    for subscription in subscriptions:
+        query = select(schema.delivery).where(_d.subscription_id == subscription.id, is_due)
+        query = query.order_by(_d.due_at).limit(most // len(subscriptions))
+        for row in connection.execute(query.with_for_update(skip_locked=True)).all():
+            attempts = row.attempts + 1
+            values = {"due_at": lease_ends_at, "attempts": attempts}
+            this = _this(subscription.id, row.event_id)
+            connection.execute(update(schema.delivery).where(*this).values(values))
+            deliveries.append(EventDelivery(subscription, row.event_id, row.body, attempts))
     return deliveries
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from support.engine import Engine, engine
@@ -10,8 +12,9 @@ from support.event_receiver import SECRET, EventReceiver, event_receiver
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.server.events.deliverer import MAX_ATTEMPTS, Deliverer
+from statehold.server.events.deliverer import LOOK_SECONDS, MAX_ATTEMPTS, Deliverer
 from statehold.server.events.webhooks import Webhooks, is_secret
+from statehold.sessions.clock import ManualClock
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.events.records import Subscription
 from statehold.tools.browser.egress.resolver import Resolver
@@ -116,6 +119,53 @@ async def test_a_host_that_answers_gets_all_at_once(receiver: EventReceiver) -> 
         start(node)
         await until(lambda: len({*receiver.ids()}) == 20)
         assert len(receiver.ids()) == 20
+        # Receivers compare it with their own time.
+        sent_at = {int(each.headers["webhook-timestamp"]) for each in receiver.delivered}
+        assert all(abs(time.time() - at) < 120 for at in sent_at)
+
+
+async def test_refused_events_do_not_slow_their_host_down(receiver: EventReceiver) -> None:
+    """The clock stands here too."""
+    async with engine() as node:
+        receiver.status = 404
+        await subscribe(node, receiver)
+        for _ in range(5):
+            await pause(node)
+        start(node)
+        await until(lambda: receiver.requests == 5)
+
+
+async def test_events_of_another_process_are_found(receiver: EventReceiver, tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with (
+        engine(folder=tmp_path, clock=clock) as sender,
+        engine(folder=tmp_path, clock=clock) as other,
+    ):
+        waiting = clock.waiting
+        start(sender)
+        await until(lambda: clock.waiting > waiting)
+        await subscribe(other, receiver)
+        await pause(other)
+        clock.advance(LOOK_SECONDS)
+        await until(lambda: receiver.delivered)
+
+
+async def test_an_expired_subscription_is_deleted(receiver: EventReceiver) -> None:
+    async with engine() as node:
+        await subscribe(node, receiver)
+        node.clock.advance(2e6)
+
+        async def is_gone() -> bool:
+            return await node.store.due_hosts() == {}
+
+        await until(is_gone)
+
+
+@pytest.mark.parametrize("url", ["https://A.example.:443/x", "https://a.EXAMPLE/y"])
+def test_spellings_of_a_host_are_one(url: str) -> None:
+    clock = ManualClock()
+    outbound = OutboundClient(Resolver(clock), allow_loopback=False)
+    assert Webhooks(outbound, clock).host_of(url) == "a.example:443"
 
 
 @pytest.mark.parametrize(

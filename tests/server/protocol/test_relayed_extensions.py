@@ -17,13 +17,21 @@ from mcp import Client, MCPError
 from support.gateway_process import JSON, service, text_of, toml
 from support.raw_requests import send
 from support.selection import matrix
+from support.task_client import Gate
+from support.waiting import until
 
 from statehold.access.scopes import READ, USE, OperationScopes
 from statehold.server.config.load import load
+from statehold.server.events.requests import EventRequests
+from statehold.server.events.webhooks import Webhooks
 from statehold.server.gateway.gateway import Gateway
+from statehold.server.gateway.skills import Skills
 from statehold.server.gateway.uris import parse_skill_uri, skill_uri
 from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.sessions.records import Principal
+from statehold.tools.browser.egress.resolver import Resolver
+from statehold.tools.outbound import OutboundClient
 
 SKILLS = "io.modelcontextprotocol/skills"
 VENDOR, MORE = "example.org/vendor", "example.org/more"
@@ -139,6 +147,35 @@ async def test_a_list_of_skills_is_kept_and_private(tmp_path: Path) -> None:
         assert len(gateway.registry.directory) == 0
 
 
+async def test_slow_requests_of_one_principal_keep_no_other_one_waiting(tmp_path: Path) -> None:
+    log, gate = tmp_path / "log", Gate(tmp_path / "gate")
+    slow = skilled("one", "--log", str(log), "--gate", str(gate.path))
+    async with serving(tmp_path, one=slow) as gateway, anyio.create_task_group() as tasks:
+        skills, ada, ben = Skills(gateway), Principal(subject="ada"), Principal(subject="ben")
+        for _ in range(3):
+            tasks.start_soon(skills.read, ada, "skill://one/refunds/SKILL.md")
+        listed: list[JSON] = []
+
+        def reads() -> int:
+            return requests_in(log).count("resources/read")
+
+        async def list_skills() -> None:
+            listed.append(await skills.list(ben))
+
+        await until(lambda: reads() == 1)
+        tasks.start_soon(list_skills)
+        with anyio.fail_after(20):
+            # The second one waited before the list.
+            for number in (1, 2):
+                await until(lambda number=number: reads() == number)
+                await gate.release()
+            await until(lambda: listed)
+        # Now that it is known, it is there at once.
+        await until(lambda: reads() == 3)
+        assert len((await skills.list(ben))["skills"]) == 3
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_skill_outside_of_the_list_is_found_and_other_files_are_not(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, one=skilled("one"), two=skilled("two")) as gateway,
@@ -201,6 +238,19 @@ async def test_a_capability_without_a_name_of_an_extension_is_declared_for_its_s
             async with connected(gateway, pin=pin) as client:
                 found = (await send(client, "server/discover"))["capabilities"]
                 assert ("events" in found) == is_declared
+
+
+async def test_where_we_serve_events_those_of_a_server_are_not_passed_on(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with serving(tmp_path, one=skilled("one", "--log", str(log))) as gateway:
+        mcp_server = StateholdServer(gateway, version="0", pinned_name="a")
+        clock = gateway.registry.core.clock
+        webhooks = Webhooks(OutboundClient(Resolver(clock), allow_loopback=False), clock)
+        EventRequests(gateway, webhooks).register(mcp_server)
+        async with Client(mcp_server, cache=None) as client:
+            assert (await send(client, "server/discover"))["capabilities"]["events"] == {}
+            assert (await refusal(client, "events/stream")).code == types.METHOD_NOT_FOUND
+    assert "events/stream" not in requests_in(log)
 
 
 async def test_an_error_names_the_client_as_the_one_that_lacks_an_extension(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from statehold.sessions.lifecycle import Status
 from statehold.sessions.principals.rules import RevocationRecord
 from statehold.sessions.records import JournalKind, ReceiptRecord, StateRecord
 from statehold.sessions.store import Write
+from statehold.sessions.store.events import outbox
 from statehold.sessions.store.events.records import EventDelivery, Subscription
 from statehold.sessions.store.sql import SQLStore
 
@@ -41,8 +42,11 @@ async def subscribe(store: SQLStore, *names: str, **values: Any) -> None:
         assert await store.put_subscription(subscription(name, **values), most=100)
 
 
-async def claim(store: SQLStore, now: float = NOW, most: int = 100) -> list[EventDelivery]:
-    return await store.claim_deliveries(HOST, now, now + 15.0, most)
+async def claim(
+    store: SQLStore, now: float = NOW, most: int = 100, after: EventDelivery | None = None
+) -> list[EventDelivery]:
+    last = "" if after is None else after.subscription.id
+    return await store.claim_deliveries(HOST, now, now + 15.0, most, last)
 
 
 async def queued(store: SQLStore) -> dict[str, Any]:
@@ -99,6 +103,7 @@ async def test_events_are_queued_for_those_who_subscribed(
                 receipt("sh_a", "another", "ok", 3.0),
             ],
             state=StateRecord(session_id="sh_a", version=7, value={"key": "a secret"}),
+            at=4.0,
         )
     )
     await store.write(Write("sh_b", NODE, 1, journal=[transition("sh_b", 2, Status.PAUSED)]))
@@ -114,9 +119,9 @@ async def test_events_are_queued_for_those_who_subscribed(
         "evt_sh_a_task-1": {"sessionId": "sh_a", "taskId": "sh_a.task-1", "status": "ok"},
         "evt_sh_a_v7": {"sessionId": "sh_a", "version": 7},
     }
-    assert {body["eventId"]: body["timestamp"] for body in bodies}["evt_sh_a_2"] == (
-        "1970-01-01T00:00:02.000Z"
-    )
+    times = {body["eventId"]: body["timestamp"] for body in bodies}
+    assert times["evt_sh_a_2"] == "1970-01-01T00:00:02.000Z"
+    assert times["evt_sh_a_v7"] == "1970-01-01T00:00:04.000Z"
 
 
 async def test_a_write_that_is_refused_and_an_import_queue_nothing(
@@ -209,6 +214,56 @@ async def test_a_subscription_ends_with_its_time_its_principal_and_its_session(
     assert await store.purge("sh_a")
     assert await claim(store, now=900.0) == []
     assert await store.due_hosts() == {}
+
+
+async def test_an_expired_subscription_gets_no_event_and_is_deleted(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await subscribe(store, "session_paused", expires_at=5.0)
+    await pause(store, "sh_a")
+    # Also one that was queued earlier is not sent.
+    assert await claim(store) == []
+    assert await store.due_hosts() == {HOST: None}
+    await store.write(Write("sh_a", NODE, 1, journal=[late_transition("sh_a", 2)]))
+    assert await store.due_hosts() == {HOST: None}
+    await store.delete_expired_subscriptions(NOW)
+    assert await store.due_hosts() == {}
+
+
+def late_transition(session_id: str, seq: int) -> Any:
+    return transition(session_id, seq, Status.PAUSED).model_copy(update={"started_at": NOW})
+
+
+async def test_a_claim_takes_from_each_subscription_in_turn(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await sessions.make("sh_b", owner=BEN)
+    for owner in (ADA, BEN):
+        await subscribe(store, "session_paused", owner=owner)
+    for seq in range(1, 5):
+        await pause(store, "sh_a", seq=seq)
+    await store.write(Write("sh_b", NODE, 1, journal=[late_transition("sh_b", 1)]))
+    first = await claim(store, most=2)
+    assert [each.subscription.owner for each in first] == [ADA, BEN]
+    assert [each.event_id for each in await claim(store, most=2)] == ["evt_sh_a_2", "evt_sh_a_3"]
+    await pause(store, "sh_b", seq=2)
+    assert [each.subscription.owner for each in await claim(store, most=1, after=first[0])] == [BEN]
+
+
+async def test_events_beyond_the_limit_of_a_subscription_are_dropped(
+    store: SQLStore, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_QUEUED", 2)
+    await sessions.make("sh_a", owner=ADA)
+    await subscribe(store, "session_paused")
+    await subscribe(store, "session_closed")
+    for seq in range(1, 4):
+        await pause(store, "sh_a", seq=seq)
+    await store.write(Write("sh_a", NODE, 1, journal=[transition("sh_a", 4, Status.CLOSED)]))
+    found = [each.event_id for each in await claim(store)]
+    assert sorted(found) == ["evt_sh_a_1", "evt_sh_a_2", "evt_sh_a_4"]
 
 
 async def test_a_principal_has_a_bounded_number_of_subscriptions(store: SQLStore) -> None:

@@ -27,6 +27,7 @@ from statehold.sessions.store import Write, connection, sql
 from statehold.sessions.store import upgrade as upgrade_module
 from statehold.sessions.store.dialect import RemoteDatabase, mysql
 from statehold.sessions.store.sql import SQLStore
+from statehold.sessions.store.upgrade import FIRST
 
 pytestmark = pytest.mark.thorough
 
@@ -275,6 +276,19 @@ async def test_a_creation_that_broke_off_is_gone_on_with(
         with pytest.raises(_Stop):
             upgrade_module.upgrade(connection, None)
     async with _store(url) as store, _store(whole):
+        assert await store.check() == []
+    assert _shape(server, url) == _shape(server, whole)
+
+
+async def test_an_upgrade_that_broke_off_is_gone_on_with(server: DatabaseServer) -> None:
+    url, whole = server.fresh(), server.emptied()
+    async with _store(url), _store(whole):
+        pass
+    with server.connection(url) as connection:
+        # All is there but the mark of completion, and one column.
+        connection.execute(text("ALTER TABLE receipt DROP COLUMN upstream"))
+        connection.execute(text(f"UPDATE alembic_version SET version_num = '{FIRST}'"))
+    async with _store(url) as store:
         assert await store.check() == []
     assert _shape(server, url) == _shape(server, whole)
 

@@ -12,11 +12,20 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("receipt", sa.Column("upstream", sa.Text, nullable=True))
-    op.add_column("receipt", sa.Column("expires_at", sa.Double, nullable=True))
+    # MariaDB keeps the part of a migration that broke off.
+    present = {column["name"] for column in sa.inspect(op.get_bind()).get_columns("receipt")}
+    if "upstream" not in present:
+        op.add_column("receipt", sa.Column("upstream", sa.Text, nullable=True))
+    if "expires_at" not in present:
+        op.add_column("receipt", sa.Column("expires_at", sa.Double, nullable=True))
     kept = sa.text("expires_at IS NOT NULL")
     op.create_index(
-        "receipt_expiry", "receipt", ["expires_at"], sqlite_where=kept, postgresql_where=kept
+        "receipt_expiry",
+        "receipt",
+        ["expires_at"],
+        if_not_exists=True,
+        sqlite_where=kept,
+        postgresql_where=kept,
     )
 
 

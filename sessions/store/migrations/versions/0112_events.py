@@ -25,8 +25,10 @@ def upgrade() -> None:
         Column("old_secret_ends_at", Double, nullable=False),
         Column("created_at", Double, nullable=False),
         Column("expires_at", Double, nullable=False),
+        if_not_exists=True,
     )
-    op.create_index("subscription_session", "subscription", ["session_id", "owner"])
+    columns = ["session_id", "owner"]
+    op.create_index("subscription_session", "subscription", columns, if_not_exists=True)
     op.create_table(
         "delivery",
         Column("subscription_id", String(128), primary_key=True, nullable=False),
@@ -35,8 +37,9 @@ def upgrade() -> None:
         Column("body", Text, nullable=False),
         Column("attempts", BigInteger, nullable=False),
         Column("due_at", Double, nullable=True),
+        if_not_exists=True,
     )
-    op.create_index("delivery_due", "delivery", ["host", "due_at"])
+    op.create_index("delivery_due", "delivery", ["host", "due_at"], if_not_exists=True)
 
 
 def downgrade() -> None:

@@ -14,7 +14,12 @@ depends_on = None
 def upgrade() -> None:
     started = sa.text("status = 'started'")
     op.create_index(
-        "receipt_started", "receipt", ["session_id"], sqlite_where=started, postgresql_where=started
+        "receipt_started",
+        "receipt",
+        ["session_id"],
+        if_not_exists=True,
+        sqlite_where=started,
+        postgresql_where=started,
     )
 
 
