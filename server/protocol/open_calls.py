@@ -299,15 +299,8 @@ class OpenCalls:
             call.scope.cancel()
 
 
-def grace_of(
-    ctx: RequestContext, spec: ToolSpec | None, caller: Caller, hand_over: float
-) -> float | None:
-    """Return the seconds after which a call is handed over; None: its client has to wait for its end.
-
-    `hand_over` is the setting for clients without tasks; 0 is never.
-    """
-    if not declares_tasks(ctx):
-        return hand_over or None
+def grace_of(spec: ToolSpec | None, caller: Caller) -> float:
+    """Return the seconds after which the call of a client with tasks is handed over."""
     return 0.0 if caller.own_meta.hands_over or is_long(spec) else GRACE_SECONDS
 
 

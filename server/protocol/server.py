@@ -64,6 +64,7 @@ from ..sdk.caller import (
     Caller,
     asks_for,
     connection_of,
+    declares_tasks,
     is_forwarded,
     is_handed_back,
     is_modern,
@@ -168,11 +169,8 @@ class StateholdServer(Server[dict[str, Any]]):
 
     def get_request_handler(self, method: str) -> Entry | None:
         own = super().get_request_handler(method)
-        is_ours = own is not None or (method.startswith("events/") and self._serves_own_events())
-        return own if is_ours else self._extensions.handler_of(method)
-
-    def _serves_own_events(self) -> bool:
-        return super().get_request_handler("events/list") is not None
+        is_ours = method.startswith("events/") and super().get_request_handler("events/list")
+        return own or (None if is_ours else self._extensions.handler_of(method))
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
@@ -295,7 +293,7 @@ class StateholdServer(Server[dict[str, Any]]):
         capabilities = result["capabilities"]
         if ctx.method == "server/discover":  # SEP-2663 forbids it for the older era
             capabilities.setdefault("extensions", {})[TASKS] = {}
-        if self._serves_own_events():
+        if super().get_request_handler("events/list") is not None:
             # SEP-3415 has the extension; ChatGPT looks for the capability, which the SDK would drop.
             capabilities["events"] = {}
             capabilities.setdefault("extensions", {})[EVENTS] = {}
@@ -358,8 +356,10 @@ class StateholdServer(Server[dict[str, Any]]):
                 try:
                     if isinstance(call, OwnCall):
                         return await self._call_own_interactively(ctx, params, call, caller)
-                    spec = self._gateway.services[call.entry.service].specs.get(call.entry.tool)
-                    grace = grace_of(ctx, spec, caller, self._gateway.config.server.hand_over)
+                    grace = self._gateway.config.server.hand_over or None
+                    if declares_tasks(ctx):
+                        service = self._gateway.services[call.entry.service]
+                        grace = grace_of(service.specs.get(call.entry.tool), caller)
                     is_resumed = parked_call_state(params) is not None
                     if grace is None and not (caller.modern and (is_resumed or may_ask(ctx))):
                         return await self._call_service(ctx, call, caller)
@@ -462,7 +462,8 @@ class StateholdServer(Server[dict[str, Any]]):
             raise
         if answer.delivery is not None:
             caller.carry(answer.delivery)
-        return self._service_result(ctx, answer, call.entry.service)
+        own_uris, service = self._resources.own_service(ctx) is not None, call.entry.service
+        return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)
 
     async def _call_service_interactively(
         self, ctx: RequestContext, params: JSON, call: ServiceCall, grace: float | None
@@ -488,8 +489,7 @@ class StateholdServer(Server[dict[str, Any]]):
     def _service_result(
         self, ctx: RequestContext, answer: results.ResultSource, service: str
     ) -> JSON:
-        is_pinned = self._requester.pin(ctx) is not None
-        own_uris = is_pinned and self._resources.own_service(ctx) is not None
+        own_uris = self._resources.own_service(ctx) is not None
         return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)
 
 

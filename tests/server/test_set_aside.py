@@ -42,7 +42,9 @@ def emptied(file: Path) -> None:
 
 
 def _content(data: Path, pattern: str) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(data.glob(pattern))]
+    """Return the contents of files; an empty log of SQLite says nothing."""
+    contents = (path.read_bytes() for path in sorted(data.glob(pattern)))
+    return [content for content in contents if content or not pattern.endswith("-wal")]
 
 
 @pytest.mark.thorough

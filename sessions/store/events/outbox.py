@@ -45,6 +45,8 @@ _SUBSCRIBED = (
     # An import writes the journal of another session while its own is being created.
     .where(among(_s.id), _s.status != Status.CREATING.value)
 )
+# Most databases have no subscriptions, and need no join.
+_ANY = select(_sub.id).limit(1)
 _QUEUED_COUNTS = (
     select(_d.subscription_id, func.count())
     .where(among(_d.subscription_id))
@@ -69,7 +71,7 @@ def add(
         *(event for row in receipts for event in _of_receipt(row)),
         *(_of_state(row, now) for row in states),
     ]
-    if not events:
+    if not events or connection.execute(_ANY).first() is None:
         return
     ids = pack_ids({event.session_id for event in events})
     subscribed: dict[tuple[str, str], list[Any]] = {}
