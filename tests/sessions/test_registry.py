@@ -150,7 +150,12 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
                 finally:
                     event.remove(connection, "before_cursor_execute", note)
 
-            loaded.append(record := await read(run))
+            record = await read(run)
+            if requested and "min(session.due_at)" in requested[-1]:
+                # The sweep looks for its next time meanwhile.
+                requested.pop()
+            else:
+                loaded.append(record)
             return record
 
         monkeypatch.setattr(engine.store.transactions, "read", watched)
