@@ -12,13 +12,12 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
-from support.gateway_process import JSON, meta_of, opened_session, service, structured, toml
+from support.gateway_process import JSON, meta_of, opened_session, service, structured
+from support.open_gateways import serving_gateway
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -36,13 +35,7 @@ async def serving(folder: Path, *names: str) -> AsyncGenerator[Gateway]:
         page.write_text(f"<p>{name}</p>")
         arguments = ("--page", str(page), "--log", str(folder / f"{name}.log"))
         services[name] = service("apps", *arguments, prefix=f"{name}_", pause="release")
-    config = folder / "statehold.toml"
-    config.write_text(toml({"services": services}))
-    flags = {"data": str(folder / "data")}
-    async with open_gateway(
-        load(config=config, services=None, flags=flags), address="test"
-    ) as gateway:
-        await gateway.probes.ready()
+    async with serving_gateway(folder, **services) as gateway:
         yield gateway
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,10 @@ import pytest
 from mcp import Client, MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 from support.fork_server import ForkServer
-from support.gateway_process import JSON, UPSTREAMS, opened_session, text_of, toml
+from support.gateway_process import JSON, UPSTREAMS, opened_session, text_of
+from support.open_gateways import serving_gateway
 from support.selection import matrix
 
-from statehold.server.config.load import load
-from statehold.server.gateway.gateway import Gateway
-from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 
 UI = "io.modelcontextprotocol/ui"
@@ -25,18 +21,6 @@ TASKS = "io.modelcontextprotocol/tasks"
 SKILLS = "io.modelcontextprotocol/skills"
 MIME = "text/html;profile=mcp-app"
 OTHER_MIME = "text/html;profile=other"
-
-
-@asynccontextmanager
-async def serving(folder: Path, **services: JSON) -> AsyncGenerator[Gateway]:
-    config = folder / "statehold.toml"
-    config.write_text(toml({"services": services}))
-    flags = {"data": str(folder / "data")}
-    async with open_gateway(
-        load(config=config, services=None, flags=flags), address="test"
-    ) as gateway:
-        await gateway.probes.ready()
-        yield gateway
 
 
 @pytest.fixture(params=["modern", "legacy"])
@@ -65,7 +49,7 @@ async def test_extensions_reach_the_other_side(
     tmp_path: Path, extended: JSON, era: str, mode: Any, pinned_name: str | None
 ) -> None:
     async with (
-        serving(tmp_path, one=extended) as gateway,
+        serving_gateway(tmp_path, one=extended) as gateway,
         Client(
             StateholdServer(gateway, version="0", pinned_name=pinned_name), cache=None, mode=mode
         ) as client,
@@ -90,7 +74,7 @@ async def test_settings_of_several_services_are_united(
     first = fork_server.service(program)
     second = fork_server.service(program, "--mime", OTHER_MIME)
     async with (
-        serving(tmp_path, one=first, two={**second, "prefix": "two_"}) as gateway,
+        serving_gateway(tmp_path, one=first, two={**second, "prefix": "two_"}) as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         assert extensions_of(client)[UI] == {"mimeTypes": [MIME, OTHER_MIME], "flag": True}
@@ -113,7 +97,7 @@ async def test_the_error_for_a_missing_capability_names_the_side_that_lacks_it(
 ) -> None:
     service = fork_server.service(str(UPSTREAMS / "extended.py"))
     async with (
-        serving(tmp_path, one=service) as gateway,
+        serving_gateway(tmp_path, one=service) as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None, mode=mode) as client,
     ):
         session = await opened_session(client)
@@ -133,7 +117,7 @@ async def test_a_discovery_is_kept_only_when_all_services_are_known(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     service = fork_server.service(str(UPSTREAMS / "extended.py"))
-    async with serving(tmp_path, one=service) as gateway:
+    async with serving_gateway(tmp_path, one=service) as gateway:
         mcp_server = StateholdServer(gateway, version="0")
         async with Client(mcp_server, cache=None) as client:
             result = await client.session.discover()
@@ -142,7 +126,7 @@ async def test_a_discovery_is_kept_only_when_all_services_are_known(
     missing = {"command": "/nowhere/at/all"}
     (tmp_path / "b").mkdir()
     async with (
-        serving(tmp_path / "b", one=service, two=missing) as gateway,
+        serving_gateway(tmp_path / "b", one=service, two=missing) as gateway,
         Client(StateholdServer(gateway, version="0"), cache=None) as client,
     ):
         assert (await client.session.discover()).ttl_ms == 0

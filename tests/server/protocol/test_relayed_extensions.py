@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,19 @@ import mcp_types as types
 import pytest
 import yaml
 from mcp import Client, MCPError
-from support.gateway_process import JSON, service, text_of, toml
+from support.gateway_process import JSON, service, text_of
+from support.open_gateways import serving_gateway
 from support.raw_requests import send
 from support.selection import matrix
 from support.task_client import Gate
 from support.waiting import until
 
 from statehold.access.scopes import READ, USE, OperationScopes
-from statehold.server.config.load import load
 from statehold.server.events.requests import EventRequests
 from statehold.server.events.webhooks import Webhooks
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.skills import Skills
 from statehold.server.gateway.uris import parse_skill_uri, skill_uri
-from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import Principal
 from statehold.tools.browser.egress.resolver import Resolver
@@ -36,18 +34,6 @@ from statehold.tools.outbound import OutboundClient
 SKILLS = "io.modelcontextprotocol/skills"
 VENDOR, MORE = "example.org/vendor", "example.org/more"
 OWN = "skill://statehold/SKILL.md"
-
-
-@asynccontextmanager
-async def serving(folder: Path, **services: JSON) -> AsyncGenerator[Gateway]:
-    config = folder / "statehold.toml"
-    config.write_text(toml({"services": services}))
-    flags = {"data": str(folder / "data")}
-    async with open_gateway(
-        load(config=config, services=None, flags=flags), address="test"
-    ) as gateway:
-        await gateway.probes.ready()
-        yield gateway
 
 
 def skilled(name: str, *arguments: str, era: str = "both", **options: Any) -> JSON:
@@ -109,7 +95,10 @@ async def test_skills_of_two_servers_keep_their_bytes_after_a_restart(
     }
     found: list[dict[str, JSON]] = []
     for _ in range(2):
-        async with serving(tmp_path, **services) as gateway, connected(gateway, mode) as client:
+        async with (
+            serving_gateway(tmp_path, **services) as gateway,
+            connected(gateway, mode) as client,
+        ):
             found.append(await skills_of(client))
             for skill in found[-1].values():
                 await check_digests(client, skill)
@@ -133,7 +122,9 @@ async def test_skills_of_two_servers_keep_their_bytes_after_a_restart(
 async def test_a_list_of_skills_is_kept_and_private(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with (
-        serving(tmp_path, one=skilled("one", "--log", str(log)), two=skilled("two")) as gateway,
+        serving_gateway(
+            tmp_path, one=skilled("one", "--log", str(log)), two=skilled("two")
+        ) as gateway,
         connected(gateway) as client,
     ):
         for _ in range(3):
@@ -150,7 +141,7 @@ async def test_a_list_of_skills_is_kept_and_private(tmp_path: Path) -> None:
 async def test_slow_requests_of_one_principal_keep_no_other_one_waiting(tmp_path: Path) -> None:
     log, gate = tmp_path / "log", Gate(tmp_path / "gate")
     slow = skilled("one", "--log", str(log), "--gate", str(gate.path))
-    async with serving(tmp_path, one=slow) as gateway, anyio.create_task_group() as tasks:
+    async with serving_gateway(tmp_path, one=slow) as gateway, anyio.create_task_group() as tasks:
         skills, ada, ben = Skills(gateway), Principal(subject="ada"), Principal(subject="ben")
         for _ in range(3):
             tasks.start_soon(skills.read, ada, "skill://one/refunds/SKILL.md")
@@ -178,7 +169,7 @@ async def test_slow_requests_of_one_principal_keep_no_other_one_waiting(tmp_path
 
 async def test_a_skill_outside_of_the_list_is_found_and_other_files_are_not(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, one=skilled("one"), two=skilled("two")) as gateway,
+        serving_gateway(tmp_path, one=skilled("one"), two=skilled("two")) as gateway,
         connected(gateway) as client,
     ):
         hidden = "skill://one/hidden/SKILL.md"
@@ -199,7 +190,7 @@ async def test_a_skill_outside_of_the_list_is_found_and_other_files_are_not(tmp_
 @pytest.mark.parametrize("mode", matrix("auto", "legacy"))
 async def test_a_pinned_address_is_the_server_itself(tmp_path: Path, era: str, mode: Any) -> None:
     async with (
-        serving(tmp_path, one=skilled("one", era=era)) as gateway,
+        serving_gateway(tmp_path, one=skilled("one", era=era)) as gateway,
         connected(gateway, mode, "a") as client,
         connected(gateway, mode, "b") as other,
         connected(gateway, mode) as several,
@@ -233,7 +224,7 @@ async def test_a_pinned_address_is_the_server_itself(tmp_path: Path, era: str, m
 async def test_a_capability_without_a_name_of_an_extension_is_declared_for_its_server_only(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, one=skilled("one")) as gateway:
+    async with serving_gateway(tmp_path, one=skilled("one")) as gateway:
         for pin, is_declared in (("a", True), (None, False)):
             async with connected(gateway, pin=pin) as client:
                 found = (await send(client, "server/discover"))["capabilities"]
@@ -242,7 +233,7 @@ async def test_a_capability_without_a_name_of_an_extension_is_declared_for_its_s
 
 async def test_where_we_serve_events_those_of_a_server_are_not_passed_on(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with serving(tmp_path, one=skilled("one", "--log", str(log))) as gateway:
+    async with serving_gateway(tmp_path, one=skilled("one", "--log", str(log))) as gateway:
         mcp_server = StateholdServer(gateway, version="0", pinned_name="a")
         clock = gateway.registry.core.clock
         webhooks = Webhooks(OutboundClient(Resolver(clock), allow_loopback=False), clock)
@@ -255,7 +246,7 @@ async def test_where_we_serve_events_those_of_a_server_are_not_passed_on(tmp_pat
 
 async def test_an_error_names_the_client_as_the_one_that_lacks_an_extension(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, one=skilled("one", era="modern")) as gateway,
+        serving_gateway(tmp_path, one=skilled("one", era="modern")) as gateway,
         connected(gateway, pin="a") as client,
     ):
         error = await refusal(client, "example/needs")
@@ -268,7 +259,7 @@ async def test_an_extension_that_a_server_begins_to_declare_is_announced(
 ) -> None:
     more = tmp_path / "more"
     async with (
-        serving(tmp_path, one=skilled("one", "--more", str(more), era=era)) as gateway,
+        serving_gateway(tmp_path, one=skilled("one", "--more", str(more), era=era)) as gateway,
         AsyncExitStack() as stack,
     ):
         client = await stack.enter_async_context(connected(gateway, pin="a"))
@@ -293,7 +284,7 @@ async def test_an_extension_that_a_server_begins_to_declare_is_announced(
 async def test_a_thousand_discoveries_ask_no_service(tmp_path: Path) -> None:
     logs = {f"s{number}": tmp_path / f"log{number}" for number in range(20)}
     services = {name: skilled(name, "--log", str(log)) for name, log in logs.items()}
-    async with serving(tmp_path, **services) as gateway, connected(gateway) as client:
+    async with serving_gateway(tmp_path, **services) as gateway, connected(gateway) as client:
         before = [requests_in(log) for log in logs.values()]
         for _ in range(1000):
             await send(client, "server/discover")
