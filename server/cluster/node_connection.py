@@ -137,13 +137,18 @@ class NodeConnection(asyncio.Protocol):
             ConnectionEnded: the connection ended before.
             TimeoutError: it took longer than `within` seconds.
         """
+        is_late = False
+
+        def expire() -> None:
+            # The time is not compared: uvloop calls up to a millisecond early.
+            nonlocal is_late
+            is_late = True
+            self._wake()
+
         # A cancel scope would cost as much as the exchange.
-        timer = asyncio.get_running_loop().call_later(within, self._wake)
-        deadline = timer.when()
+        timer = asyncio.get_running_loop().call_later(within, expire)
         try:
-            await self._wait(
-                lambda: self._is_begun or asyncio.get_running_loop().time() >= deadline
-            )
+            await self._wait(lambda: self._is_begun or is_late)
         finally:
             timer.cancel()
         if not self._is_begun:

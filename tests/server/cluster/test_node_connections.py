@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import anyio
 import pytest
+import uvloop
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.server.cluster.assertion import Assertion, NodeRequest
+from statehold.server.cluster.assertion import Assertion, Assertions, NodeRequest
+from statehold.server.cluster.node_connection import NodeConnection
 from statehold.server.cluster.node_dialer import UnixDialer
 from statehold.server.cluster.node_pool import MAX_CONNECTIONS, Peers
 from statehold.server.sockets.address import claim_socket, remove_socket
@@ -68,3 +71,25 @@ async def test_the_requests_of_one_principal_keep_no_other_one_waiting(
                 assert begun.count(b"/slow") < MAX_CONNECTIONS
                 tasks.cancel_scope.cancel()
         await peers.aclose()
+
+
+def test_a_node_that_does_not_begin_is_given_up_by_a_timer_that_fires_early() -> None:
+    """uvloop calls one timer in eight up to a millisecond before its time."""
+
+    async def wait(seconds: float) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            _, connection = await asyncio.get_running_loop().create_unix_connection(
+                lambda: NodeConnection(NODE, Assertions()), sock=ours
+            )
+            connection.send(NodeRequest("POST", "/", (), b""), Assertion(ADA))
+            with pytest.raises(TimeoutError):
+                await connection.wait_begun(seconds)
+            connection.abort()
+
+    async def wait_for_all() -> None:
+        with anyio.fail_after(30):
+            for number in range(100):
+                await wait(0.0105 + number / 1e5)
+
+    uvloop.run(wait_for_all())
