@@ -637,14 +637,14 @@ async def test_without_a_next_server_a_client_gets_errors_until_there_is_one(
 
 @pytest.mark.thorough
 async def test_a_next_server_with_other_settings_is_an_error_of_its_requests(
-    shared: SharedClients, monkeypatch: pytest.MonkeyPatch
+    shared: SharedClients,
 ) -> None:
     async with shared.piped(*PIN) as pipes:
         await anyio.to_thread.run_sync(shared.stop)
-        before = shared.config.read_text()
-        shared.config.write_text(f"{before}\n# changed\n")
-        assert shared.run().returncode == OK
-        shared.config.write_text(before)
+        # A file of its own: the client reads its file again when it sees the next server.
+        changed = shared.config.with_name("changed.toml")
+        changed.write_text(f"{shared.config.read_text()}\n# changed\n")
+        assert shared.run("--config", str(changed)).returncode == OK
         await pipes.send(tool_call(1, "inc"))
         result = (await pipes.answer(1))["result"]
         assert result["_meta"]["statehold/error"]["code"] == "invalid_argument"
