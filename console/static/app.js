@@ -167,8 +167,8 @@ class Console extends PageElement {
   _onKey(event) {
     const isField = event.composedPath()[0].matches?.("input, textarea, select, [data-keys]");
     if (!this.user || isField || event.ctrlKey || event.metaKey || event.altKey) return;
-    // Escape closes what is open first.
-    const isBusy = event.defaultPrevented || this.querySelector("dialog[open], details.menu[open], .preview");
+    // Escape closes what is open first, and never leaves a page in which the person has control.
+    const isBusy = event.defaultPrevented || this.querySelector("dialog[open], details.menu[open], .preview, .screen.held");
     if (event.key === "/" || event.key === "k") {
       event.preventDefault();
       this.querySelector("sh-jump")?.open();
