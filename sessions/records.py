@@ -268,6 +268,10 @@ class JournalRecord(Record):
     """Facts of the step of a call; see journal/facts.py."""
 
 
+NEVER: Final = 1e11
+"""The end of a receipt that does not expire: that of a call that was handed over under an id of its caller's."""
+
+
 class ReceiptRecord(Record):
     """The outcome of a call with an operation id. Secret: the result is kept unredacted, to be returned again.
 

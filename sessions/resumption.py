@@ -208,7 +208,9 @@ class InterruptedCalls:
         outcome: ToolResult | BaseException = OutcomeUnknown("The server ended during the call.")
         try:
             if operation.work is not None:
-                await session.begin_task(operation.id, live, waiting.seconds)
+                await session.tasks.begin(operation.id, live, waiting.seconds)
+                if waiting.call.receipt.upstream is not None:
+                    session.tasks.follow(operation.id)
             with anyio.move_on_after(waiting.seconds), end_with_session(session), work.scope:
                 outcome = await result()
             if work.scope.cancelled_caught:
@@ -221,7 +223,7 @@ class InterruptedCalls:
             if waiting.slot is not None:
                 live.slots.release(waiting.slot)
             try:
-                await session.end_task(operation.id)
+                await session.tasks.end(operation.id)
                 if not session.is_left:
                     operation.receipt = await self._record(session, waiting.call, outcome)
             finally:

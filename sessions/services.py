@@ -181,6 +181,11 @@ class Resumption(Protocol):
         """The argument of Service.resume(); None if the connection cannot be resumed after all. Secret; fixed once open."""
         ...
 
+    @property
+    def keeps_calls(self) -> bool:
+        """Whether calls in flight run on at the other end when the process ends, and the next one gets their answers."""
+        ...
+
     def leave(self) -> None:
         """Have aclose() leave the other end as it is: another process has it by now, or goes on with it."""
         ...

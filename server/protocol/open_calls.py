@@ -43,7 +43,7 @@ from ..sdk.caller import (
     may_ask,
 )
 from .error_translation import translate_errors
-from .request_checks import parked_call_state
+from .request_checks import Requester, parked_call_state
 
 GRACE_SECONDS: Final = 2.0
 """Seconds that a request waits for the end of its call before that becomes a task."""
@@ -62,6 +62,8 @@ class OpenCall(OpenWork):
 
     owner: str
     """The principal and the session that it belongs to; see owner_of()."""
+    principal: str
+    """The key of its caller, who may be another one than the owner of the session."""
     session: str
     work_key: str
     client: object
@@ -135,12 +137,14 @@ class OpenCalls:
     def __init__(
         self,
         gateway: Gateway,
+        requester: Requester,
         *,
         ttl: float = ANSWER_SECONDS,
         on_task_changed: Callable[[str], None] = lambda task: None,
     ) -> None:
         """`on_task_changed` is called with the id of a task that asks, or has ended; it must not block."""
         self._gateway = gateway
+        self._requester = requester
         self._on_task_changed = on_task_changed
         self._spawn = gateway.registry.spawn
         self._now = gateway.registry.core.clock.now
@@ -148,6 +152,7 @@ class OpenCalls:
         self._parked_calls: dict[str, OpenCall] = {}
         self._tasks: dict[tuple[str, str], OpenCall] = {}
         """The calls that are or may become tasks, by owner and operation id."""
+        gateway.registry.revocations.on_look.append(self._end_revoked)
 
     def __len__(self) -> int:
         return len(self._parked_calls)
@@ -156,6 +161,13 @@ class OpenCalls:
         """Cancel the parked calls of a client that has disconnected, so that no answers can come; without one, all."""
         for call in list(self._parked_calls.values()):
             if client is None or call.client is client:
+                call.scope.cancel()
+
+    def _end_revoked(self) -> None:
+        """Cancel the calls of revoked principals whose requests have ended, also those in sessions of others."""
+        revoked = self._gateway.registry.core.revoked
+        for call in [*self._tasks.values(), *self._parked_calls.values()]:
+            if call.principal in revoked:
                 call.scope.cancel()
 
     async def run_or_resume(
@@ -197,6 +209,7 @@ class OpenCalls:
         call = OpenCall(
             now=self._now,
             owner=owner,
+            principal=self._requester.sharee(ctx) or principal.key,
             session=session,
             work_key=work_key,
             client=ctx.lifespan_context,

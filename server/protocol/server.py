@@ -125,7 +125,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self._requester = requester = Requester(
             pinned_name, auto_session=gateway.config.server.auto_session
         )
-        self.open_calls = OpenCalls(gateway, on_task_changed=self._on_task_changed)
+        self.open_calls = OpenCalls(gateway, requester, on_task_changed=self._on_task_changed)
         self._parser = CallParser(gateway, requester)
         self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)

@@ -15,7 +15,6 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from ...sessions.calls.hand_over import NEVER
 from ...sessions.calls.open_work import OpenWork
 from ...sessions.calls.receipts import replay
 from ...sessions.calls.request import RecordedAnswer
@@ -30,7 +29,7 @@ from ...sessions.errors import (
 )
 from ...sessions.journal.entries import STARTED
 from ...sessions.json_codec import JSON
-from ...sessions.records import Principal, ReceiptRecord
+from ...sessions.records import NEVER, Principal, ReceiptRecord
 from ...tools.own.session_tools import summary
 from ...tools.upstream.negotiation import TASKS
 from ..gateway.gateway import Gateway

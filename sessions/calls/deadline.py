@@ -214,6 +214,8 @@ class DeadlineContext:
 
     def hand_over(self) -> None:
         """Give the call OPEN_SECONDS from now on, the time of questions included: no request waits for it any more."""
+        if self._scope.cancel_called:
+            return  # Its time was over before.
         self._is_handed_over = True
         self._scope.deadline = anyio.current_time() + OPEN_SECONDS
 

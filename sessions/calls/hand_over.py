@@ -24,10 +24,6 @@ KEPT_SECONDS: Final = 86_400.0
 """Seconds after its end for which the receipt of such a call is kept, if it expires."""
 
 
-NEVER: Final = 1e11
-"""The end of a receipt that does not expire: that of a call that was handed over under an id of its caller's."""
-
-
 def new_operation_id() -> str:
     """Return an id that nobody can guess, for a call whose caller chose none."""
     return f"task-{secrets.token_urlsafe(18)}"

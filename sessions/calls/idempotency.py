@@ -23,10 +23,10 @@ from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..lifecycle import Status
 from ..live.quota import Quota
 from ..policy import Policy
-from ..records import Principal, ReceiptRecord
+from ..records import NEVER, Principal, ReceiptRecord
 from ..registry import Registry
 from ..services import ToolResult
-from .hand_over import KEPT_SECONDS, NEVER, OPEN_SECONDS, HandOver
+from .hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
 from .receipts import Operation, Outcome, RunningOperations, close_receipt, replay
 from .request import Call
 
@@ -131,13 +131,16 @@ class IdempotencyGuard:
 
 
 async def _join(running: Operation, hand_over: HandOver) -> None:
-    """Hand a repeat over: the call that it waits for has a receipt.
+    """Hand a repeat over, with the call that it waits for: that goes on without its own request, too.
 
     Raises:
-        OperationBusy: that call has ended, or its receipt is in memory.
+        OperationBusy: that call has ended, its receipt is in memory, or it ends with its request.
     """
     await running.started.wait()
-    if not running.is_stored or running.ended.is_set():
+    lasts = running.work is not None
+    if not lasts and running.hand_over is not None:
+        lasts = await running.hand_over.take()
+    if not lasts or not running.is_stored or running.ended.is_set():
         raise OperationBusy(session_id=running.scope)
     assert running.start_receipt is not None
     hand_over.began_at = running.start_receipt.started_at

@@ -15,10 +15,10 @@ from .. import errors
 from ..errors import InvalidArgument, OutcomeUnknown, RequestRefused, SessionError
 from ..journal.entries import STARTED, status_of
 from ..json_codec import JSON, dumps
-from ..records import ReceiptRecord
+from ..records import NEVER, ReceiptRecord
 from ..services import ToolResult
 from ..validation import label
-from .hand_over import KEPT_SECONDS, NEVER, HandOver
+from .hand_over import KEPT_SECONDS, HandOver
 from .notices import with_notice, without_notice
 from .open_work import OpenWork
 

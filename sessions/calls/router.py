@@ -188,7 +188,7 @@ class Router:
             if call.request.hand_over is not None:
                 with anyio.CancelScope(shield=True):
                     await call.request.hand_over.end()
-                    await call.session.end_task(call.request.hand_over.operation_id)
+                    await call.session.tasks.end(call.request.hand_over.operation_id)
             if call.operation is None or not call.operation.is_stored:
                 await self._journal(call, started_at, outcome)
 
@@ -279,7 +279,7 @@ class Router:
         if call.operation is not None and call.operation.hand_over is not None:
             await CallReceipts(self._core, call).tell(call.operation)
             call.operation.hand_over.began_at = call.started_at
-            await call.session.begin_task(call.operation.id, live, OPEN_SECONDS)
+            await call.session.tasks.begin(call.operation.id, live, OPEN_SECONDS)
         context.hand_over()
 
     def return_notice(self, delivery: Delivery | None) -> None:
@@ -372,6 +372,8 @@ class Router:
 async def _note_upstream_task(call: Call, task: str) -> None:
     """Keep the id of the upstream's task that runs a call, so that a later process can follow it."""
     call.upstream, operation, hand_over = task, call.operation, call.request.hand_over
+    if operation is not None:
+        call.session.tasks.follow(operation.id)
     async with nullcontext() if hand_over is None else hand_over.turn:
         if operation is not None and operation.start_receipt is not None:
             receipt = operation.start_receipt.model_copy(update={"upstream": task})

@@ -3,7 +3,7 @@
 A cancel scope that is entered in one task and left in another breaks connections that have nothing to do with it. So exactly
 one task, the owner, opens a connection, watches it and closes it; every other task only calls it.
 
-CallActivity counts the calls over the connections of a session.
+CallActivity counts the calls over the connections of a session, HandedOverCalls those that no request waits for.
 """
 
 from __future__ import annotations
@@ -344,3 +344,40 @@ class CallActivity:
         if self.running.pop(call, None) is not None:
             self.ended += 1
             self.last = EndedCall(call.tool, status, ended_at)
+
+
+class HandedOverCalls:
+    """The running calls of a session that were handed over, each with its connection. It lives as long as the session."""
+
+    def __init__(self) -> None:
+        self._connections: dict[str, LiveConnection] = {}
+        self._followed: set[str] = set()
+
+    @property
+    def lasting(self) -> int:
+        """The number of those that end in the next process: their other end keeps them, or runs them as tasks."""
+        return sum(
+            live.service.scope == "session"
+            and live.resumption is not None
+            and live.resumption.token is not None
+            and (live.resumption.keeps_calls or operation_id in self._followed)
+            for operation_id, live in self._connections.items()
+        )
+
+    async def begin(self, operation_id: str, live: LiveConnection, seconds: float) -> None:
+        """Have the connection of a call wait so long for the next process, if this one ends."""
+        self._connections[operation_id] = live
+        if live.resumption is not None:
+            await live.resumption.keep(seconds)
+
+    def follow(self, operation_id: str) -> None:
+        """Record that the other end runs a call as a task, which the next process can follow."""
+        self._followed.add(operation_id)
+
+    async def end(self, operation_id: str) -> None:
+        """Let the connection of an ended call wait as any other, unless another such call runs on it."""
+        self._followed.discard(operation_id)
+        live = self._connections.pop(operation_id, None)
+        if live is None or live.resumption is None or live in self._connections.values():
+            return
+        await live.resumption.keep(0.0)

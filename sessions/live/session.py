@@ -39,7 +39,7 @@ from ..store.base import Write
 from ..times import timestamp
 from ..views import describe, describe_binding, expiry
 from .binding import Binding
-from .connection import CallActivity, LiveConnection
+from .connection import CallActivity, HandedOverCalls
 from .quota import written_bytes
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ class LiveSession:
         """Whether a person drives it, or is about to: calls are refused."""
         self.control_change = anyio.Event()
         """Set and replaced when the lease of control changes."""
-        self.tasks: dict[str, LiveConnection] = {}
-        """The connections of the calls that were handed over and run, by operation id."""
+        self.tasks = HandedOverCalls()
         self.is_left = False
         """Whether the next process goes on with its tasks: nothing of them ends here."""
         self.started_entries: set[int] = set()
@@ -188,23 +187,6 @@ class LiveSession:
         if not count and self._quiet is not None:
             self._quiet.set()
             self._quiet = None
-
-    @property
-    def has_lasting_task(self) -> bool:
-        """Whether a call that was handed over may go on in the next process."""
-        return any(live.resumption and live.resumption.token for live in self.tasks.values())
-
-    async def begin_task(self, operation_id: str, live: LiveConnection, seconds: float) -> None:
-        """Have the connection of a call that was handed over wait so long for the next process, if this one ends."""
-        self.tasks[operation_id] = live
-        if live.resumption is not None:
-            await live.resumption.keep(seconds)
-
-    async def end_task(self, operation_id: str) -> None:
-        """Let the connection of an ended call wait as any other, unless another such call runs on it."""
-        live = self.tasks.pop(operation_id, None)
-        if live is not None and live not in self.tasks.values() and live.resumption is not None:
-            await live.resumption.keep(0.0)
 
     @property
     def generation(self) -> int:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Select, String, bindparam, case, delete, func
 from ..journal.entries import INPUT_REQUIRED, STARTED
 from ..json_codec import loads
 from ..records import (
+    NEVER,
     HistoryFilter,
     JournalCounts,
     JournalKind,
@@ -31,10 +32,10 @@ _RECEIPT = select(schema.receipt).where(
 KEPT_BYTES = case((_r.result.is_not(None), _r.bytes), else_=0)
 """The bytes of the result of an operation, if it was kept."""
 _RECEIPTS = select(func.count(), func.coalesce(func.sum(KEPT_BYTES), 0)).where(
-    _r.session_id == _this, _r.expires_at.is_(None)
+    _r.session_id == _this, or_(_r.expires_at.is_(None), _r.expires_at >= NEVER)
 )
 _EXPIRING_RECEIPTS = select(func.count(), func.coalesce(func.sum(KEPT_BYTES), 0)).where(
-    _r.session_id == _this, _r.expires_at.is_not(None)
+    _r.session_id == _this, _r.expires_at < NEVER
 )
 _DELETE_EXPIRED = delete(schema.receipt).where(_r.expires_at <= bindparam("now"))
 _ALL_RECEIPTS = (
@@ -179,6 +180,8 @@ _OPEN_CALLS = (
     .join(schema.receipt, _r.session_id == _j.session_id)
     # As in the index of started receipts, which no parameter matches.
     .where(text("receipt.status = 'started'"), _r.seq == _j.seq)
+    # Other calls with an operation id end with their requests.
+    .where(_r.expires_at.is_not(None))
     .where(_s.owner == bindparam("owner", type_=String()))
     .order_by(_r.started_at.desc())
     .limit(MAX_OPEN_CALLS)
@@ -188,7 +191,7 @@ _OPEN_CALLS = (
 def open_calls(
     connection: Connection, owner: str
 ) -> list[tuple[str, str | None, str, str | None, float]]:
-    """Return the calls to services whose end is not recorded, of all sessions of an owner, the latest first.
+    """Return the calls that were handed over and whose end is not recorded, of all sessions of an owner, the latest first.
 
     Each is the session with its name, the operation id, the tool, and when it began.
     """

@@ -72,6 +72,8 @@ class SQLStore(Queries):
         replace_damaged: bool = False,
     ) -> None:
         self._location = location
+        self.is_durable = location is not None
+        """Whether it outlives this process."""
         self._connections = Connections(location, busy_seconds, replace_damaged=replace_damaged)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         super().__init__(Transactions(self._connections, self._writer))

@@ -179,9 +179,11 @@ class Closing:
     async def drain(self, sessions: Iterable[LiveSession], *, leaves_tasks: bool) -> None:
         """Pause all sessions because the process ends; calls in flight, and creations, get `close_grace`.
 
-        With `leaves_tasks`, those with calls that were handed over are left to the next process, as after a kill.
+        With `leaves_tasks`, those with calls that the next process can go on with are left to it, as after a kill; if the
+        store is lost with this process, there are none.
         """
         grace_over = anyio.Event()
+        leaves_tasks = leaves_tasks and self._core.store.is_durable
 
         async def grace() -> None:
             await anyio.sleep(self._core.policy.close_grace)
@@ -199,15 +201,11 @@ class Closing:
     ) -> None:
         """Pause one session because the process ends. If its calls do not end, the next start pauses it."""
         while (ended := _end_of_work(session)) is not None and not grace_over.is_set():
-            if (
-                leaves_tasks
-                and session.has_lasting_task
-                and session.in_flight == len(session.tasks)
-            ):
+            if leaves_tasks and session.in_flight == session.tasks.lasting > 0:
                 break
             with suppress(RaceLost):
                 await race(grace_over.wait, ended.wait)
-        if leaves_tasks and session.has_lasting_task:
+        if leaves_tasks and session.tasks.lasting:
             await self._leave(session)
             return
         cancel_calls(session)

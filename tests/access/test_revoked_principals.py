@@ -36,6 +36,7 @@ from support.gateway_process import (
 )
 from support.hostile_issuer import ALL_SCOPES, AUDIENCE, HostileIssuer
 from support.selection import matrix
+from support.task_client import task_client
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -311,6 +312,27 @@ async def test_a_revocation_of_a_static_token_outlives_the_kill_of_its_servers(
             assert listed["revoked"]["until"] == revoked["until"]
             await killed.principals("restore", "--token", "laptop")
             await killed.wait_status(BEN, 400)
+
+
+async def test_a_revocation_ends_the_tasks_of_a_caller_in_sessions_of_others(nodes: Nodes) -> None:
+    url, issuer = f"{nodes.running[0].url}/mcp", nodes.issuer.url
+    ada, fay = (bearer(nodes.token(subject)) for subject in ("ada", "fay"))
+    with anyio.fail_after(30):
+        async with task_client(url, headers=ada) as owner, task_client(url, headers=fay) as other:
+            this = {"session_id": await owner.session()}
+            sharing = {"subject": "fay", "issuer": issuer, "rights": "use"}
+            await owner.call("session_share", {**this, **sharing})
+            slow = {**this, "seconds": 60}
+            created = await other.call("slow", slow, {"statehold/hand_over": True})
+            assert created["resultType"] == "task"
+            await nodes.principals("revoke", "fay", "--issuer", issuer)
+
+            async def has_ended() -> bool:
+                info = await owner.call("session_info", this)
+                return info["structuredContent"]["in_flight"] == 0
+
+            await until(has_ended)
+            await nodes.principals("restore", "fay", "--issuer", issuer)
 
 
 @pytest.mark.thorough

@@ -38,6 +38,7 @@ class ContextResumption:
         return None
 
     answered_questions = 0
+    keeps_calls = False
 
     def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
         raise OutcomeUnknown("The server ended during the call.")

@@ -43,6 +43,10 @@ class UpstreamResumption:
         token = dumps(fields)
         return token if len(token) <= TOKEN_CHARACTERS else None
 
+    @property
+    def keeps_calls(self) -> bool:
+        return self._transport.keeps_calls
+
     def leave(self) -> None:
         # Otherwise aclose() would cancel them.
         self._tasks.clear()

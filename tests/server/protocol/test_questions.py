@@ -32,6 +32,7 @@ from support.waiting import until
 
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.open_calls import OpenCalls
+from statehold.server.protocol.request_checks import Requester
 from statehold.server.protocol.server import StateholdServer
 
 EACH = [("http", "modern"), ("sse", "legacy"), ("stdio", "modern")]
@@ -492,7 +493,7 @@ async def test_an_unknown_request_state_reaches_the_upstream_without_our_mark(
 
 async def test_an_unanswered_question_expires(gateway: Gateway) -> None:
     mcp_server = StateholdServer(gateway, version="0")
-    mcp_server.open_calls = OpenCalls(gateway, ttl=0.05)
+    mcp_server.open_calls = OpenCalls(gateway, Requester(None, auto_session=False), ttl=0.05)
     async with Client(mcp_server, cache=None, **Person().callbacks) as client:
         session = await opened_session(client)
         parked = await ParkedCall(client, session).start()

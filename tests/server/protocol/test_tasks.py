@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -271,11 +271,12 @@ class Restarted:
 
     folder: Path
     services: JSON
+    settings: JSON = field(default_factory=dict[str, object])
 
     @contextmanager
     def serving(self) -> Generator[str]:
         config = self.folder / "statehold.toml"
-        config.write_text(toml({"services": self.services}))
+        config.write_text(toml({"services": self.services, **self.settings}))
         with serving(config, self.folder / "data") as running:
             self.running = running
             yield f"{running.url}/mcp"
@@ -455,6 +456,89 @@ async def test_the_next_process_follows_the_task_of_a_server_over_http(
         tools = restarted.calls()
     assert tools.count("must") == 1
     assert "tasks/cancel" not in tools
+
+
+async def test_a_clean_stop_gives_a_call_that_cannot_go_on_its_time(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    """Nobody has the answer of a server over HTTP after this process."""
+    program = fork_server.command(str(UPSTREAMS / "counter.py"), "--transport", "http")
+    with run_listening(program) as port:
+        restarted = Restarted(tmp_path, {"counter": {"url": f"http://127.0.0.1:{port}/mcp"}})
+        with restarted.serving() as url:
+            async with task_client(url) as client:
+                arguments: JSON = {"session_id": await client.session(), "seconds": 2}
+                created = await client.call("slow", arguments, {"statehold/hand_over": True})
+            restarted.running.stop()
+        with restarted.serving() as url:
+            async with task_client(url) as client:
+                ended = await client.end_of(created["taskId"])
+                assert ended["result"]["content"] == [{"type": "text", "text": "done"}]
+
+
+async def test_a_repeat_that_becomes_a_task_keeps_its_call_from_ending_with_the_first_request(
+    tmp_path: Path,
+) -> None:
+    gate, mine = Gate(tmp_path / "gate"), {"statehold/operation_id": "mine"}
+    (tmp_path / "log").touch()
+    restarted = Restarted(tmp_path, {"asking": service("asking", "--log", str(tmp_path / "log"))})
+    with restarted.serving() as url:
+        async with task_client(url) as one, task_client(url) as other:
+            session = await one.session()
+            arguments = {"session_id": session, "fifo": str(gate.path)}
+            async with anyio.create_task_group() as first:
+                first.start_soon(one.call, "hold", arguments, mine)
+                await until(lambda: "hold" in restarted.calls())
+                repeat = {**mine, "statehold/hand_over": True}
+                created = await other.call("hold", arguments, repeat)
+                assert created["taskId"] == f"{session}.mine"
+                first.cancel_scope.cancel()
+            await gate.release()
+            assert (await other.end_of(f"{session}.mine"))["result"]["content"][0]["text"] == "held"
+
+
+async def test_a_repeat_of_a_call_that_ends_with_its_request_is_no_task(tmp_path: Path) -> None:
+    gate, mine = Gate(tmp_path / "gate"), {"statehold/operation_id": "mine"}
+    (tmp_path / "log").touch()
+    asking = service("asking", "--long", "--log", str(tmp_path / "log"))
+    settings: JSON = {"toolsets": ["core", "calls"]}
+    restarted = Restarted(tmp_path, {"asking": asking}, settings)
+    results: list[JSON] = []
+    with restarted.serving() as url:
+        async with task_client(url, tasks=False) as plain, task_client(url) as client:
+            arguments = {"session_id": await plain.session(), "fifo": str(gate.path)}
+
+            async def call(caller: TaskClient) -> None:
+                results.append(await caller.call("hold", arguments, mine))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, plain)
+                await until(lambda: "hold" in restarted.calls())
+                tasks.start_soon(call, client)
+                listed = await client.call("call_list", {})
+                assert listed["structuredContent"]["calls"] == []
+                await gate.release()
+    assert [each["content"][0]["text"] for each in results] == ["held", "held"]
+
+
+async def test_results_under_ids_of_clients_fill_the_receipts_of_a_session(
+    tmp_path: Path,
+) -> None:
+    asking = service("asking", "--long", "--era", "legacy")
+    restarted = Restarted(tmp_path, {"asking": asking}, {"history": {"receipts": 2}})
+    with restarted.serving() as url:
+        async with task_client(url) as client:
+            arguments: JSON = {"session_id": await client.session(), "seconds": 0}
+            codes: list[object] = []
+            for number in range(3):
+                meta = {"statehold/operation_id": f"mine{number}"}
+                created = await client.call("slow", arguments, meta)
+                if created["resultType"] == "task":
+                    created = (await client.end_of(created["taskId"]))["result"]
+                codes.append(created.get("_meta", {}).get("statehold/error", {}).get("code"))
+            assert codes == [None, None, "session_limit"]
+            # Those under ids of ours end by themselves, and are counted apart.
+            assert (await client.call("slow", arguments))["resultType"] == "task"
 
 
 async def test_servers_declare_tasks_to_clients_of_the_newer_revision_only(

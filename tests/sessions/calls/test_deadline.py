@@ -245,3 +245,15 @@ async def test_progress_of_a_repeated_call_follows_its_earlier_progress(
         seconds = [progress for progress, _, _ in reports.heard]
         assert seconds == sorted(set(seconds))
         assert reports.heard[1][2] == "Opening counter: 0.01 seconds so far"
+
+
+async def test_a_call_whose_time_is_over_gets_no_more_by_a_hand_over() -> None:
+    async def end_late() -> None:
+        with enforce_deadline(0, Nobody()) as timed:
+            try:
+                await anyio.sleep_forever()
+            finally:
+                timed.hand_over()
+
+    with pytest.raises(TimeoutError):
+        await end_late()

@@ -36,6 +36,9 @@ class TransportResumption:
     This one has no session and notes no calls; a transport whose other end has more overrides that.
     """
 
+    keeps_calls = False
+    """Whether the answers to calls in flight come to the next process."""
+
     @property
     def session_id(self) -> str | None:
         """The id under which the other end knows it, None if it has none. Secret."""

@@ -23,6 +23,8 @@ EXIT_CODE_SECONDS: Final = 0.3
 class KeptCalls(TransportResumption):
     """The calls of a child that the keeper holds, in its call log. No other process has the child while this one has it."""
 
+    keeps_calls = True
+
     def __init__(self, child: ChildProcess, log: CallLog) -> None:
         self._child = child
         self._log = log
