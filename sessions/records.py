@@ -46,9 +46,7 @@ class Principal(BaseModel):
     def of_key(cls, key: str) -> Principal:
         """Return the principal of a stored key."""
         sizes, _, rest = key.partition(":")
-        if not sizes:
-            return cls(subject=rest)
-        length = int(sizes.partition(".")[0])
+        length = int(sizes.partition(".")[0] or 0)
         return cls(issuer=rest[:length], subject=rest[length:])
 
 
