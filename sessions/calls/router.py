@@ -246,8 +246,10 @@ class Router:
                 call.record_sent(False)
             raise
         except TimeoutError:
+            if request.hand_over is not None and request.hand_over.is_taken:
+                seconds = OPEN_SECONDS
             if call.was_sent:
-                raise _timed_out(session, binding, request.tool) from None
+                raise _timed_out(session, binding, request.tool, seconds) from None
             raise CallTimedOut(
                 f"{request.tool} was not run: the calls before it took longer than {seconds:g} seconds.",
                 session_id=session.id,
@@ -362,7 +364,7 @@ class Router:
                 with enforce_deadline(seconds, context, questions=origin) as deadline_context:
                     return await connection.request(method, params, deadline_context), session
         except TimeoutError:
-            raise _timed_out(session, binding, method) from None
+            raise _timed_out(session, binding, method, binding.service.call_seconds) from None
         except EndedWithSession:
             raise end_error(session) from None
         finally:
@@ -412,10 +414,10 @@ def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
     return isinstance(error, ConnectionLost) or may_repeat(tool, has_operation_id=has_operation_id)
 
 
-def _timed_out(session: LiveSession, binding: Binding, method: str) -> CallTimedOut:
+def _timed_out(session: LiveSession, binding: Binding, method: str, seconds: float) -> CallTimedOut:
     words = "" if binding.live is None else binding.live.stray_output
     cause = f"; its server wrote text to stdout that is not MCP{LAST_WORDS}{words}" if words else ""
     return CallTimedOut(
-        f"{method} took longer than {binding.service.call_seconds:g} seconds and was cancelled{cause}.",
+        f"{method} took longer than {seconds:g} seconds and was cancelled{cause}.",
         session_id=session.id,
     )
