@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0114"
+HEAD: Final = "0115"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -323,6 +323,8 @@ subscription: Final = Table(
     _time("old_secret_ends_at"),
     _time("created_at"),
     _time("expires_at"),
+    # JSON, if it is to an event of a service.
+    _text("source", null=True),
 )
 """The subscriptions to events by webhook. `secret` signs what is sent to the URL."""
 Index("subscription_session", subscription.c.session_id, subscription.c.owner)

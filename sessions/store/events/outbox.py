@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from sqlalchemy import Connection, and_, bindparam, func, or_, select
+from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
 
 from ...json_codec import JSON, dumps, loads
 from ...lifecycle import Status
@@ -21,7 +21,7 @@ from ...times import timestamp
 from .. import schema
 from ..dialect import among, execute_many, pack_ids, upsert
 from ..rows import Row, columns_of
-from .records import KINDS, TRANSITIONS
+from .records import KINDS, TRANSITIONS, Subscription
 
 logger = logging.getLogger("statehold.events")
 
@@ -93,6 +93,33 @@ def add(
     if deliveries:
         execute_many(connection, _DELIVERIES, _within_limit(connection, deliveries))
         mark_queued(connection)
+
+
+def add_polled(
+    connection: Connection,
+    subscription: Subscription,
+    source: str,
+    documents: Collection[JSON],
+    now: float,
+) -> bool:
+    """Queue events of a service for a subscription, and store how far it was polled.
+
+    Returns False, and changes nothing, if another poll came before, or too many deliveries wait.
+    """
+    waiting = select(func.count()).where(_d.subscription_id == subscription.id)
+    room = MAX_QUEUED - connection.execute(waiting).scalar_one()
+    these = (_sub.id == subscription.id, _sub.source == subscription.source)
+    moved = update(schema.subscription).where(*these).values(source=source)
+    if len(documents) > room or not connection.execute(moved).rowcount:
+        return False
+    common = {"subscription_id": subscription.id, "host": subscription.host, "attempts": 0}
+    # A service may repeat an event.
+    bodies = {document["eventId"]: dumps(document) for document in documents}
+    rows = [{**common, "event_id": key, "body": bodies[key], "due_at": now} for key in bodies]
+    if rows:
+        execute_many(connection, _DELIVERIES, rows)
+        mark_queued(connection)
+    return True
 
 
 def _within_limit(connection: Connection, deliveries: Iterable[Row]) -> list[Row]:

@@ -49,6 +49,8 @@ class Subscription:
     expires_at: float
     old_secret: str | None = field(default=None, repr=False)
     old_secret_ends_at: float = 0.0
+    source: str | None = None
+    """The event of a service, and how far it was polled, as JSON; None for an event of ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,12 @@ def is_verified(connection: Connection, owner: str, url: str, secret: str, now: 
     return connection.scalar(select(_s.id).where(*this).limit(1)) is not None
 
 
+def polled(connection: Connection, now: float) -> list[str]:
+    """Return the ids of the subscriptions to events of services."""
+    these = (_s.source.is_not(None), _s.expires_at > now)
+    return list(connection.scalars(select(_s.id).where(*these)))
+
+
 def delete_one(connection: Connection, subscription_id: str) -> bool:
     """Delete a subscription. Return False if there is none."""
     return _delete(connection, _s.id == subscription_id)

@@ -297,3 +297,27 @@ async def test_a_poll_goes_on_behind_its_cursor(
     compacted = entry("sh_a", 7, kind=JournalKind.COMPACTED, tool=None, request={})
     await store.write(Write("sh_a", NODE, 1, journal=[compacted]))
     assert (await store.events("sh_a", name, 6, most))["truncated"]
+
+
+async def test_events_of_a_service_are_queued_with_the_position_behind_them(
+    store: SQLStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = subscription("feed.note", source="at 0")
+    assert await store.put_subscription(first, most=1)
+    assert await store.polled_subscriptions(NOW) == [first.id]
+    documents = [
+        {"eventId": f"evt_{number}", "name": "feed.note", "data": 1} for number in (1, 2, 2)
+    ]
+    assert await store.add_polled(first, "at 2", documents, NOW)
+    # Another process has read the same events, under other ids.
+    others = [{"eventId": "evt_3", "name": "feed.note", "data": 1}]
+    assert not await store.add_polled(first, "at 2", others, NOW)
+    second = await store.find_subscription(first.id)
+    assert second is not None
+    assert second.source == "at 2"
+    monkeypatch.setattr(outbox, "MAX_QUEUED", 2)
+    assert not await store.add_polled(second, "at 3", others, NOW)
+    assert {*await queued(store)} == {"evt_1", "evt_2"}
+    # A refresh begins at no other position.
+    assert await store.put_subscription(first, most=1)
+    assert await store.find_subscription(first.id) == second
