@@ -16,13 +16,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.methods import SPEC_CLIENT_METHODS
 
 from ...sessions.json_codec import JSON
-from ...tools.upstream.negotiation import TASKS
+from ...tools.upstream.negotiation import EVENTS, TASKS
 from ...tools.upstream.probe import Profile
 from ...tools.upstream.service import UpstreamService
 from ..gateway.gateway import Gateway
 from ..gateway.skills import SKILLS, Skills
 from ..sdk.access import RequestContext
-from ..sdk.caller import EVENTS
 from .error_translation import translate_errors
 from .resources import Resources, refuse_cursor, result_of, unchanged
 from .results import mark_request_state

@@ -49,14 +49,13 @@ from ...sessions.errors import (
 from ...sessions.json_codec import JSON
 from ...tools.catalog import SERVICE_META, Catalog
 from ...tools.own.session_tools import summary
-from ...tools.upstream.negotiation import TASKS
+from ...tools.upstream.negotiation import EVENTS, TASKS
 from ..gateway.gateway import Gateway, ttl_ms
 from ..gateway.skills import Skills
 from ..sdk.access import RequestContext
 from ..sdk.caller import (
     COMMAND_SCOPE,
     DELIVERY_SCOPE,
-    EVENTS,
     INSTANCE_META,
     LOG_LEVEL,
     NOTE_SCOPE,

@@ -47,11 +47,17 @@ SendRequest: TypeAlias = Callable[[str, JSON, dict[str, str]], Awaitable[JSON]]
 
 CLIENT_INFO: Final[JSON] = {"name": "statehold", "version": importlib.metadata.version("statehold")}
 
+EVENTS: Final = "io.modelcontextprotocol/events"
+"""The extension of SEP-3415."""
+
 OFFERED_CAPABILITIES: Final[JSON] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {},
     "roots": {},
-    "extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}},
+    "extensions": {
+        "io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]},
+        EVENTS: {},
+    },
 }
 """The capabilities declared where there is no caller: in handshakes and in requests for lists. Callers may have them all."""
 

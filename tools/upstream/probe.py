@@ -1,4 +1,4 @@
-"""The probe of an upstream, which lists its tools and prompts."""
+"""The probe of an upstream, which lists its tools, prompts and events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...sessions.services import ToolSpec
 from .config import Transport
 from .connection import UpstreamConnection
 from .errors import UpstreamMisbehaved, UpstreamRefused
-from .negotiation import Peer
+from .negotiation import EVENTS, Peer
 from .paging import Paging
 from .recipe import InternalContext
 from .transports.http_errors import HttpRefused
@@ -33,13 +33,15 @@ HeaderMap: TypeAlias = Mapping[tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The result of a probe: the upstream's handshake, tools and prompts."""
+    """The result of a probe: the upstream's handshake, tools, prompts and events."""
 
     peer: Peer
     tools: tuple[ToolSpec, ...]
     prompts: tuple[JSON, ...] = ()
     transport: Transport | None = None
     """The transport that worked."""
+    events: tuple[JSON, ...] = ()
+    """The events that it can be polled for (SEP-3415)."""
 
     @property
     def extensions(self) -> JSON:
@@ -106,13 +108,14 @@ def _extensions_in(capabilities: JSON) -> JSON:
 
 
 async def probe_upstream(connection: UpstreamConnection) -> Profile:
-    """List the tools and prompts of an upstream and return its profile.
+    """List the tools, prompts and events of an upstream and return its profile.
 
     Raises:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: The tools could not be listed.
     """
     tools = await list_tools(connection)
-    return Profile(connection.peer, tools, await list_prompts(connection))
+    prompts = await list_prompts(connection)
+    return Profile(connection.peer, tools, prompts, events=await _list_events(connection))
 
 
 async def list_items(
@@ -171,12 +174,31 @@ async def list_prompts(connection: UpstreamConnection) -> tuple[JSON, ...]:
     """Return the prompts that a connection lists now; none if it refuses, because its tools are still usable."""
     if "prompts" not in connection.peer.capabilities:
         return ()
-    try:
-        prompts = await list_items(connection, "prompts/list", "prompts")
-    except (UpstreamRefused, UpstreamMisbehaved, HttpRefused) as error:
-        logger.warning("%s does not list its prompts: %s", connection.service, error)
-        return ()
+    prompts = await _list_others(connection, "prompts")
     return tuple(prompt for prompt in prompts if _is_prompt(prompt, connection.service))
+
+
+async def _list_events(connection: UpstreamConnection) -> tuple[JSON, ...]:
+    declared = connection.peer.capabilities
+    if "events" not in declared and EVENTS not in _extensions_in(declared):
+        return ()
+    return tuple(filter(_can_be_polled, await _list_others(connection, "events")))
+
+
+async def _list_others(connection: UpstreamConnection, kind: str) -> list[JSON]:
+    try:
+        return await list_items(connection, f"{kind}/list", kind)
+    except (UpstreamRefused, UpstreamMisbehaved, HttpRefused) as error:
+        logger.warning("%s does not list its %s: %s", connection.service, kind, error)
+        return []
+
+
+def _can_be_polled(event: JSON) -> bool:
+    """Whether it is well-formed, as far as it is read here, and offers polls."""
+    schema, modes = event.get("inputSchema"), event.get("delivery")
+    members = cast("JSON", schema).get("properties", {}) if isinstance(schema, dict) else None
+    is_valid = isinstance(event.get("name"), str) and isinstance(members, dict)
+    return is_valid and isinstance(modes, list) and "poll" in modes
 
 
 def _is_prompt(prompt: JSON, service: str) -> bool:

@@ -35,6 +35,7 @@ class _Content(BaseModel):
     tools: list[tuple[str, JSON]]
     prompts: list[JSON]
     transport: Transport | None = None
+    events: list[JSON] = []
 
 
 class ProfileFile:
@@ -66,7 +67,8 @@ class ProfileFile:
         if (content.service, content.config_hash) != (self._service, self._config_hash):
             return None
         tools = tuple(ToolSpec(name, definition) for name, definition in content.tools)
-        return Profile(content.peer, tools, tuple(content.prompts), content.transport)
+        prompts, events = tuple(content.prompts), tuple(content.events)
+        return Profile(content.peer, tools, prompts, content.transport, events)
 
     def write(self, profile: Profile) -> None:
         """Store a profile in a file with mode 0600. A failure is only logged; the next start then probes the upstream."""
@@ -88,6 +90,7 @@ class ProfileFile:
                 "tools": [(spec.name, spec.definition) for spec in profile.tools],
                 "prompts": profile.prompts,
                 "transport": profile.transport,
+                "events": profile.events,
             }
         )
 
