@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict, replace
 from typing import Any, Final, cast
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, dumps
 from ...sessions.store.events.records import EVENTS, KINDS, Subscription
 from ...sessions.times import timestamp
 from ...tools.outbound import DestinationRefused
@@ -19,6 +20,7 @@ from ..protocol.error_translation import translate_errors
 from ..protocol.request_checks import Requester
 from ..sdk.access import RequestContext
 from .deliverer import can_read
+from .upstream_events import POLL_MS, SESSION, Source, UpstreamEvents
 from .webhooks import Webhooks, is_secret
 
 NOT_FOUND: Final = -32011
@@ -34,9 +36,11 @@ MAX_SUBSCRIPTIONS: Final = 100
 """Subscriptions of one principal."""
 MAX_EVENTS: Final = 100
 """Most events of one poll."""
-POLL_MS: Final = 5000
 
-_MEMBERS: Final[JSON] = {"sessionId": {"type": "string", "description": "The id of a session."}}
+MAX_ARGUMENTS: Final = 16_384
+"""Characters of the arguments and the cursor for an event of a service."""
+
+_MEMBERS: Final[JSON] = {"sessionId": SESSION}
 _ARGUMENTS: Final[JSON] = {
     "type": "object",
     "properties": _MEMBERS,
@@ -54,6 +58,7 @@ class EventParams(types.RequestParams):
     cursor: Any = None
     ttl_ms: Any = None
     max_events: Any = None
+    max_age_ms: Any = None
 
 
 class EventRequests:
@@ -63,6 +68,7 @@ class EventRequests:
         self._gateway = gateway
         self._webhooks = webhooks
         self._requester = Requester(None, auto_session=False)
+        self.upstream_events = UpstreamEvents(gateway)
 
     def register(self, server: Server[Any]) -> None:
         """Add the handlers to a server."""
@@ -75,7 +81,10 @@ class EventRequests:
             server.add_request_handler(method, EventParams, handler)
 
     async def _list(self, ctx: RequestContext, params: EventParams) -> JSON:
-        described = (self._describe(name, text) for name, text in EVENTS.items())
+        described = [self._describe(name, text) for name, text in EVENTS.items()]
+        modes = ["webhook", "poll"] if self._gateway.config.needs_token else ["poll"]
+        for name, (_, event) in (await self._find(ctx)).items():
+            described.append({**event, "name": name, "delivery": modes})
         return {"events": [each for each in described if each["delivery"]]}
 
     def _describe(self, name: str, description: str) -> JSON:
@@ -88,7 +97,37 @@ class EventRequests:
             "payloadSchema": _PAYLOAD,
         }
 
+    async def _find(self, ctx: RequestContext) -> dict[str, tuple[str, JSON]]:
+        requester = self._requester
+        is_pinned = requester.pin(ctx) is not None
+        return await self.upstream_events.find(requester.principal(ctx), is_pinned=is_pinned)
+
+    async def _source_of(self, ctx: RequestContext, params: EventParams) -> Source | None:
+        """Return the event of a service that a request names, in a session of the caller; None for any other name."""
+        is_ours = isinstance(params.name, str) and params.name in EVENTS
+        found = None if is_ours else (await self._find(ctx)).get(str(params.name))
+        if found is None:
+            return None
+        (service, event), pin = found, self._requester.pin(ctx)
+        arguments, cursor = dict(_arguments_of(params)), params.cursor
+        if pin is None:
+            session_id = arguments.pop("sessionId", None)
+        else:
+            principal = self._requester.principal(ctx)
+            session_id = await self._gateway.pinned_sessions.id_of(principal, pin)
+        is_short = len(dumps([arguments, cursor])) <= MAX_ARGUMENTS
+        if not isinstance(session_id, str) or not is_short:
+            raise _invalid("arguments: should be short, with sessionId, the id of a session.")
+        await self._session_of(ctx, {"sessionId": session_id})
+        return Source(str(params.name), session_id, service, event["name"], arguments, cursor)
+
     async def _poll(self, ctx: RequestContext, params: EventParams) -> JSON:
+        with translate_errors():
+            source = await self._source_of(ctx, params)
+            if source is not None:
+                members = {"maxEvents": params.max_events, "maxAgeMs": params.max_age_ms}
+                principal = self._requester.principal(ctx)
+                return await self.upstream_events.poll(principal, source, **members)
         name, arguments = _event_of(params)
         if name not in KINDS:
             raise _unsupported("poll")
@@ -109,11 +148,18 @@ class EventRequests:
         return {**page, "nextPollMs": POLL_MS}
 
     async def _subscribe(self, ctx: RequestContext, params: EventParams) -> JSON:
-        subscription = self._key_of(ctx, params, is_new=True)
-        owner, now = subscription.owner, subscription.created_at
-        await self._session_of(ctx, {"sessionId": subscription.session_id})
-        store = self._gateway.store
+        store, truncated = self._gateway.store, params.cursor is not None
         with translate_errors():
+            source = await self._source_of(ctx, params)
+            subscription = self._key_of(ctx, params, source, is_new=True)
+            owner, now = subscription.owner, subscription.created_at
+            if source is None:
+                await self._session_of(ctx, {"sessionId": subscription.session_id})
+            else:
+                page = await self.upstream_events.poll(self._requester.principal(ctx), source)
+                source = replace(source, cursor=source.cursor or page.get("cursor"))
+                subscription = replace(subscription, source=dumps(asdict(source)))
+                truncated = page.get("truncated") is True
             is_verified = await store.is_verified_url(
                 owner, subscription.url, subscription.secret, now
             )
@@ -127,19 +173,25 @@ class EventRequests:
         return {
             "id": subscription.id,
             "refreshBefore": timestamp(subscription.expires_at),
-            "cursor": None,
-            "truncated": params.cursor is not None,
+            "cursor": None if source is None else source.cursor,
+            "truncated": truncated,
         }
 
     async def _unsubscribe(self, ctx: RequestContext, params: EventParams) -> JSON:
-        subscription = self._key_of(ctx, params, is_new=False)
         with translate_errors():
+            source = await self._source_of(ctx, params)
+            subscription = self._key_of(ctx, params, source, is_new=False)
             await self._gateway.store.delete_subscription(subscription.id)
         return {}
 
-    def _key_of(self, ctx: RequestContext, params: EventParams, *, is_new: bool) -> Subscription:
+    def _key_of(
+        self, ctx: RequestContext, params: EventParams, source: Source | None, *, is_new: bool
+    ) -> Subscription:
         """Return the subscription that a request names, checked without a look at the store."""
-        name, arguments = _event_of(params)
+        if source is None:
+            name, arguments = _event_of(params)
+        else:
+            name, arguments = source.name, {**source.arguments, "sessionId": source.session_id}
         delivery: object = params.delivery
         target = cast("JSON", delivery) if isinstance(delivery, dict) else {}
         if not self._gateway.config.needs_token or target.get("mode", "webhook") != "webhook":
@@ -185,14 +237,18 @@ def _event_of(params: EventParams) -> tuple[str, JSON]:
     """Return the name of the event and the arguments."""
     if not isinstance(params.name, str) or params.name not in EVENTS:
         raise MCPError(NOT_FOUND, "There is no such event", {"kind": "event"})
-    arguments: object = params.arguments or {}
-    if not isinstance(arguments, dict):
-        raise _invalid("arguments: should be an object.")
-    members = cast("JSON", arguments)
+    members = _arguments_of(params)
     session_id = members.get("sessionId", "")
     if members.keys() - {"sessionId"} or not isinstance(session_id, str) or len(session_id) > 128:
         raise _invalid("arguments: may have sessionId only, the id of a session.")
     return params.name, members
+
+
+def _arguments_of(params: EventParams) -> JSON:
+    arguments: object = params.arguments or {}
+    if not isinstance(arguments, dict):
+        raise _invalid("arguments: should be an object.")
+    return cast("JSON", arguments)
 
 
 def _invalid(message: str) -> MCPError:

@@ -171,7 +171,8 @@ async def _serve_on(
         allow_loopback=allows_loopback(config.server.public_url),
     )
     webhooks = Webhooks(outbound, gateway.registry.core.clock)
-    EventRequests(gateway, webhooks).register(mcp_server)
+    event_requests = EventRequests(gateway, webhooks)
+    event_requests.register(mcp_server)
     facade = None
     if config.auth.facade.enabled:
         # Imported here: few servers are an authorization server.
@@ -199,6 +200,7 @@ async def _serve_on(
     async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
         if config.needs_token:
             gateway.registry.spawn(Deliverer(gateway.registry, webhooks).run)
+            gateway.registry.spawn(event_requests.upstream_events.run)
         clients, proxies = clients_of(config.http), proxies_of(config.server)
         certificate = files.certificate
         uvicorn_config = uvicorn.Config(
