@@ -9,7 +9,6 @@ are calls in flight. A call that was certainly not sent frees its operation id.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -188,11 +187,7 @@ class InterruptedCalls:
         if receipt.expires_at is not None:
             seconds = max(0.0, receipt.started_at + OPEN_SECONDS - clock.now())
             report = partial(self._running_operations.report, operation)
-            asked = resumption.answered_questions
-            operation.work = OpenWork(clock.now, report, asked=asked, updated_at=clock.now())
-            if receipt.upstream is not None:
-                # How many questions of its task were answered is not known, and no key may be used again (SEP-2663).
-                operation.work.key_prefix = f"q{secrets.token_hex(4)}-"
+            operation.work = OpenWork(clock.now, report, updated_at=clock.now())
         caller = InterruptedCaller(operation.work)
         if receipt.upstream is not None:
             result = partial(resumption.follow, receipt.upstream, caller)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import anyio
 
+from .errors import OutcomeUnknown
 from .json_codec import JSON
 from .repeats import has_hint
 
@@ -170,53 +171,46 @@ class CallContext(Protocol):
         ...
 
 
-class Resumption(Protocol):
+class Resumption:
     """How a connection outlives its process: Service.resume() of a later process goes on with its other end.
 
-    It lives as long as the connection. After a resumption it also has the calls that the earlier process had in flight.
+    It lives as long as the connection. After a resumption it also has the calls that the earlier process had in flight. This
+    one knows no calls; a connection whose other end answers them overrides that.
     """
 
     @property
     def token(self) -> str | None:
         """The argument of Service.resume(); None if the connection cannot be resumed after all. Secret; fixed once open."""
-        ...
+        return None
 
     @property
     def keeps_calls(self) -> bool:
         """Whether calls in flight run on at the other end when the process ends, and the next one gets their answers."""
-        ...
+        return False
 
     def leave(self) -> None:
         """Have aclose() leave the other end as it is: another process has it by now, or goes on with it."""
-        ...
 
     async def keep(self, seconds: float) -> None:
         """Have the other end wait at least so long for the next process. Never raises."""
-        ...
 
     def was_sent(self, operation_id: str) -> bool | None:
         """Whether the earlier process sent the call of an operation; None when that is not known."""
-        ...
-
-    @property
-    def answered_questions(self) -> int:
-        """The number of questions that earlier processes answered over the connection."""
-        ...
+        return None
 
     def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
         """Take on a call that the earlier process sent: its questions go to `ctx`.
 
         The function, called once, returns its result and raises as Connection.call does. If cancelled, it cancels the call.
         """
-        ...
+        raise OutcomeUnknown("The server ended during the call.")
 
     def ask_again(self) -> None:
         """Put the questions that were open at the end of the earlier process, after begin() of all calls."""
-        ...
 
     async def follow(self, task: str, ctx: CallContext) -> ToolResult:
         """Return the result of a call that the other end runs as a task; see CallContext.note_upstream_task."""
-        ...
+        raise OutcomeUnknown("The server ended during the call.")
 
 
 class Connection(Protocol):

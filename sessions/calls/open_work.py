@@ -5,6 +5,7 @@ A call that was handed over has one in the process that runs it, and in the next
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,15 @@ import anyio
 from ..errors import NotAllowed
 from ..json_codec import JSON
 from ..services import CallerOptions
+
+
+@dataclass(eq=False)
+class OpenQuestion:
+    """A question and its answer, which is there once `answered` is set."""
+
+    request: JSON
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answer: JSON = field(default_factory=dict[str, object])
 
 
 @dataclass(eq=False)
@@ -26,15 +36,15 @@ class OpenWork:
     turn: anyio.Event = field(default_factory=anyio.Event)
     """Set while it has a question, and at its end."""
     done: anyio.Event = field(default_factory=anyio.Event)
-    questions: dict[str, JSON] = field(default_factory=dict[str, JSON])
-    answers: dict[str, JSON] = field(default_factory=dict[str, JSON])
-    answer_events: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
     message: str | None = None
     """Its last progress message."""
     updated_at: float = 0.0
-    key_prefix: str = "q"
-    asked: int = 0
-    """The number of questions so far, also of an earlier process: their keys are never used again (SEP-2663)."""
+    _questions: dict[str, OpenQuestion] = field(default_factory=dict[str, OpenQuestion])
+
+    @property
+    def questions(self) -> dict[str, JSON]:
+        """The requests of the open questions by their keys."""
+        return {key: question.request for key, question in self._questions.items()}
 
     @property
     def question(self) -> str | None:
@@ -44,28 +54,26 @@ class OpenWork:
 
     async def ask(self, method: str, params: JSON) -> JSON:
         """Put a question to whoever answers it; return the answer."""
-        self.asked += 1
-        key = f"{self.key_prefix}{self.asked}"
-        event = self.answer_events[key] = anyio.Event()
-        self.questions[key] = {"method": method, "params": params}
+        # SEP-2663: no key is used again, also not by the next process.
+        key = f"q{secrets.token_hex(8)}"
+        question = self._questions[key] = OpenQuestion({"method": method, "params": params})
         self.updated_at = self.now()
         self.turn.set()
         self.on_changed()
         try:
-            await event.wait()
-            return self.answers.pop(key)
+            await question.answered.wait()
+            return question.answer
         finally:
-            self.questions.pop(key, None)
+            self._questions.pop(key, None)
 
     def answer(self, answers: Mapping[str, JSON]) -> None:
         """Answer open questions; answers to others are ignored."""
-        for key in list(self.questions):
-            if key in answers:
-                del self.questions[key]
-                self.answers[key] = answers[key]
-                self.answer_events[key].set()
+        for key in self._questions.keys() & answers.keys():
+            question = self._questions.pop(key)
+            question.answer = answers[key]
+            question.answered.set()
         self.updated_at = self.now()
-        if not self.questions and not self.done.is_set():
+        if not self._questions and not self.done.is_set():
             self.turn = anyio.Event()
 
     def note(self, progress: float, total: float | None, message: str | None) -> None:

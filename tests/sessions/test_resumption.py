@@ -23,7 +23,13 @@ from statehold.sessions.errors import (
 )
 from statehold.sessions.live.session import LiveSession
 from statehold.sessions.records import LOCAL
-from statehold.sessions.services import CallContext, SessionView, Snapshot, ToolResult
+from statehold.sessions.services import (
+    CallContext,
+    Resumption,
+    SessionView,
+    Snapshot,
+    ToolResult,
+)
 
 
 @dataclass(eq=False)
@@ -63,7 +69,7 @@ class LastingCounter(Counter):
 
 
 @dataclass(eq=False)
-class CounterResumption:
+class CounterResumption(Resumption):
     """How a counter of `Lasting.remote` outlives its process."""
 
     counter: LastingCounter
@@ -86,8 +92,6 @@ class CounterResumption:
     async def keep(self, seconds: float) -> None:
         self.service.kept_seconds = seconds
 
-    answered_questions = 0
-
     def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
         async def result() -> ToolResult:
             await self.service.let_go.wait()
@@ -95,12 +99,6 @@ class CounterResumption:
             return ToolResult({"content": [{"type": "text", "text": words}]})
 
         return result
-
-    def ask_again(self) -> None:
-        pass
-
-    async def follow(self, task: str, ctx: CallContext) -> ToolResult:
-        raise NotImplementedError
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...sessions.errors import OutcomeUnknown
 from ...sessions.json_codec import JSON, dumps
-from ...sessions.services import CallContext, ToolResult
+from ...sessions.services import CallContext, Resumption, ToolResult
 from .calls import ActiveCalls, UpstreamCall
 from .tasks import UpstreamTask
 from .transports.base import TransportResumption
@@ -18,8 +18,8 @@ TOKEN_CHARACTERS: Final = 64 * 1024
 """The longest token; an upstream that introduces itself at greater length is opened again after a restart."""
 
 
-class UpstreamResumption:
-    """The Resumption of one connection, see sessions/services.py, over the one of its transport."""
+class UpstreamResumption(Resumption):
+    """The Resumption of one connection, over the one of its transport."""
 
     def __init__(
         self,
@@ -60,10 +60,6 @@ class UpstreamResumption:
         if operation_id in traffic.calls.values():
             return True
         return False if traffic.has_all_calls else None
-
-    @property
-    def answered_questions(self) -> int:
-        return len(self._rpc.earlier_traffic.answered)
 
     def begin(self, operation_id: str, ctx: CallContext) -> Callable[[], Awaitable[ToolResult]]:
         calls = self._rpc.earlier_traffic.calls

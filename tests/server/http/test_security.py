@@ -306,7 +306,8 @@ async def test_another_caller_cannot_continue_a_parked_call(
     from mcp_types import ElicitResult
 
     parked = await ask(alice)
-    answers: Any = {"q1": ElicitResult(action="accept", content={"answer": "mine"})}
+    accepted = ElicitResult(action="accept", content={"answer": "mine"})
+    answers: Any = dict.fromkeys(parked.input_requests, accepted)
     with pytest.raises(MCPError, match="has ended"):
         await ask(ben, input_responses=answers, request_state=parked.request_state)
     result = await ask(alice, input_responses=answers, request_state=parked.request_state)

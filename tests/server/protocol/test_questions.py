@@ -433,13 +433,15 @@ async def test_a_parked_call_is_not_taken_up_by_another_session_tool_or_state(
 
 
 @pytest.mark.parametrize(
-    "malformed", matrix(["q1"], {"q1": 5}, "q1", 5, {"q1": None}, {"q1": []}, quick=2)
+    "malformed",
+    matrix('["KEY"]', '{"KEY": 5}', '"KEY"', "5", '{"KEY": null}', '{"KEY": []}', quick=2),
 )
 async def test_malformed_answers_leave_a_parked_call_waiting(
-    mcp_server: StateholdServer, modern: Client, malformed: Any
+    mcp_server: StateholdServer, modern: Client, malformed: str
 ) -> None:
     session = await opened_session(modern)
     parked = await ParkedCall(modern, session).start()
+    [key] = parked.asked.input_requests or {}
     waiting = len(mcp_server.open_calls)
     ctx: Any = SimpleNamespace(
         method="tools/call",
@@ -447,7 +449,7 @@ async def test_malformed_answers_leave_a_parked_call_waiting(
             "name": "legacy_ask",
             "arguments": {"session_id": session},
             "requestState": parked.state,
-            "inputResponses": malformed,
+            "inputResponses": json.loads(malformed.replace("KEY", key)),
         },
         protocol_version="2026-07-28",
         request=None,

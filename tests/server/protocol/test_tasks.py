@@ -337,7 +337,7 @@ async def test_an_open_question_is_asked_again_by_the_next_process(
                 await client.result("tasks/update", {"taskId": task, "inputResponses": answers})
             ended = await client.end_of(task)
             assert json.loads(ended["result"]["content"][0]["text"]) == [ANSWER, ANSWER]
-    assert keys == [key, "q2"]
+    assert len({key, *keys}) == 3
     assert question["method"] == "elicitation/create"
     assert restarted.calls() == ["ask_twice"]
 
