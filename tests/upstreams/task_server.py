@@ -2,8 +2,9 @@
 
 `python task_server.py [--transport stdio|http] [--port N] [--era E] [--stateless] [--log FILE]`. Each entry of `script` has
 the members of the task in one answer, first that of `tools/call`; the last one repeats. An entry `{"refuse": CODE}` is a
-refusal instead. An entry with `inputRequests` is passed when all are answered. `must` needs a client with tasks, `may` runs
-to its end without. `hidden` is only listed for clients with tasks. The log has the requests that concern tasks.
+refusal instead. An entry with `inputRequests` is passed when all are answered, one with `once` in any case. `must` needs a
+client with tasks, `may` runs to its end without. `hidden` is only listed for clients with tasks. The log has the requests
+that concern tasks.
 """
 
 from __future__ import annotations
@@ -72,10 +73,9 @@ class TaskServer:
     async def get(self, ctx: Context, params: TaskParams) -> JSON:
         script, answers = self.script(params), self.answers[params.task_id]
         self.write("tasks/get", ctx, params.task_id)
-        if len(script) > 1 and script[0].get("inputRequests", {}).keys() <= answers.keys():
-            entry = script.pop(0)
-        else:
-            entry = script[0]
+        is_answered = script[0].get("inputRequests", {}).keys() <= answers.keys()
+        is_passed = len(script) > 1 and (is_answered or "once" in script[0])
+        entry = script.pop(0) if is_passed else script[0]
         if "refuse" in entry:
             raise MCPError(entry["refuse"], f"Task {params.task_id} cannot be read")
         if entry.get("status") == "answers":

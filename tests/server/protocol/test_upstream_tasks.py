@@ -292,6 +292,21 @@ async def test_a_task_of_a_service_becomes_one_of_a_client_with_tasks(
             await until(lambda: methods()[-1] == "tasks/cancel")
 
 
+async def test_a_question_that_its_service_withdraws_costs_no_result(
+    server: Running, upstream: str, methods: Any
+) -> None:
+    async with task_client(f"{server.url}/mcp") as client:
+        script = [WORKING, {**asking("a", "b"), "once": True}, WORKING, completed()]
+        arguments = {"session_id": await client.session(), "script": script}
+        with anyio.fail_after(20):
+            created = await client.call(f"{upstream}_must", arguments)
+            assert created["status"] == "input_required"
+            assert len(created["inputRequests"]) == 2
+            ended = await client.end_of(created["taskId"])
+    assert ended["result"]["content"][0]["text"] == "done"
+    assert not {"tasks/update", "tasks/cancel"} & set(methods())
+
+
 async def test_the_error_of_an_older_era_without_tasks_names_the_remedy(
     client: Client, session: str
 ) -> None:
