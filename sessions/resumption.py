@@ -186,7 +186,7 @@ class InterruptedCalls:
         seconds = live.service.call_seconds
         if receipt.expires_at is not None:
             seconds = max(0.0, receipt.started_at + OPEN_SECONDS - clock.now())
-            report = partial(self._running_operations.report, operation)
+            report = partial(self._running_operations.report, session.id, operation.id)
             operation.work = OpenWork(clock.now, report, updated_at=clock.now())
         caller = InterruptedCaller(operation.work)
         if receipt.upstream is not None:

@@ -135,17 +135,10 @@ class OpenCalls:
     """
 
     def __init__(
-        self,
-        gateway: Gateway,
-        requester: Requester,
-        *,
-        ttl: float = ANSWER_SECONDS,
-        on_task_changed: Callable[[str], None] = lambda task: None,
+        self, gateway: Gateway, requester: Requester, *, ttl: float = ANSWER_SECONDS
     ) -> None:
-        """`on_task_changed` is called with the id of a task that asks, or has ended; it must not block."""
         self._gateway = gateway
         self._requester = requester
-        self._on_task_changed = on_task_changed
         self._spawn = gateway.registry.spawn
         self._now = gateway.registry.core.clock.now
         self._ttl = ttl
@@ -269,8 +262,9 @@ class OpenCalls:
             call.end()
 
     def _on_changed(self, call: OpenCall) -> None:
-        if call.is_task:
-            self._on_task_changed(call.task_id)
+        if call.hand_over is not None and call.hand_over.is_taken:
+            operations = self._gateway.registry.running_operations
+            operations.report(call.session, call.hand_over.operation_id)
 
     async def _wait_for_outcome(self, call: OpenCall) -> JSON:
         """Wait for the result or the next question, at most the grace of a call that can be handed over."""

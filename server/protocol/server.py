@@ -124,7 +124,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self._requester = requester = Requester(
             pinned_name, auto_session=gateway.config.server.auto_session
         )
-        self.open_calls = OpenCalls(gateway, requester, on_task_changed=self._on_task_changed)
+        self.open_calls = OpenCalls(gateway, requester)
         self._parser = CallParser(gateway, requester)
         self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)
@@ -160,9 +160,7 @@ class StateholdServer(Server[dict[str, Any]]):
         self._forwarder = Forwarder(gateway, requester)
         self.forwarded_requests = ForwardedRequests(self, self.call, self.return_notice)
         """Answers the requests of other nodes for sessions of this one."""
-        gateway.registry.running_operations.on_changed.append(
-            lambda operation: self._on_task_changed(task_id(operation.scope, operation.id))
-        )
+        gateway.registry.running_operations.on_changed.append(self._on_task_changed)
         gateway.tools.on_changed.append(self._on_tools_changed)
         gateway.probes.on_prompts_changed.append(self._on_prompts_changed)
 
@@ -230,8 +228,9 @@ class StateholdServer(Server[dict[str, Any]]):
         await self._bus.publish(PromptsListChanged())
         self._legacy_connections.notify_all("notifications/prompts/list_changed")
 
-    def _on_task_changed(self, task: str) -> None:
-        self._gateway.registry.spawn(self._bus.publish, ResourceUpdated(uri=TASK_TOPIC + task))
+    def _on_task_changed(self, session_id: str, operation_id: str) -> None:
+        update = ResourceUpdated(uri=TASK_TOPIC + task_id(session_id, operation_id))
+        self._gateway.registry.spawn(self._bus.publish, update)
 
     async def _middleware(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:

@@ -109,8 +109,8 @@ class RunningOperations:
 
     def __init__(self) -> None:
         self._operations: dict[tuple[str, str], Operation] = {}
-        self.on_changed: list[Callable[[Operation], None]] = []
-        """Called with an operation whose `work` asks or has ended; must not block."""
+        self.on_changed: list[Callable[[str, str], None]] = []
+        """Called with the session and the id of a handed-over operation that asks or has ended. They must not block."""
 
     def get(self, scope: str, operation_id: str) -> Operation | None:
         return self._operations.get((scope, operation_id))
@@ -119,10 +119,10 @@ class RunningOperations:
         """Add an operation. Its repeats wait until end()."""
         self._operations[operation.scope, operation.id] = operation
 
-    def report(self, operation: Operation) -> None:
+    def report(self, session_id: str, operation_id: str) -> None:
         """Tell that an operation asks, or has ended."""
         for report in self.on_changed:
-            report(operation)
+            report(session_id, operation_id)
 
     def end(self, operation: Operation) -> None:
         """Let the repeats of an operation go on; with `operation.receipt`, they get its outcome."""

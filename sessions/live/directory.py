@@ -64,6 +64,8 @@ class Directory:
         """Set when the process ends, or an operator has the node drain: new work is refused, or left to other nodes."""
         self.on_purged: list[Callable[[str], None]] = []
         """Called with the id of a session when nothing of it is left."""
+        self.on_kept: list[Callable[[LiveSession], None]] = []
+        """Called with a session that this node holds from now on. They must not block."""
         self._live: dict[str, LiveSession] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._claiming: dict[str, anyio.Event] = {}
@@ -108,6 +110,8 @@ class Directory:
         self._live[session.id] = session
         self.name(session)
         self.schedule(session)
+        for report in self.on_kept:
+            report(session)
 
     def forget(self, session: LiveSession) -> None:
         """Drop a session from memory: it is closed, paused without a live connection, or another node's."""

@@ -76,6 +76,7 @@ class SQLStore(Queries):
         """Whether it outlives this process."""
         self._connections = Connections(location, busy_seconds, replace_damaged=replace_damaged)
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
+        self.on_written = self._writer.on_written
         super().__init__(Transactions(self._connections, self._writer))
         self._retention = retention
         self._stack = AsyncExitStack()

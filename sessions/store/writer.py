@@ -85,6 +85,8 @@ class Writer:
         """Why the last transaction failed; None since one was written."""
         self.events_queued = anyio.Event()
         """Set and replaced when a transaction has queued deliveries of events."""
+        self.on_written: list[Callable[[set[str]], None]] = []
+        """Called with the ids of the sessions of which a transaction wrote something. They must not block."""
         self.dropped_entries = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
@@ -268,6 +270,10 @@ class Writer:
                 unit.future.set_result(unit.value)
             else:
                 unit.future.set_exception(unit.error)
+        if self.on_written:
+            written = {_session_of(unit) for unit in units if unit.error is None} - {""}
+            for report in self.on_written:
+                report(written)
 
     def _count_refused(self, error: Exception) -> None:
         if not isinstance(error, SessionFenced):

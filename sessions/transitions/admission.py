@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from ..core import Core
 from ..errors import HumanInControl, SessionBusy, SessionError
@@ -23,6 +23,8 @@ class Admission:
         self._call_limits = CallLimits(core.limits, core.clock.now)
         self._in_flight: dict[str, int] = {}
         """The calls in flight of each principal that has some, by its key."""
+        self.on_counted: list[Callable[[LiveSession], None]] = []
+        """Called when a call was counted in or out. They must not block."""
 
     def admit(
         self, session: LiveSession, service: str, tool: str, sharee: str | None = None
@@ -56,6 +58,8 @@ class Admission:
         caller = sharee or session.record.owner
         self._in_flight[caller] = self._in_flight.get(caller, 0) + 1
         session.record_calls(session.in_flight + 1)
+        for report in self.on_counted:
+            report(session)
         if session.status is Status.IDLE:
             session.apply(Event.CALL_ADMITTED)
 
@@ -70,6 +74,8 @@ class Admission:
         if not self._in_flight[caller]:
             del self._in_flight[caller]
         session.record_calls(session.in_flight - 1)
+        for report in self.on_counted:
+            report(session)
         if session.in_flight:
             return
         now = self._core.clock.now()
