@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Final
@@ -33,7 +33,7 @@ from .owner_calls import MAX_ATTEMPTS, RETRY_SECONDS, OwnerCalls, OwnerChanged
 from .requests import FramesQuery, InputBody
 from .routes import SESSION, USE, VIEW, ApiCall, error_response, json_response, route
 from .session_documents import ConsoleSessions
-from .streams import LoginStream, SendPart
+from .streams import Check, LoginStream, SendPart
 
 MOVED: Final[JSON] = {
     "state": "moved",
@@ -186,11 +186,9 @@ class FrameStream(LoginStream):
         query: ViewerQuery,
         logins: Logins,
         login: Login,
-        check: Callable[[], Awaitable[bool]] | None = None,
+        check: Check | None = None,
     ) -> None:
-        """`check` tells whether its user may still have it; without one, it may."""
-        super().__init__("application/octet-stream", logins, login, record.owner)
-        self._check = check
+        super().__init__("application/octet-stream", logins, login, record.owner, check)
         self._pages = pages
         self._record = record
         self._query = query
@@ -203,9 +201,6 @@ class FrameStream(LoginStream):
                 await super().answer(scope, receive, send)
         except (SessionError, Refused, StoreUnavailable) as error:
             await error_response(error)(scope, receive, send)
-
-    async def may_go_on(self) -> bool:
-        return self._check is None or await self._check()
 
     async def send_parts(self, send: SendPart) -> None:
         assert self._messages is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Final
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from ..server.asgi import cancel_when_left
 from ..server.cluster.node_messages import encode
 from ..server.gateway.gateway import Gateway
+from ..server.operate.change_log import SessionChange, SessionChangeLog
 from ..server.operate.nodes import ANSWER_SECONDS
 from ..server.operate.requests import OperatorRequest, ProcessUnavailable
 from ..server.sockets.request import Refused
@@ -25,24 +27,35 @@ from .routes import ApiCall, error_response, route
 from .session_documents import ConsoleSessions
 
 SendPart = Callable[[bytes], Awaitable[None]]
+Check = Callable[[], Awaitable[bool]]
 
-LOOK_SECONDS: Final = 0.5
-"""Seconds between two looks at the sessions of this process, and so between two events of a session."""
-OTHER_NODES_LOOKS: Final = 4
-"""Looks after which the other nodes are asked once."""
+COLLECT_SECONDS: Final = 0.1
+"""Seconds from a change to its event: the effects of one action come together."""
+INTERVAL_SECONDS: Final = 0.4
+"""Shortest time between two reads of changed sessions by one stream, and so between two events of a session."""
+OTHER_NODES_SECONDS: Final = 2.0
+"""Seconds between two questions to the other nodes, and between two reads of the shares of a person."""
 COMMENT_SECONDS: Final = 15.0
 
 
 class LoginStream(Response):
     """A response of unknown length. It ends at the latest when the login expires.
 
-    A subclass sends the parts; the response ends when it returns, or earlier with the client or the login, or when
-    may_go_on() says so. `owner` is the key of the owner of a guest's session. A person with too many streams gets
-    `session_limit` instead.
+    A subclass sends the parts; the response ends when it returns, or earlier with the client or the login. `owner` is the
+    key of the owner of a guest's session. A person with too many streams gets `session_limit` instead.
     """
 
-    def __init__(self, media_type: str, logins: Logins, login: Login, owner: str) -> None:
+    def __init__(
+        self,
+        media_type: str,
+        logins: Logins,
+        login: Login,
+        owner: str,
+        check: Check | None = None,
+    ) -> None:
+        """`check` tells whether the user may still have it, and is asked all the time; without one, it may."""
         super().__init__(media_type=media_type)
+        self._check = check
         del self.headers["content-length"]
         self.headers["x-accel-buffering"] = "no"
         self._logins = logins
@@ -53,10 +66,6 @@ class LoginStream(Response):
     async def send_parts(self, send: SendPart) -> None:
         """Send the parts of the body."""
         raise NotImplementedError
-
-    async def may_go_on(self) -> bool:
-        """Whether its user may still have it. It is asked all the time."""
-        return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with ExitStack() as stack:
@@ -77,7 +86,8 @@ class LoginStream(Response):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_when_left, receive, tasks.cancel_scope)
             tasks.start_soon(self._cancel_when_ended, tasks.cancel_scope)
-            tasks.start_soon(self._cancel_when_refused, tasks.cancel_scope)
+            if self._check is not None:
+                tasks.start_soon(_cancel_when_refused, self._check, tasks.cancel_scope)
             await self.send_parts(send_part)
             tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -87,11 +97,12 @@ class LoginStream(Response):
             await self._login.ended.wait()
         scope.cancel()
 
-    async def _cancel_when_refused(self, scope: anyio.CancelScope) -> None:
-        while True:
-            if not await self.may_go_on():
-                scope.cancel()
-            await anyio.sleep(CHECK_SECONDS)
+
+async def _cancel_when_refused(check: Check, scope: anyio.CancelScope) -> None:
+    while True:
+        if not await check():
+            scope.cancel()
+        await anyio.sleep(CHECK_SECONDS)
 
 
 class EventHandlers:
@@ -100,10 +111,10 @@ class EventHandlers:
     def __init__(
         self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls, logins: Logins
     ) -> None:
-        self._gateway = gateway
         self._sessions = sessions
-        self._calls = calls
         self._logins = logins
+        self._log = SessionChangeLog(gateway.registry)
+        self._other_nodes = OtherNodes(gateway, calls, self._log)
 
     @route(
         "GET",
@@ -117,81 +128,139 @@ class EventHandlers:
         user, owner = login.user, login.user.owner or ""
         if user.session_id is not None:
             owner = (await self._sessions.find(user, user.session_id)).owner
-        changes = FollowedSessions(self._gateway, self._sessions, self._calls, user)
-        return EventStream(changes, self._logins, login, owner)
+        changes = FollowedSessions(self._log, self._sessions, user)
+        return EventStream(changes, self._other_nodes, self._logins, login, owner)
 
 
-class FollowedSessions:
-    """The changes of the sessions that exist for one user, on all nodes, since the first look."""
+class OtherNodes:
+    """Notes the changes of the sessions of other nodes in a log, once for all streams of this process."""
 
-    def __init__(
-        self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls, user: ConsoleUser
-    ) -> None:
+    def __init__(self, gateway: Gateway, calls: OwnerCalls, log: SessionChangeLog) -> None:
         self._gateway = gateway
-        self._sessions = sessions
         self._calls = calls
-        self._user = user
+        self._log = log
         self._numbers: dict[str, int] = {}
         """The number of the last change that each node has told."""
-        self._looks = 0
-        self._shared: set[str] = set()
-        """The sessions of others that are shared with the user."""
+        self._asking = anyio.Lock()
+        self._asked_at = -math.inf
 
-    async def look(self) -> list[JSON]:
-        """Return the summaries of the sessions that changed since the last look; none at the first look."""
-        nodes = [self._gateway.node.id]
-        if self._looks % OTHER_NODES_LOOKS == 0:
-            nodes += [n.id for n in await self._gateway.store.nodes() if n.id not in nodes]
-            self._numbers = {n: number for n, number in self._numbers.items() if n in nodes}
-            self._shared = await self._sessions.shared_ids(self._user)
-        self._looks += 1
-        changed = [session_id for node in nodes for session_id in await self._ask(node)]
-        summaries: list[JSON] = []
-        records: list[SessionRecord] = []
-        for session_id in dict.fromkeys(changed):
-            try:
-                records.append(await self._sessions.find(self._user, session_id, ShareRights.VIEW))
-            except SessionNotFound:
-                summaries.append({"session_id": session_id, "status": "deleted"})
-        return summaries + await self._sessions.documents.describe_all(records)
+    async def keep_asking(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            await anyio.sleep(OTHER_NODES_SECONDS)
+            await self.ask()
 
-    async def _ask(self, node: str) -> list[str]:
-        """Return the sessions of a node that changed, as far as they exist for the user."""
+    async def ask(self) -> None:
+        """Ask the other nodes, unless another stream did within OTHER_NODES_SECONDS."""
+        async with self._asking:
+            if anyio.current_time() - self._asked_at < OTHER_NODES_SECONDS:
+                return
+            self._asked_at = anyio.current_time()
+            # The next time the store may tell which there are.
+            with suppress(StoreUnavailable):
+                nodes = [node.id for node in await self._gateway.store.nodes()]
+                self._numbers = {each: n for each, n in self._numbers.items() if each in nodes}
+                for node in nodes:
+                    if node != self._gateway.node.id:
+                        await self._ask(node)
+
+    async def _ask(self, node: str) -> None:
         arguments = {"since": self._numbers.get(node)}
         request = OperatorRequest(tool="operator_changes", arguments=arguments)
         try:
             answer = await self._calls.ask_node(node, request, seconds=ANSWER_SECONDS)
         except (Refused, ProcessUnavailable):
-            return []
+            return
         self._numbers[node] = int(answer["number"])
+        for change in answer["changes"]:
+            self._log.note(str(change["session_id"]), str(change["owner"]))
+
+
+class FollowedSessions:
+    """The changes of the sessions that exist for one user, on all nodes, since it was made."""
+
+    def __init__(self, log: SessionChangeLog, sessions: ConsoleSessions, user: ConsoleUser) -> None:
+        self._log = log
+        self._sessions = sessions
+        self._user = user
+        _, self._number = log.read(None)
+        self._read_at = -math.inf
+        self._shared: set[str] = set()
+        """The sessions of others that are shared with the user."""
+        self._shared_at = -math.inf
+
+    async def next(self) -> list[JSON]:
+        """Wait for changes, and return the summaries of the sessions that changed, as far as they exist for the user.
+
+        Raises:
+            StoreUnavailable: they cannot be read; the next call returns them.
+        """
+        await self._log.wait(self._number)
+        due_at = self._read_at + INTERVAL_SECONDS
+        await anyio.sleep(max(COLLECT_SECONDS, due_at - anyio.current_time()))
+        self._read_at = anyio.current_time()
+        changes, number = self._log.read(self._number)
+        summaries: list[JSON] = []
+        records: list[SessionRecord] = []
+        for change in changes:
+            if not await self._may_exist(change):
+                continue
+            try:
+                record = await self._sessions.find(self._user, change.session_id, ShareRights.VIEW)
+                records.append(record)
+            except SessionNotFound:
+                self._shared.discard(change.session_id)
+                summaries.append({"session_id": change.session_id, "status": "deleted"})
+        if records:
+            summaries += await self._sessions.documents.describe_all(records)
+        self._number = number
+        return summaries
+
+    async def _may_exist(self, change: SessionChange) -> bool:
+        """Whether a session exists for the user, or was shared with it a moment ago."""
         user = self._user
-        return [
-            str(change["session_id"])
-            for change in answer["changes"]
-            if (user.owner in (None, change["owner"]) or change["session_id"] in self._shared)
-            and user.session_id in (None, change["session_id"])
-        ]
+        if user.session_id is not None:
+            return user.session_id == change.session_id
+        if user.owner in (None, change.owner) or change.session_id in self._shared:
+            return True
+        if self._read_at - self._shared_at >= OTHER_NODES_SECONDS:
+            self._shared = await self._sessions.shared_ids(user)
+            self._shared_at = self._read_at
+        return change.session_id in self._shared
 
 
 class EventStream(LoginStream):
     """The response that sends the changes."""
 
-    def __init__(self, changes: FollowedSessions, logins: Logins, login: Login, owner: str) -> None:
+    def __init__(
+        self,
+        changes: FollowedSessions,
+        other_nodes: OtherNodes,
+        logins: Logins,
+        login: Login,
+        owner: str,
+    ) -> None:
         super().__init__("text/event-stream", logins, login, owner)
         self._changes = changes
+        self._other_nodes = other_nodes
 
     async def send_parts(self, send: SendPart) -> None:
-        await self._changes.look()
-        block, sent_at = b": open\n\n", anyio.current_time()
-        while True:
-            if block:
+        await self._other_nodes.ask()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._other_nodes.keep_asking)
+            block = b": open\n\n"
+            while True:
                 await send(block)
-                sent_at = anyio.current_time()
-            await anyio.sleep(LOOK_SECONDS)
-            summaries: list[JSON] = []
-            # The next look may find the store again.
-            with suppress(StoreUnavailable):
-                summaries = await self._changes.look()
-            block = b"".join(b"event: session\ndata: " + encode(one) + b"\n" for one in summaries)
-            if not block and anyio.current_time() - sent_at >= COMMENT_SECONDS:
-                block = b": still there\n\n"
+                block = await self._next_block(anyio.current_time() + COMMENT_SECONDS)
+
+    async def _next_block(self, deadline: float) -> bytes:
+        """Return the next events, or a comment if there is none by a time of the event loop."""
+        block = b""
+        with anyio.CancelScope(deadline=deadline):
+            while not block:
+                # The next read may find the store again.
+                with suppress(StoreUnavailable):
+                    summaries = await self._changes.next()
+                    events = (b"event: session\ndata: " + encode(one) + b"\n" for one in summaries)
+                    block = b"".join(events)
+        return block or b": still there\n\n"

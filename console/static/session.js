@@ -13,7 +13,7 @@ import "./timeline.js";
 
 const VIEWS = { services: "Services", state: "State", log: "Log", forks: "Forks", files: "Files" };
 const REFRESH_MILLISECONDS = 3000;
-const SOON_MILLISECONDS = 300;
+const SOON_MILLISECONDS = 100;
 
 class Session extends PageElement {
   static properties = ["sessionId", "user", "sessions", "session", "problem", "view", "detail", "note"];

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser
 from support.console_client import ConsoleClient, console_client
 from support.gateway_process import JSON, Running
-from support.task_client import TaskClient, task_client
+from support.task_client import ANSWER, TaskClient, task_client
 from support.waiting import until
 
 ASK = {"statehold/hand_over": True}
@@ -73,3 +73,24 @@ async def test_the_page_of_a_session_has_a_button_for_each_open_call(
     await page.get_by_text("ask was cancelled.").wait_for()
     assert (await tasks.end_of(task))["status"] == "cancelled"
     await page.get_by_role("button", name="Cancel ask").wait_for(state="detached")
+
+
+async def test_a_question_of_an_open_call_is_an_event(
+    tasks: TaskClient, alice: ConsoleClient
+) -> None:
+    session = await tasks.session()
+    task = (await tasks.call("ask_twice", {"session_id": session}, ASK))["taskId"]
+
+    async def question() -> str | None:
+        return next(iter((await tasks.get(task)).get("inputRequests", {})), None)
+
+    first = await until(question)
+    # All entries of the journal so far are written.
+    await alice.get(f"/sessions/{session}/timeline")
+    async with alice.events() as events:
+        answers = {"taskId": task, "inputResponses": {first: ANSWER}}
+        await tasks.result("tasks/update", answers)
+        await events.session(session_id=session, status="active")
+    assert await question() != first
+    [call] = (await alice.get(f"/sessions/{session}"))["calls"]
+    assert call["question"] == "quick asks: What is the answer?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from functools import partial
@@ -12,6 +13,7 @@ import anyio
 import httpx2
 import pytest
 from mcp import Client
+from sqlalchemy import Connection
 from starlette.applications import Starlette
 from support.asgi import AsgiRequest
 from support.console_client import API, COOKIE, ConsoleClient, console_client
@@ -22,14 +24,16 @@ from support.waiting import until
 
 from statehold.console.app import Console
 from statehold.console.logins import (
+    CHECK_SECONDS,
     LINK_SECONDS,
     MAX_GUEST_STREAMS,
     MAX_LOGINS,
     MAX_STREAMS,
     ConsoleUser,
 )
-from statehold.console.streams import COMMENT_SECONDS
+from statehold.console.streams import COMMENT_SECONDS, OTHER_NODES_SECONDS
 from statehold.server.gateway.gateway import Gateway
+from statehold.sessions.records import LOCAL
 
 BEN = "ben-token-0123456789abc"
 
@@ -324,3 +328,37 @@ async def test_a_stream_without_events_sends_comments_and_ends_with_its_login(
         await until(lambda: len(comments()) == 2)
         await console.logins.end(login)
     assert request.messages[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def test_idle_streams_read_nothing_of_sessions_and_a_change_wakes_them(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console, transactions = Console(gateway), gateway.store.transactions
+    cookie, login = await console.logins.open(ConsoleUser("eve"))
+    headers = [("cookie", f"{COOKIE}={cookie}")]
+    streams = [AsgiRequest(b"", headers, method="GET", path=f"{API}/events") for _ in range(5)]
+    begun, ended, read = 0, 0, transactions.read
+
+    async def counted(query: Callable[[Connection], object]) -> object:
+        nonlocal begun, ended
+        begun += 1
+        try:
+            return await read(query)
+        finally:
+            ended += 1
+
+    async with anyio.create_task_group() as tasks:
+        for stream in streams:
+            tasks.start_soon(stream.of, Starlette(routes=console.routes()))
+        await until(lambda: all(b": open" in stream.text for stream in streams))
+        later, looks = LoopClock(monkeypatch), 8
+        monkeypatch.setattr(transactions, "read", counted)
+        for _ in range(looks):
+            await later.by(CHECK_SECONDS)
+            await until(lambda: begun == ended)
+        # Those of the login, and those of the other nodes, which are looked for once for all streams.
+        assert begun <= looks + looks * CHECK_SECONDS / OTHER_NODES_SECONDS + 1
+        session = await gateway.registry.create(LOCAL)
+        data = f'"session_id":"{session.id}"'.encode()
+        await until(lambda: all(data in stream.text for stream in streams))
+        await console.logins.end(login)
