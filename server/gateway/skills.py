@@ -10,11 +10,11 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 import anyio
 import mcp_types as types
@@ -22,8 +22,9 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from ...sessions.errors import SessionError, SessionLimit
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, room_left
 from ...sessions.live.budget import Budget
+from ...sessions.owned_map import OwnedMap
 from ...sessions.records import Principal
 from ...tools.catalog import SERVICE_META
 from ...tools.upstream.connection import UpstreamConnection
@@ -42,11 +43,19 @@ MAX_BYTES: Final = 16 * 2**20
 """The limits of one skill (SEP-2640, Limits)."""
 MAX_WAITING: Final = 256
 """Requests that may wait for one service, of which each principal has a share."""
+QUEUE_SECONDS: Final = 60.0
+LIST_SECONDS: Final = 2.0
+"""Seconds that a list waits for a service; later ones have its skills."""
 PROBLEM_SECONDS: Final = 5.0
 """Seconds until a service that failed is asked for its skills again."""
+MAX_ANSWERS: Final = 512
+ANSWER_CHARACTERS: Final = 2**16
+"""Characters of the largest answer that is kept, a list aside."""
 
 _NOTE: Final = "Tools in this skill have their server's names; they may have a prefix here."
 _FILE: Final = "SKILL.md"
+_Request: TypeAlias = tuple[str, str, str]
+"""The name of a service, a method, and a URI of the service; empty for a list."""
 
 
 class _File(BaseModel):
@@ -75,20 +84,39 @@ class _Skill(BaseModel):
         return self
 
 
+@dataclass(eq=False)
+class _Answer:
+    """The answer of a service to one request, which all that ask for the same share."""
+
+    profile: Profile | None
+    asked_at: float
+    result: JSON
+    """Until it is done, that of the request before."""
+    ends_at: float = math.inf
+    done: anyio.Event = field(default_factory=anyio.Event)
+    error: SessionError | None = None
+
+    async def wait(self) -> JSON:
+        """Return the result. Raises the error of the service."""
+        await self.done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
 class Skills:
     """The skills of the services of one gateway, for callers whose address stands for several servers.
 
-    A list is kept as long as its service says, at most as long as our other lists. A service gets one request at a time,
-    over a temporary connection, from its principals in turn.
+    A service gets one request at a time, over a temporary connection, from its principals in turn. Its answers are kept
+    until it changes, at most as long as it says or our other lists are. A list does not wait for a slow service.
     """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._lists: dict[str, tuple[Profile | None, float, list[JSON]]] = {}
-        """The skills that each service listed, with its profile then, and the time until which they are kept."""
+        self._answers = OwnedMap[_Request, _Answer](MAX_ANSWERS)
         shared = gateway.registry.core.policy.shared
         self._turns = defaultdict[str, Budget](
-            lambda: Budget(1, queue=MAX_WAITING, queue_seconds=math.inf, shared=shared)
+            lambda: Budget(1, queue=MAX_WAITING, queue_seconds=QUEUE_SECONDS, shared=shared)
         )
         content = Path(__file__).with_name(_FILE).read_bytes()
         text = content.decode()
@@ -99,18 +127,18 @@ class Skills:
         self._own_skill = {"uri": OWN_URI, "frontmatter": frontmatter, "resources": [resource]}
 
     async def list(self, principal: Principal) -> JSON:
-        """Return the result of `skills/list`. The skills of a service that fails are left out."""
+        """Return the result of `skills/list`. A service that fails or did not answer yet is left out."""
         await self._gateway.probes.wait_for_lists()
-        services = self._services(principal)
-        lists: dict[str, list[JSON]] = {}
-
-        async def add(service: UpstreamService) -> None:
-            lists[service.name] = await self._list(principal, service)
-
-        async with anyio.create_task_group() as tasks:
-            for service in services.values():
-                tasks.start_soon(add, service)
-        skills = [_address(skill, name) for name in services for skill in lists[name]]
+        services = self._services(principal).values()
+        answers = {each.name: self._ask(principal, each, "skills/list") for each in services}
+        for answer in answers.values():
+            with anyio.CancelScope(deadline=answer.asked_at + LIST_SECONDS):
+                await answer.done.wait()
+        skills = [
+            _address(skill, name)
+            for name, answer in answers.items()
+            for skill in answer.result.get("skills", ())
+        ]
         return {"skills": [self._own_skill, *skills], "ttlMs": 0, "cacheScope": "private"}
 
     async def get(self, principal: Principal, uri: str) -> JSON:
@@ -127,7 +155,7 @@ class Skills:
         if found is None:
             raise MCPError(types.INVALID_PARAMS, f"No skill is served at {uri:.500}")
         service, own_uri = found
-        result = await self._ask(principal, service, "skills/get", uri, own_uri)
+        result = await self._ask(principal, service, "skills/get", own_uri).wait()
         fault = _fault_of(result.get("skill"))
         if fault is not None:
             raise MCPError(types.INVALID_PARAMS, f"The skill at {uri:.500} is refused: {fault}")
@@ -144,11 +172,11 @@ class Skills:
         service, own_uri = found
         if not own_uri.startswith(SKILL_SCHEME):
             # Other schemes have other resources, too, which are read in sessions only.
-            listed = await self._list(principal, service)
-            folders = [skill["uri"].removesuffix(_FILE) for skill in listed]
+            listed = await self._ask(principal, service, "skills/list").wait()
+            folders = [skill["uri"].removesuffix(_FILE) for skill in listed.get("skills", ())]
             if not own_uri.startswith(tuple(folders)) or ".." in own_uri:
                 return None
-        result = await self._ask(principal, service, "resources/read", uri, own_uri)
+        result = await self._ask(principal, service, "resources/read", own_uri).wait()
         contents = address_contents(result, own_uri, partial(skill_uri, service.name))
         return {**contents, "cacheScope": "private"}
 
@@ -169,45 +197,48 @@ class Skills:
         service = None if address is None else self._services(principal).get(address[0])
         return None if address is None or service is None else (service, address[1])
 
-    async def _list(self, principal: Principal, service: UpstreamService) -> list[JSON]:
-        now = self._gateway.registry.core.clock.now
+    def _ask(
+        self, principal: Principal, service: UpstreamService, method: str, own_uri: str = ""
+    ) -> _Answer:
+        """Return the kept answer to a request, or begin to ask."""
+        request, now = (service.name, method, own_uri), self._gateway.registry.core.clock.now()
+        answer = self._answers.get(request)
+        if answer is None or answer.profile is not service.profile or answer.ends_at <= now:
+            former = {} if answer is None else answer.result
+            answer = _Answer(service.profile, anyio.current_time(), former)
+            self._answers.put(principal.key, request, answer)
+            self._gateway.registry.spawn(self._send, principal, service, request, answer)
+        return answer
 
-        def find() -> list[JSON] | None:
-            profile, ends_at, skills = self._lists.get(service.name, (None, 0.0, []))
-            return skills if profile is service.profile and now() < ends_at else None
-
-        skills = find()
-        with suppress(SessionLimit):
-            if skills is None:
-                async with self._turns[service.name].place(principal.key):
-                    skills = find()
-                    return await self._fetch(service) if skills is None else skills
-        return skills or []
-
-    async def _fetch(self, service: UpstreamService) -> list[JSON]:
-        try:
-            skills, seconds = await service.ask(_list_skills, "list its skills")
-        except SessionError as error:
-            logger.warning("the skills of %s are left out: %s", service.name, error)
-            skills, seconds = [], PROBLEM_SECONDS
-        ends_at = self._gateway.registry.core.clock.now() + seconds
-        self._lists[service.name] = service.profile, ends_at, skills
-        return skills
-
-    async def _ask(
-        self, principal: Principal, service: UpstreamService, method: str, uri: str, own_uri: str
-    ) -> JSON:
+    async def _send(
+        self, principal: Principal, service: UpstreamService, request: _Request, answer: _Answer
+    ) -> None:
+        _, method, own_uri = request
+        seconds = 0.0
         try:
             async with self._turns[service.name].place(principal.key):
-                return await service.request(method, {"uri": own_uri})
-        except UpstreamRefused as error:
-            if error.data == {"uri": own_uri}:
-                error.data = {"uri": uri}
-            raise
+                if method == "skills/list":
+                    answer.result = await service.ask(_list_skills, "list its skills")
+                else:
+                    answer.result = await service.request(method, {"uri": own_uri})
+            if method == "skills/list" or room_left(answer.result, ANSWER_CHARACTERS) >= 0:
+                seconds = (_ttl_ms(answer.result) or STEADY_MS) / 1000
+        except SessionError as error:
+            if isinstance(error, UpstreamRefused) and error.data == {"uri": own_uri}:
+                error.data = {"uri": skill_uri(service.name, own_uri)}
+            if method == "skills/list" and not isinstance(error, SessionLimit):
+                seconds = PROBLEM_SECONDS
+                logger.warning("the skills of %s are left out: %s", service.name, error)
+            answer.result, answer.error = {}, error
+        finally:
+            answer.ends_at = self._gateway.registry.core.clock.now() + seconds
+            answer.done.set()
+            if not seconds:
+                self._answers.pop(request)
 
 
-async def _list_skills(connection: UpstreamConnection) -> tuple[list[JSON], float]:
-    """Return the valid skills that a service lists, and the seconds for which they may be kept."""
+async def _list_skills(connection: UpstreamConnection) -> JSON:
+    """Return the valid skills that a service lists, with the shortest `ttlMs` of the pages."""
     pages: list[JSON] = []
     skills: list[JSON] = []
     for skill in await list_items(connection, "skills/list", "skills", pages.append):
@@ -216,7 +247,7 @@ async def _list_skills(connection: UpstreamConnection) -> tuple[list[JSON], floa
             skills.append(skill)
         else:
             logger.warning("a skill of %s is left out: %s", connection.service, fault)
-    return skills, min(map(_ttl_ms, pages), default=0) / 1000
+    return {"skills": skills, "ttlMs": min(map(_ttl_ms, pages), default=0)}
 
 
 def _fault_of(skill: object) -> str | None:

@@ -23,6 +23,7 @@ from support.waiting import until
 from statehold.access.scopes import READ, USE, OperationScopes
 from statehold.server.events.requests import EventRequests
 from statehold.server.events.webhooks import Webhooks
+from statehold.server.gateway import skills
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.gateway.skills import Skills
 from statehold.server.gateway.uris import parse_skill_uri, skill_uri
@@ -30,6 +31,7 @@ from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.records import Principal
 from statehold.tools.browser.egress.resolver import Resolver
 from statehold.tools.outbound import OutboundClient
+from statehold.tools.upstream.service import UpstreamService
 
 SKILLS = "io.modelcontextprotocol/skills"
 VENDOR, MORE = "example.org/vendor", "example.org/more"
@@ -119,7 +121,9 @@ async def test_skills_of_two_servers_keep_their_bytes_after_a_restart(
     assert first["skill://two/refunds/SKILL.md"]["_meta"]["statehold/service"] == "two"
 
 
-async def test_a_list_of_skills_is_kept_and_private(tmp_path: Path) -> None:
+async def test_the_answers_about_skills_are_kept_and_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "log"
     async with (
         serving_gateway(
@@ -133,37 +137,61 @@ async def test_a_list_of_skills_is_kept_and_private(tmp_path: Path) -> None:
             assert listed["resultType"] == "complete"
         assert requests_in(log).count("skills/list") == 2  # its two pages
         # No session is needed, and none was opened.
-        entry = await send(client, "skills/get", uri="skill://one/refunds/SKILL.md")
-        assert (entry["ttlMs"], entry["cacheScope"]) == (5000, "private")
+        uri = "skill://one/refunds/SKILL.md"
+        for _ in range(2):
+            entry = await send(client, "skills/get", uri=uri)
+            assert (entry["ttlMs"], entry["cacheScope"]) == (5000, "private")
+            await content(client, uri)
+        assert requests_in(log).count("skills/get") == 1
+        assert requests_in(log).count("resources/read") == 1
         assert len(gateway.registry.directory) == 0
+        # But for large ones, and until the service changes.
+        monkeypatch.setattr(skills, "ANSWER_CHARACTERS", 1)
+        for _ in range(2):
+            await content(client, "skill://one/refunds/examples/mail.md")
+        assert requests_in(log).count("resources/read") == 3
+        changed = gateway.services["one"]
+        assert isinstance(changed, UpstreamService)
+        await changed.refresh()
+        for _ in range(2):
+            await content(client, uri)
+            await send(client, "skills/list")
+        assert requests_in(log).count("skills/list") == 4
 
 
-async def test_slow_requests_of_one_principal_keep_no_other_one_waiting(tmp_path: Path) -> None:
+async def test_a_slow_service_and_slow_requests_of_others_keep_no_list_waiting(
+    tmp_path: Path,
+) -> None:
     log, gate = tmp_path / "log", Gate(tmp_path / "gate")
     slow = skilled("one", "--log", str(log), "--gate", str(gate.path))
-    async with serving_gateway(tmp_path, one=slow) as gateway, anyio.create_task_group() as tasks:
-        skills, ada, ben = Skills(gateway), Principal(subject="ada"), Principal(subject="ben")
-        for _ in range(3):
-            tasks.start_soon(skills.read, ada, "skill://one/refunds/SKILL.md")
-        listed: list[JSON] = []
+    async with (
+        serving_gateway(tmp_path, one=slow, two=skilled("two")) as gateway,
+        anyio.create_task_group() as tasks,
+    ):
+        ada, ben, known = Principal(subject="ada"), Principal(subject="ben"), Skills(gateway)
+        for path in ("refunds/SKILL.md", "refunds/examples/mail.md", "hidden/SKILL.md"):
+            tasks.start_soon(known.read, ada, f"skill://one/{path}")
 
         def reads() -> int:
             return requests_in(log).count("resources/read")
 
-        async def list_skills() -> None:
-            listed.append(await skills.list(ben))
+        async def services() -> set[str]:
+            listed = (await known.list(ben))["skills"]
+            return {each["uri"].split("/")[2] for each in listed} - {"statehold"}
 
         await until(lambda: reads() == 1)
-        tasks.start_soon(list_skills)
         with anyio.fail_after(20):
+            assert await services() == {"two"}
             # The second one waited before the list.
             for number in (1, 2):
                 await until(lambda number=number: reads() == number)
                 await gate.release()
-            await until(lambda: listed)
-        # Now that it is known, it is there at once.
-        await until(lambda: reads() == 3)
-        assert len((await skills.list(ben))["skills"]) == 3
+
+            async def are_all_known() -> bool:
+                return await services() == {"one", "two"}
+
+            await until(are_all_known)
+        assert reads() <= 3
         tasks.cancel_scope.cancel()
 
 
