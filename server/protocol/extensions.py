@@ -6,7 +6,6 @@ several servers are one, and only extensions whose meaning is known can be unite
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final, TypeAlias, cast
 
 import mcp_types as types
@@ -26,8 +25,6 @@ from .error_translation import translate_errors
 from .resources import Resources, refuse_cursor, result_of, unchanged
 from .results import mark_request_state
 
-logger = logging.getLogger("statehold.server")
-
 Entry: TypeAlias = HandlerEntry[dict[str, Any]]
 UI: Final = "io.modelcontextprotocol/ui"
 
@@ -43,22 +40,20 @@ def declared_capabilities(gateway: Gateway, own_service: str | None) -> JSON:
     """Return the capabilities that are declared because of extensions.
 
     `own_service` is the service for whose server the address stands, if there is one. Where several services declare `ui`,
-    lists are united, a flag needs all of them, and any other setting is the first one's.
+    their MIME types are united, and any other setting is the first one's.
     """
     if own_service is not None:
         profile = _profile_of(gateway, own_service)
         unnamed = {} if profile is None else _unnamed(profile)
         return {**unnamed, "extensions": {} if profile is None else _relayed(profile)}
-    united: JSON | None = None
+    # Of the settings of skills, directories are not passed on.
+    extensions: JSON = {SKILLS: {}}
     for name in gateway.services:
         profile = _profile_of(gateway, name)
         settings = None if profile is None else profile.extensions.get(UI)
-        if settings is not None and united is not None and united != settings:
-            logger.debug("%s declares %s with other settings", name, UI)
         if settings is not None:
-            united = settings if united is None else _unite(united, settings)
-    # Of the settings of skills, directories are not passed on.
-    return {"extensions": {SKILLS: {}} if united is None else {UI: united, SKILLS: {}}}
+            extensions[UI] = _unite(extensions.get(UI, {}), settings)
+    return {"extensions": extensions}
 
 
 def _profile_of(gateway: Gateway, service: str) -> Profile | None:
@@ -80,15 +75,11 @@ def _unnamed(profile: Profile) -> JSON:
 
 
 def _unite(first: JSON, other: JSON) -> JSON:
-    settings = {**other, **first}
-    for key, value in settings.items():
-        one, two = first.get(key), other.get(key)
-        if isinstance(value, bool):
-            settings[key] = one is True and two is True
-        elif isinstance(one, list) and isinstance(two, list):
-            items = cast("list[object]", one)
-            more = cast("list[object]", two)
-            settings[key] = [*items, *(item for item in more if item not in items)]
+    settings, own, more = {**other, **first}, first.get("mimeTypes"), other.get("mimeTypes")
+    if isinstance(own, list) and isinstance(more, list):
+        items = cast("list[object]", own)
+        added = (item for item in cast("list[object]", more) if item not in items)
+        settings["mimeTypes"] = [*items, *added]
     return settings
 
 
