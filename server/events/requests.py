@@ -181,7 +181,8 @@ class EventRequests:
         with translate_errors():
             source = await self._source_of(ctx, params)
             subscription = self._key_of(ctx, params, source, is_new=False)
-            await self._gateway.store.delete_subscription(subscription.id)
+            if await self._is_allowed(ctx, subscription.session_id):
+                await self._gateway.store.delete_subscription(subscription.id)
         return {}
 
     def _key_of(
@@ -223,14 +224,20 @@ class EventRequests:
         """Return the id of the session that the arguments name, empty for none.
 
         Raises:
-            MCPError: the caller has no such session, or may not see it.
+            MCPError: the caller has no such session, or may not see it, or the address is that of another one.
         """
         session_id: str = arguments.get("sessionId", "")
         principal, groups = self._requester.principal(ctx), self._requester.groups()
         with translate_errors():
-            if not await can_read(self._gateway.registry, principal, groups, session_id):
+            if not await self._is_allowed(ctx, session_id) or not await can_read(
+                self._gateway.registry, principal, groups, session_id
+            ):
                 raise MCPError(FORBIDDEN, "There is no such session for this caller")
         return session_id
+
+    async def _is_allowed(self, ctx: RequestContext, session_id: str) -> bool:
+        pins, pin = self._gateway.pinned_sessions, self._requester.pin(ctx)
+        return await pins.allows(self._requester.principal(ctx), pin, session_id)
 
 
 def _event_of(params: EventParams) -> tuple[str, JSON]:

@@ -52,6 +52,11 @@ class PinnedSessions:
             if not lock.statistics().tasks_waiting and not lock.locked():
                 self._locks.pop((principal.key, name), None)
 
+    async def allows(self, principal: Principal, pin: str | None, session_id: str) -> bool:
+        """Whether an address allows a session: a pinned one, whose name is `pin`, allows no other."""
+        # The name is empty for a command that names no session.
+        return not pin or session_id == await self.id_of(principal, pin)
+
     async def find_id(self, principal: Principal, name: str) -> str | None:
         """Return the id of the session that a name has in this process; None without one."""
         try:

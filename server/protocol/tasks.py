@@ -29,7 +29,7 @@ from ...sessions.errors import (
 )
 from ...sessions.journal.entries import STARTED
 from ...sessions.json_codec import JSON
-from ...sessions.records import NEVER, Principal, ReceiptRecord
+from ...sessions.records import NEVER, ReceiptRecord
 from ...tools.own.session_tools import summary
 from ...tools.upstream.negotiation import TASKS
 from ..gateway.gateway import Gateway
@@ -142,8 +142,10 @@ class Tasks:
         _require_declaration(ctx)
         principal = self._requester.principal(ctx)
         session, _, operation_id = task.partition(".")
-        if not operation_id or not await self._may_name(ctx, principal, session):
-            raise _unknown()
+        with translate_errors():
+            pins, pin = self._gateway.pinned_sessions, self._requester.pin(ctx)
+            if not operation_id or not await pins.allows(principal, pin, session):
+                raise _unknown()
         running = self._gateway.registry.running_operations.get(session, operation_id)
         call = self._open_calls.task(owner_of(principal, session), operation_id)
         # A repeat waits for the call of the process before, which has its own work.
@@ -157,14 +159,6 @@ class Tasks:
         running = self._gateway.registry.running_operations.get(session, operation_id)
         work = None if running is None or receipt.status != STARTED else running.work
         return work, receipt, info
-
-    async def _may_name(self, ctx: RequestContext, principal: Principal, session: str) -> bool:
-        """Whether the address of a request allows the session: a pinned one allows no other."""
-        pin = self._requester.pin(ctx)
-        if not pin:  # empty for a command that names no session
-            return True
-        with translate_errors():
-            return session == await self._gateway.pinned_sessions.id_of(principal, pin)
 
     async def _describe(self, ctx: RequestContext, receipt: ReceiptRecord, info: JSON) -> JSON:
         began_at, ended_at, seconds = receipt.started_at, receipt.ended_at, _seconds_of(receipt)

@@ -16,7 +16,7 @@ from support.event_clients import ADA, Client, by_webhook, clients_of, events_se
 from support.event_receiver import SECRET, EventReceiver, event_receiver
 from support.gateway_process import JSON, Running, kill, serving, statehold, toml
 from support.selection import matrix
-from support.task_client import Gate
+from support.task_client import Gate, task_client
 from support.waiting import until
 
 NEW_SECRET = "whsec_" + "QUJD" * 12
@@ -175,6 +175,26 @@ async def test_a_session_is_polled_by_those_who_may_see_it(clients: tuple[Client
         ({**event, "arguments": {"sessionId": 7}}, -32602),
     ):
         assert (await ada.error("events/poll", **params))[0] == code
+
+
+async def test_a_pinned_address_has_the_events_of_its_session_only(
+    server: Running, clients: tuple[Client, Client], receiver: EventReceiver
+) -> None:
+    ada, _ = clients
+    session, other = await ada.open(), await ada.open()
+    url, target = f"{server.url}/s/{session}/mcp", by_webhook(receiver.url)
+    async with task_client(url, headers={"authorization": f"Bearer {ADA}"}) as client:
+        pinned = Client(client)
+        event: JSON = {"name": "session_paused", "arguments": {"sessionId": session}}
+        assert (await pinned.result("events/poll", **event))["events"] == []
+        foreign: JSON = {"name": "session_paused", "arguments": {"sessionId": other}}
+        assert (await pinned.error("events/poll", **foreign))[0] == -32012
+        for event in (foreign, {"name": "session_paused"}):
+            assert (await pinned.error("events/subscribe", **event, delivery=target))[0] == -32012
+        await ada.result("events/subscribe", **foreign, delivery=target)
+        await pinned.result("events/unsubscribe", **foreign, delivery=target)
+    await ada.pause(other)
+    await until(lambda: receiver.delivered)
 
 
 async def test_a_wrong_subscription_is_refused(
