@@ -59,7 +59,7 @@ def _ocsf(members: JSON) -> JSON:
     class_uid = _AUTHENTICATION if is_login else _API_ACTIVITY
     activity = (_LOGOFF if members.get("operation") == "logout" else _LOGON) if is_login else _OTHER
     outcome = members.get("outcome")
-    is_failure = members.get("decision") == "deny" or outcome not in (None, "ok")
+    is_failure = members.get("decision") == "deny" or outcome not in (None, "ok", "still_running")
     user = {
         "uid": members.get("subject", ""),
         "name": members.get("actor_name") or members.get("subject", ""),

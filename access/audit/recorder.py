@@ -46,7 +46,8 @@ class Actor:
 
 
 class OpenRequest:
-    """A recorded request that runs. Call end() once, or run it in a `with` block, whose error is the outcome."""
+    """A recorded request that runs. Call end() once, and once more when the call of a task has ended; or run it in a `with`
+    block, whose error is the outcome."""
 
     def __init__(self, log: AuditLog | None, clock: Clock, entry: AuditEntry) -> None:
         self._log = log

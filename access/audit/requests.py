@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.context import ServerRequestContext
 
+from ...sessions.errors import SessionError, StillRunning
 from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
@@ -30,6 +31,8 @@ UNRECORDED: Final = frozenset(
     }
 )
 """Requests that read no session and run nothing."""
+POLLS: Final = frozenset({"tasks/get", "events/poll"})
+"""Requests that clients send again and again; see Audit.admit_read()."""
 ARGUMENT_BYTES: Final = 4096
 _MAX_DELEGATIONS: Final = 8
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -48,7 +51,7 @@ class RequestAudit:
     async def admit(
         self, ctx: ServerRequestContext[Any, Any], principal: Principal, session: object
     ) -> OpenRequest | None:
-        """Record a request that is about to run; `session` is what it names. Return None for one that is not recorded.
+        """Record a request that is about to run; `session` is what it names. Return None for one whose end is not recorded.
 
         Raises:
             StoreUnavailable: the log is required and could not be written; the request must not run.
@@ -60,10 +63,18 @@ class RequestAudit:
         client = scope.get("client")
         tool = params.get("name") if ctx.method in ("tools/call", "prompts/get") else None
         transport = "http" if scope.get("type") == "http" else "stdio"
+        address = client[0] if client else None
+        actor = Actor(principal=principal, transport=transport, address=address)
+        if ctx.method.startswith("events/") and isinstance(params.get("arguments"), dict):
+            session = session or params["arguments"].get("sessionId")
+        session_id = _session(session or params.get("uri"))
+        if ctx.method in POLLS:
+            await self._audit.admit_read(actor, ctx.method, session_id)
+            return None
         return await self._audit.admit(
-            Actor(principal=principal, transport=transport, address=client[0] if client else None),
+            actor,
             ctx.method,
-            _session(session or params.get("uri")),
+            session_id,
             on_behalf=_delegations(),
             tool=None if tool is None else str(tool)[:128],
             trace_id=_trace_id(ctx, params),
@@ -83,8 +94,12 @@ def _session(session: object) -> str | None:
     return session[:256] if isinstance(session, str) else None
 
 
-def outcome_of(result: JSON) -> str:
-    """Return how a tool call ended, from its result."""
+def outcome_of(result: JSON | BaseException) -> str:
+    """Return how a tool call ended, from its result or error: `still_running` for one that became a task."""
+    if isinstance(result, BaseException):
+        return result.code if isinstance(result, SessionError) else "error"
+    if result.get("resultType") == "task":
+        return StillRunning.code
     if not result.get("isError"):
         return "ok"
     meta = cast("JSON", result.get("_meta") or {})

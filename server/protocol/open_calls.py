@@ -18,6 +18,8 @@ from typing import Any, Final, cast
 
 import anyio
 
+from ...access.audit.recorder import OpenRequest
+from ...access.audit.requests import outcome_of
 from ...sessions.calls.hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
 from ...sessions.calls.open_work import OpenWork
 from ...sessions.calls.task_records import task_id
@@ -77,6 +79,8 @@ class OpenCall(OpenWork):
     token: str = ""
     """The `requestState` under which it is parked."""
     caller: OpenCaller | None = None
+    record: OpenRequest | None = None
+    """The entry of its last request in the audit log, which gets the end of a task."""
     result: JSON | None = None
     error: BaseException | None = None
 
@@ -173,6 +177,7 @@ class OpenCalls:
         work: SessionWork,
         *,
         grace: float | None = None,
+        record: OpenRequest | None = None,
     ) -> JSON:
         """Run the work of a request, or resume the parked call that it continues.
 
@@ -198,6 +203,7 @@ class OpenCalls:
         if state is not None:
             with translate_errors():
                 call = self._find(state, owner, work_key)
+            call.record = record
             return await self._resume(ctx, params, call)
         call = OpenCall(
             now=self._now,
@@ -206,6 +212,7 @@ class OpenCalls:
             session=session,
             work_key=work_key,
             client=ctx.lifespan_context,
+            record=record,
         )
         call.on_changed = partial(self._on_changed, call)
         call.has_tasks = declares_tasks(ctx)
@@ -260,6 +267,9 @@ class OpenCalls:
                     del self._tasks[key]
                 await call.hand_over.end()
             call.end()
+        if call.record is not None and call.is_task:
+            is_cancelled, end = call.scope.cancelled_caught, call.error or call.result or {}
+            call.record.end("cancelled" if is_cancelled else outcome_of(end))
 
     def _on_changed(self, call: OpenCall) -> None:
         if call.hand_over is not None and call.hand_over.is_taken:

@@ -129,7 +129,8 @@ class StateholdServer(Server[dict[str, Any]]):
         self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
-        self._audit = _audit_of(gateway)
+        redactor = gateway.registry.core.redactor if gateway.config.audit_arguments else None
+        self._audit = RequestAudit(gateway.audit, redactor) if gateway.audit.is_on else None
         self._server_info: JSON = {"name": "statehold", "version": version, "title": "Statehold"}
         forwarded_subscriptions = ForwardedSubscriptions(gateway)
         self.subscriptions = Subscriptions(gateway, self._bus, notify, forwarded_subscriptions.end)
@@ -308,9 +309,9 @@ class StateholdServer(Server[dict[str, Any]]):
         try:
             record = None if self._audit is None else await self._admit(ctx)
             try:
-                result = await self._run(ctx)
+                result = await self._run(ctx, record)
             except OwnedByAnotherNode as owner:
-                result = await self._forwarder.forward(ctx, owner, partial(self._run, ctx))
+                result = await self._forwarder.forward(ctx, owner, partial(self._run, ctx, record))
             outcome = "ok" if record is None else outcome_of(result)
             return result
         except RequestRefused as error:
@@ -343,7 +344,7 @@ class StateholdServer(Server[dict[str, Any]]):
                     time.monotonic() - started_at,
                 )
 
-    async def _run(self, ctx: RequestContext) -> JSON:
+    async def _run(self, ctx: RequestContext, record: OpenRequest | None) -> JSON:
         """Run a tools/call in this process."""
         params = dict(ctx.params or {})
         caller = Caller(ctx, params)
@@ -361,7 +362,7 @@ class StateholdServer(Server[dict[str, Any]]):
                     is_resumed = parked_call_state(params) is not None
                     if grace is None and not (caller.modern and (is_resumed or may_ask(ctx))):
                         return await self._call_service(ctx, call, caller)
-                    return await self._call_service_interactively(ctx, params, call, grace)
+                    return await self._call_service_interactively(ctx, params, call, grace, record)
                 except (SessionNotFound, MCPError) as error:
                     if not await self._shared_sessions.allows_call(ctx, call, error):
                         raise
@@ -464,7 +465,12 @@ class StateholdServer(Server[dict[str, Any]]):
         return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)
 
     async def _call_service_interactively(
-        self, ctx: RequestContext, params: JSON, call: ServiceCall, grace: float | None
+        self,
+        ctx: RequestContext,
+        params: JSON,
+        call: ServiceCall,
+        grace: float | None,
+        record: OpenRequest | None,
     ) -> JSON:
         """Send a call that can be handed over, or whose caller can be asked for input; or resume it."""
 
@@ -473,7 +479,7 @@ class StateholdServer(Server[dict[str, Any]]):
 
         work_key = f"tools/call {call.entry.name}"
         return await self.open_calls.run_or_resume(
-            ctx, params, call.principal, call.session, work_key, work, grace=grace
+            ctx, params, call.principal, call.session, work_key, work, grace=grace, record=record
         )
 
     async def _recorded_result(
@@ -489,10 +495,3 @@ class StateholdServer(Server[dict[str, Any]]):
     ) -> JSON:
         own_uris = self._resources.own_service(ctx) is not None
         return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)
-
-
-def _audit_of(gateway: Gateway) -> RequestAudit | None:
-    if not gateway.audit.is_on:
-        return None
-    redactor = gateway.registry.core.redactor if gateway.config.audit_arguments else None
-    return RequestAudit(gateway.audit, redactor)

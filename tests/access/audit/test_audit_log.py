@@ -16,6 +16,7 @@ from anyio import to_thread
 from support.console_client import console_client, operator
 from support.gateway_process import JSON, Running, Way, opened_session, service
 from support.selection import matrix
+from support.task_client import Gate, task_client
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -33,7 +34,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
     return {
         "audit": "on",
         "server": {"tokens": str(path)},
-        "services": {"quick": service("quick")},
+        "services": {
+            "quick": service("quick"),
+            "slow": service("asking", "--era", "modern", "--long", prefix="slow_"),
+        },
     }
 
 
@@ -103,6 +107,42 @@ async def test_each_call_has_an_entry_before_and_after_it(
     assert code == OK
     assert "secret words" not in out
     assert ALICE not in out
+
+
+async def test_a_task_has_an_entry_at_its_end_and_polls_have_few(
+    server: Running, audit: Audit, tmp_path: Path
+) -> None:
+    gates = [Gate(tmp_path / name) for name in ("a", "b")]
+    headers = {"authorization": f"Bearer {ALICE}"}
+    async with task_client(f"{server.url}/mcp", headers=headers) as alice:
+        session = await alice.session()
+        tasks: list[str] = []
+        for gate in gates:
+            arguments = {"session_id": session, "fifo": str(gate.path)}
+            tasks.append((await alice.call("slow_hold", arguments))["taskId"])
+        await alice.result("tasks/cancel", {"taskId": tasks[1]})
+        await gates[0].release()
+        for task in tasks:
+            await alice.end_of(task)
+        poll = {"name": "session_paused", "arguments": {"sessionId": session}}
+        for _ in range(2):
+            await alice.get(tasks[0])
+            await alice.result("events/poll", poll)
+
+    async def results() -> list[JSON]:
+        return await audit.entries(event="result", tool="slow_hold")
+
+    async def is_written() -> bool:
+        return len(await results()) == 4
+
+    await until(is_written)
+    outcomes: dict[str, list[str]] = {}
+    for each in await results():
+        outcomes.setdefault(each["call"], []).append(each["outcome"])
+    assert list(outcomes.values()) == [["still_running", "ok"], ["still_running", "cancelled"]]
+    for method in ("tasks/get", "events/poll"):
+        [polled] = await audit.entries(operation=method)
+        assert (polled["event"], polled["session_id"]) == ("request", session)
 
 
 async def test_commands_are_recorded_with_the_user_of_the_machine(
