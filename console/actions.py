@@ -89,7 +89,7 @@ ACTIONS: Final = (
     SessionAction("export", "session_export", "Get all that is kept of it", ExportBody),
     SessionAction(
         "cancel-call",
-        "operator_cancel_call",
+        "call_cancel",
         "Cancel a call that goes on without its caller",
         CancelCallBody,
         for_guests=True,

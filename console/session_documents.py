@@ -158,7 +158,7 @@ class ConsoleSessions:
             access = "use" if call.user.rights == "control" else "view"
         try:
             held: JSON = await self._calls.call(record, "operator_processes")
-            held |= await self._calls.call(record, "operator_calls")
+            held |= await self._calls.call(record, "call_list")
         except (SessionError, Refused):
             # Its process does not answer; the document says so.
             held = {"processes": [], "calls": []}

@@ -74,16 +74,18 @@ class OperatorHandler:
         tool = self._tools.get(request.tool)
         if tool is None:
             raise InvalidArgument(f"tool: there is no {request.tool:.100}.")
-        context = ToolContext(Principal.of_key(request.owner), cause=request.cause)
-        if request.cause != "cli":
-            return await self._run(tool, context, request)
-        session: object = request.arguments.get("session_id")
+        arguments = dict(request.arguments)
+        session: object = arguments.pop("session_id", None)
         session_id = session if isinstance(session, str) else None
+        principal = Principal.of_key(request.owner)
+        context = ToolContext(principal, pinned_session=session_id, cause=request.cause)
+        if request.cause != "cli":
+            return await self._run(tool, context, arguments)
         with await self._audit.admit(Actor.of_command(), request.tool, session_id):
-            return await self._run(tool, context, request)
+            return await self._run(tool, context, arguments)
 
-    async def _run(self, tool: OwnTool, context: ToolContext, request: OperatorRequest) -> JSON:
-        outcome = await tool.run(context, request.arguments)
+    async def _run(self, tool: OwnTool, context: ToolContext, arguments: JSON) -> JSON:
+        outcome = await tool.run(context, arguments)
         if outcome.delivery is not None:
             self._return_notice(outcome.delivery)
         return outcome.content

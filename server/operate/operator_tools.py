@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, TypeVar, get_type_hints
 
 import anyio.to_thread
 
-from ...sessions.calls.task_records import TaskRecords
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.live.session import Binding
@@ -68,10 +67,6 @@ class FileArguments(SessionArguments):
     name: str
 
 
-class SessionTaskArguments(SessionArguments):
-    task_id: str
-
-
 class ChangesArguments(Arguments):
     since: int | None = None
 
@@ -85,7 +80,6 @@ class OperatorTools:
     def __init__(self, registry: Registry, data: Path | None) -> None:
         self._registry = registry
         self._change_log = SessionChangeLog(registry)
-        self._tasks = TaskRecords(registry)
         self._folder = None if data is None else data / FILES
 
     @operator
@@ -103,22 +97,6 @@ class OperatorTools:
         sessions = {session.id: session for session in self._registry.owned_sessions()}
         session = sessions.get(args.session_id)
         return Outcome({"stderr": {} if session is None else dict(session.stderr_tails())})
-
-    @operator
-    async def calls(self, context: ToolContext, args: SessionArguments) -> Outcome:
-        """List the calls of a session that go on without their callers."""
-        return Outcome({"calls": await self._open_calls(context, args)})
-
-    @operator
-    async def cancel_call(self, context: ToolContext, args: SessionTaskArguments) -> Outcome:
-        """Cancel such a call, and return the status of its end."""
-        if args.task_id not in [each["task_id"] for each in await self._open_calls(context, args)]:
-            raise InvalidArgument("task_id: no such call goes on in this session.")
-        return Outcome({"status": await self._tasks.cancel(context.principal, args.task_id)})
-
-    async def _open_calls(self, context: ToolContext, args: SessionArguments) -> list[JSON]:
-        calls = await self._tasks.list(context.principal)
-        return [each for each in calls if each["session_id"] == args.session_id]
 
     @operator
     async def save(self, context: ToolContext, args: SessionArguments) -> Outcome:

@@ -95,11 +95,11 @@ class TaskRecords:
             with anyio.move_on_after(min(LOOK_SECONDS, rest)):
                 await self._ended(receipt)
 
-    async def list(self, principal: Principal) -> list[JSON]:
-        """Return the calls that go on in the sessions of a principal, the latest first."""
+    async def list(self, principal: Principal, session_id: str | None = None) -> list[JSON]:
+        """Return the calls that go on in the sessions of a principal, or in one of them, the latest first."""
         calls: list[JSON] = []
         for session, name, operation_id, tool, began_at in await self._store.open_calls(
-            principal.key
+            principal.key, session_id
         ):
             work = self._work(session, operation_id)
             question = None if work is None else work.question

@@ -189,13 +189,14 @@ _OPEN_CALLS = (
 
 
 def open_calls(
-    connection: Connection, owner: str
+    connection: Connection, owner: str, session_id: str | None = None
 ) -> list[tuple[str, str | None, str, str | None, float]]:
-    """Return the calls that were handed over and whose end is not recorded, of all sessions of an owner, the latest first.
+    """Return the calls that were handed over and did not end, of all sessions of an owner or of one, the latest first.
 
     Each is the session with its name, the operation id, the tool, and when it began.
     """
-    rows = connection.execute(_OPEN_CALLS, {"owner": owner})
+    query = _OPEN_CALLS if session_id is None else _OPEN_CALLS.where(_s.id == _this)
+    rows = connection.execute(query, {"owner": owner, "session_id": session_id})
     return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
 
 

@@ -13,9 +13,9 @@ from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import replay
 from ...sessions.calls.request import RecordedAnswer
 from ...sessions.calls.task_records import TaskRecords
-from ...sessions.errors import SessionError, SessionNotFound
+from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.registry import Registry
-from ..definition import Arguments
+from ..definition import Arguments, NoArguments
 from .own_tool import Outcome, OwnTool, ToolContext
 from .session_tools import summary
 
@@ -28,10 +28,6 @@ class TaskArguments(Arguments):
 
 class ResultArguments(TaskArguments):
     wait_seconds: Annotated[float, Field(ge=0, le=600, description="Wait so long for it")] = 50.0
-
-
-class CallListArguments(Arguments):
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ class CallTools:
                 "call_list",
                 "List the calls that go on",
                 "List the calls that go on in your sessions, and what they ask.",
-                CallListArguments,
+                NoArguments,
                 OpenCallList,
                 self._list,
                 toolset="calls",
@@ -124,10 +120,9 @@ class CallTools:
             raise
         return Outcome({}, summary(info), answer=answer)
 
-    async def _list(self, context: ToolContext, arguments: CallListArguments) -> Outcome:
-        calls = await self._tasks.list(context.principal)
-        pin = context.pinned_session
-        return Outcome({"calls": [each for each in calls if pin in (None, each["session_id"])]})
+    async def _list(self, context: ToolContext, arguments: NoArguments) -> Outcome:
+        calls = await self._tasks.list(context.principal, context.pinned_session)
+        return Outcome({"calls": calls})
 
     async def _cancel(self, context: ToolContext, arguments: TaskArguments) -> Outcome:
         task = _checked_id(context, arguments)
@@ -136,7 +131,7 @@ class CallTools:
 
 
 def _checked_id(context: ToolContext, arguments: TaskArguments) -> str:
-    """Return the id of a task. Raises SessionNotFound if the caller is pinned to another session."""
+    """Return the id of a task. Raises InvalidArgument if the caller is pinned to another session."""
     if context.pinned_session not in (None, arguments.task_id.partition(".")[0]):
-        raise SessionNotFound("There is no such task in this session.")
+        raise InvalidArgument("task_id: names no call of this session.")
     return arguments.task_id

@@ -97,7 +97,6 @@ async def test_each_operator_tool_answers() -> None:
         session = await running.create()
         await running.count(session.id)
         results = {
-            "calls": {"calls"},
             "changes": {"changes", "number"},
             "files": {"files"},
             "give_back": {"session_id", "epoch"},
@@ -113,8 +112,8 @@ async def test_each_operator_tool_answers() -> None:
             *operator_tools(OperatorTools(running.registry, None)),
             *operator_tools(PersonTools(running.registry)),
         ]
-        # The others need a browser, a file, or an open call.
-        others = {"operator_screenshot", "operator_file", "operator_input", "operator_cancel_call"}
+        # The others need a browser or a file.
+        others = {"operator_screenshot", "operator_file", "operator_input"}
         assert {tool.name for tool in tools} - others == {f"operator_{name}" for name in results}
         handler = OperatorHandler(running.registry, running.store)
         for tool in tools:

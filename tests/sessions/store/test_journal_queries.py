@@ -150,6 +150,28 @@ async def test_the_open_calls_of_an_owner_are_found_by_an_index(
     assert "receipt USING INDEX receipt_started" in str(plan)
 
 
+async def test_the_open_calls_of_one_session_are_found_beside_many_others(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    for number, session_id in enumerate(("sh_a", "sh_b")):
+        await sessions.make(session_id)
+        call = entry(session_id, 1, status="started", started_at=float(number))
+        receipt = ReceiptRecord(
+            session_id=session_id,
+            operation_id="task-1",
+            digest="d",
+            status="started",
+            seq=1,
+            epoch=1,
+            started_at=float(number),
+            expires_at=1e9,
+        )
+        await store.write(write(session_id, journal=[call], receipts=[receipt]))
+    assert [each[0] for each in await store.open_calls("local")] == ["sh_b", "sh_a"]
+    assert [each[0] for each in await store.open_calls("local", "sh_a")] == ["sh_a"]
+    assert await store.open_calls("another", "sh_a") == []
+
+
 def run(seq: int, name: str, status: str) -> JournalRecord:
     return entry("sh_a", seq, kind=JournalKind.RUN, tool=None, status=status, run=name)
 
