@@ -20,7 +20,7 @@ from .browser.egress.resolver import NotFound, Resolver
 from .http_client import read_body, ssl_context
 
 SECONDS: Final = 5.0
-"""Seconds for a whole request, with the lookup of the address."""
+"""Seconds for a whole request, with the lookup of the address. Before that, it waits as long for its turn."""
 URL_CHARACTERS: Final = 2048
 MAX_REQUESTS: Final = 64
 """Requests at a time of one client. Each asker has a share of them, and of the lookups of names."""
@@ -98,12 +98,12 @@ class OutboundClient:
             Exception: one of UNREACHABLE.
         """
         parts = self.check_url(url)
-        with anyio.fail_after(SECONDS):
-            async with (
-                self._places.place(asker),
-                # A proxy would look the name up again, and could reach an address that was not checked.
-                httpx2.AsyncClient(verify=ssl_context(), timeout=SECONDS, trust_env=False) as http,
-            ):
+        async with (
+            self._places.place(asker),
+            # A proxy would look the name up again, and could reach an address that was not checked.
+            httpx2.AsyncClient(verify=ssl_context(), timeout=SECONDS, trust_env=False) as http,
+        ):
+            with anyio.fail_after(SECONDS):
                 # The address that was checked, and not the name: a second lookup could give another one.
                 target = httpx2.URL(url).copy_with(host=await self._address(parts, asker))
                 async with http.stream(

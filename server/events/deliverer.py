@@ -19,7 +19,7 @@ from ...sessions.records import Principal, ShareRights
 from ...sessions.registry import Registry
 from ...sessions.store.events.records import EventDelivery, Subscription
 from ...tools.own.own_tool import grantees_of
-from .webhooks import Webhooks
+from .webhooks import OVERLOAD, Webhooks
 
 logger = logging.getLogger("statehold.events")
 
@@ -144,13 +144,13 @@ class Deliverer:
         reason = answer if isinstance(answer, str) else f"it answers {status}"
         if not status or status == 429 or status >= 500:
             failures.append(reason)
-        due_at = None
-        if delivery.attempts < MAX_ATTEMPTS:
-            delay = min(FIRST_DELAY * 4 ** (delivery.attempts - 1), LONGEST_DELAY)
+        due_at, attempts = None, delivery.attempts - (reason == OVERLOAD)
+        if attempts < MAX_ATTEMPTS:
+            delay = min(FIRST_DELAY * 4 ** (attempts - 1), LONGEST_DELAY)
             due_at = self._clock.now() + delay * self._jitter(0.8, 1.2)
         else:
             logger.info("an event for %s was given up: %s", subscription.host, reason)
-        await store.retry_delivery(subscription.id, delivery.event_id, due_at)
+        await store.retry_delivery(delivery, due_at, attempts)
 
     async def _may_have(self, subscription: Subscription) -> bool:
         principal = Principal.of_key(subscription.owner)

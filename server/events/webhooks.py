@@ -13,6 +13,7 @@ from typing import Final, cast
 import httpx2
 
 from ...sessions.clock import Clock
+from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON, dumps
 from ...sessions.store.events.records import Subscription
 from ...tools.outbound import UNREACHABLE, DestinationRefused, OutboundAnswer, OutboundClient
@@ -20,6 +21,8 @@ from ...tools.outbound import UNREACHABLE, DestinationRefused, OutboundAnswer, O
 SECRET_PREFIX: Final = "whsec_"
 SECRET_BYTES: Final = range(24, 65)
 ANSWER_BYTES: Final = 4096
+OVERLOAD: Final = "overload"
+"""The reason for no answer if this process has too many requests: nothing was sent."""
 
 
 def is_secret(text: object) -> bool:
@@ -57,7 +60,7 @@ class Webhooks:
     async def send(
         self, subscription: Subscription, message_id: str, body: str
     ) -> OutboundAnswer | str:
-        """Send a message once. Return the answer, or the reason why there is none, a word of SEP-3415."""
+        """Send a message once. Return the answer, or the reason why there is none: a word of SEP-3415, or OVERLOAD."""
         content, now = body.encode(), self._clock.now()
         # Receivers compare it with their own time; that of the clock is never adjusted.
         sent_at = str(int(time.time()))
@@ -86,6 +89,8 @@ class Webhooks:
             )
         except DestinationRefused:
             return "connection_refused"
+        except SessionLimit:
+            return OVERLOAD
         except UNREACHABLE as error:
             return _reason(error)
 

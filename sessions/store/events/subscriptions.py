@@ -37,7 +37,7 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
     expired are deleted.
     """
     now, this = subscription.created_at, _s.id == subscription.id
-    delete_expired(connection, now)
+    _delete(connection, _s.expires_at <= now)
     former = find(connection, subscription.id)
     if former is None:
         count = select(func.count()).where(_s.owner == subscription.owner)
@@ -85,7 +85,10 @@ def delete_of_session(connection: Connection, session_id: str) -> bool:
 
 
 def delete_expired(connection: Connection, now: float) -> None:
+    """Delete the expired subscriptions, and the deliveries without one: another transaction may add some meanwhile."""
     _delete(connection, _s.expires_at <= now)
+    known = exists().where(_s.id == _d.subscription_id)
+    connection.execute(delete(schema.delivery).where(~known))
 
 
 def _delete(connection: Connection, *conditions: ColumnElement[bool]) -> bool:
@@ -138,11 +141,12 @@ def finish(connection: Connection, subscription_id: str, event_id: str) -> None:
 
 
 def retry(
-    connection: Connection, subscription_id: str, event_id: str, due_at: float | None
+    connection: Connection, delivery: EventDelivery, due_at: float | None, attempts: int
 ) -> None:
-    """Send a delivery again at a time; None: not before its subscription is refreshed."""
-    this = _this(subscription_id, event_id)
-    connection.execute(update(schema.delivery).where(*this).values(due_at=due_at))
+    """Send a delivery again at a time, after so many attempts; None: not before its subscription is refreshed."""
+    values = {"due_at": due_at, "attempts": attempts}
+    this = _this(delivery.subscription.id, delivery.event_id)
+    connection.execute(update(schema.delivery).where(*this).values(values))
 
 
 def _this(subscription_id: str, event_id: str) -> tuple[ColumnElement[bool], ...]:

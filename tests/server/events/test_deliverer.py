@@ -12,11 +12,18 @@ from support.event_receiver import SECRET, EventReceiver, event_receiver
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.server.events.deliverer import LOOK_SECONDS, MAX_ATTEMPTS, Deliverer
+from statehold.server.events.deliverer import (
+    LEASE_SECONDS,
+    LOOK_SECONDS,
+    MAX_ATTEMPTS,
+    PAUSE_SECONDS,
+    Deliverer,
+)
 from statehold.server.events.webhooks import Webhooks, is_secret
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.events.records import Subscription
+from statehold.tools import outbound
 from statehold.tools.browser.egress.resolver import Resolver
 from statehold.tools.outbound import OutboundClient
 
@@ -28,26 +35,30 @@ def receiver() -> Generator[EventReceiver]:
 
 
 def start(engine: Engine) -> None:
-    outbound = OutboundClient(Resolver(engine.clock), allow_loopback=True)
-    webhooks = Webhooks(outbound, engine.clock)
+    client = OutboundClient(Resolver(engine.clock), allow_loopback=True)
+    webhooks = Webhooks(client, engine.clock)
     deliverer = Deliverer(engine.registry, webhooks, jitter=lambda low, high: (low + high) / 2)
     engine.registry.spawn(deliverer.run)
 
 
-async def subscribe(engine: Engine, receiver: EventReceiver) -> None:
+def host_of(receiver: EventReceiver) -> str:
+    return receiver.url.split("/")[2]
+
+
+async def subscribe(engine: Engine, receiver: EventReceiver, id: str = "sub_1") -> None:
     now = engine.clock.now()
     subscription = Subscription(
-        id="sub_1",
+        id=id,
         owner=LOCAL.key,
         session_id="",
         name="session_paused",
         url=receiver.url,
-        host=receiver.url.split("/")[2],
+        host=host_of(receiver),
         secret=SECRET,
         created_at=now,
         expires_at=now + 1e6,
     )
-    assert await engine.store.put_subscription(subscription, most=1)
+    assert await engine.store.put_subscription(subscription, most=2)
 
 
 async def pause(engine: Engine) -> None:
@@ -92,6 +103,35 @@ async def test_a_failed_delivery_is_tried_ten_times_and_again_after_a_refresh(
         await subscribe(node, receiver)
         await until(lambda: receiver.delivered)
         assert receiver.delivered[0].is_signed(SECRET)
+
+
+async def test_an_overload_of_this_process_uses_up_no_attempt(
+    receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbound, "MAX_REQUESTS", 1)
+    monkeypatch.setattr(outbound, "MAX_WAITING", 0)
+    async with engine() as node:
+        with event_receiver() as silent:
+            silent.released.clear()
+            await subscribe(node, silent)
+            await pause(node)
+            start(node)
+            await until(lambda: silent.requests)
+            await subscribe(node, receiver, id="sub_2")
+            await pause(node)
+            for _ in range(MAX_ATTEMPTS + 1):
+                now = node.clock.now()
+
+                async def next_due(now: float = now) -> float | None:
+                    due = (await node.store.due_hosts())[host_of(receiver)]
+                    return due if due is not None and now < due != now + LEASE_SECONDS else None
+
+                due = await until(next_due)
+                assert due is not None
+                node.clock.advance(max(due - now, PAUSE_SECONDS))
+            assert receiver.requests == 0
+        node.clock.advance(LEASE_SECONDS)
+        await until(lambda: receiver.delivered)
 
 
 @pytest.mark.parametrize("status", matrix(410, 413))
@@ -164,8 +204,8 @@ async def test_an_expired_subscription_is_deleted(receiver: EventReceiver) -> No
 @pytest.mark.parametrize("url", ["https://A.example.:443/x", "https://a.EXAMPLE/y"])
 def test_spellings_of_a_host_are_one(url: str) -> None:
     clock = ManualClock()
-    outbound = OutboundClient(Resolver(clock), allow_loopback=False)
-    assert Webhooks(outbound, clock).host_of(url) == "a.example:443"
+    client = OutboundClient(Resolver(clock), allow_loopback=False)
+    assert Webhooks(client, clock).host_of(url) == "a.example:443"
 
 
 @pytest.mark.parametrize(

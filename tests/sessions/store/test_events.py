@@ -6,12 +6,13 @@ import json
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 from store_making import NODE, Sessions, entry
 
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.principals.rules import RevocationRecord
 from statehold.sessions.records import JournalKind, ReceiptRecord, StateRecord
-from statehold.sessions.store import Write
+from statehold.sessions.store import Write, schema
 from statehold.sessions.store.events import outbox
 from statehold.sessions.store.events.records import EventDelivery, Subscription
 from statehold.sessions.store.sql import SQLStore
@@ -178,7 +179,7 @@ async def test_a_claimed_delivery_is_due_again_when_its_lease_ends(
     [second] = await claim(store, now=NOW + 15.0)
     assert (second.event_id, second.attempts) == (first.event_id, 2)
     # Given up, and tried again after a refresh.
-    await store.retry_delivery(second.subscription.id, second.event_id, None)
+    await store.retry_delivery(second, None, 2)
     assert await claim(store, now=900.0) == []
     await subscribe(store, "session_paused", created_at=100.0, secret="whsec_second")
     [third] = await claim(store, now=100.0)
@@ -229,6 +230,21 @@ async def test_an_expired_subscription_gets_no_event_and_is_deleted(
     assert await store.due_hosts() == {HOST: None}
     await store.delete_expired_subscriptions(NOW)
     assert await store.due_hosts() == {}
+
+
+async def test_a_sweep_deletes_the_deliveries_of_a_subscription_that_went_meanwhile(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await sessions.make("sh_a", owner=ADA)
+    await subscribe(store, "session_paused", "session_closed")
+    await pause(store, "sh_a")
+    gone = schema.subscription.c.name == "session_paused"
+    await store.transactions.write(
+        lambda connection: connection.execute(delete(schema.subscription).where(gone))
+    )
+    assert await store.due_hosts() == {HOST: 2.0}
+    await store.delete_expired_subscriptions(NOW)
+    assert await store.due_hosts() == {HOST: None}
 
 
 def late_transition(session_id: str, seq: int) -> Any:
