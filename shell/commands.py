@@ -97,6 +97,7 @@ def build_commands() -> Group:
                 commands=session_commands(),
             ),
             _services(),
+            _logins(),
             _nodes(),
             _tokens(),
             principals_group(),
@@ -176,6 +177,49 @@ def _services() -> Group:
                     help="only these (all enabled ones)",
                 ),
                 JSON_OPTION,
+            ),
+        ],
+    )
+
+
+def _logins() -> Group:
+    name = click.Argument(
+        ["name"], metavar="SERVICE", help="the service, as the configuration has it"
+    )
+    owner = [
+        click.Option(
+            ["--subject"], metavar="SUBJECT", help="the principal whose it is (the local user)"
+        ),
+        click.Option(["--issuer"], metavar="ISSUER", help="the issuer of the subject"),
+    ]
+    return Group(
+        "logins",
+        "Log in at services that ask for OAuth. A login is used, and never shown.",
+        "statehold logins list",
+        commands=[
+            Command(
+                "add",
+                "Log in at a service in your browser.",
+                "statehold logins add tracker",
+                name,
+                *owner,
+                click.Option(["--scope"], metavar="TEXT", help="scopes to ask for, in one word"),
+                click.Option(
+                    ["--url-only"], is_flag=True, help="print the address instead of opening it"
+                ),
+            ),
+            Command(
+                "list",
+                "List the logins, with those whose person has to log in again.",
+                "statehold logins list",
+                JSON_OPTION,
+            ),
+            Command(
+                "forget",
+                "Forget a login; sessions use it for a second at most.",
+                "statehold logins forget tracker",
+                name,
+                *owner,
             ),
         ],
     )

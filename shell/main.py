@@ -124,6 +124,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .principals.audit import run as run_audit
 
                 return run_audit(config, arguments)
+            case "logins":
+                from .logins import run as run_logins
+
+                return run_logins(config, arguments)
             case "nodes":
                 from .store_commands import run_nodes
 

@@ -122,6 +122,11 @@ class Config(Section):
         default=True,
         description="Resume a paused session when it is called. `false`: the call gets `session_paused`.",
     )
+    logins_key: str | None = Field(
+        default=None,
+        min_length=16,
+        description="Secret that encrypts the logins at services, the same on every node. Default: a file in `data`.",
+    )
     namespace: NameOrNone = Field(
         default="", description="Namespace of sessions whose caller names none."
     )

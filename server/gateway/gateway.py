@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from ...access.audit.recorder import Audit
 from ...sessions.calls.router import Router
-from ...sessions.clock import Clock
+from ...sessions.clock import Clock, SystemClock
 from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
@@ -26,6 +26,7 @@ from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
+from ...tools.upstream.oauth.logins import Logins
 from ...tools.upstream.service import UpstreamService
 from ..cluster.node_pool import Peers
 from ..config.model import Config, ServiceConfig
@@ -133,6 +134,8 @@ class Gateway:
         """The connections to other nodes of the data folder; None without a data folder, and before this node has joined
         them: the keys and certificates of a cluster are read then."""
         self._has_local_callers = has_local_callers
+        folder = None if config.ephemeral else config.data
+        self._logins = Logins(store, clock or SystemClock(), folder, config.logins_key)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()
@@ -194,6 +197,7 @@ class Gateway:
             own_ports=self.own_ports,
             hosts_of=self._hosts_of,
             on_changed=self._notify_change,
+            logins=self._logins,
         )
 
     def _hosts_of(self, owner: str) -> tuple[str, ...] | None:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0115"
+HEAD: Final = "0116"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -343,6 +343,26 @@ delivery: Final = Table(
 """The events that wait to be sent, each for one subscription."""
 Index("delivery_due", delivery.c.host, delivery.c.due_at)
 Index("delivery_turn", delivery.c.subscription_id, delivery.c.due_at)
+
+login: Final = Table(
+    "login",
+    metadata,
+    # The digest of its owner and its name.
+    _name("id", primary=True),
+    _text("owner"),
+    _text("name"),
+    _text("kind"),
+    _text("site"),
+    _text("issuer"),
+    _text("state"),
+    _time("since"),
+    Column("sealed", LargeBinary, nullable=False),
+    _text("reason"),
+    _integer("version"),
+    _time("expires_at", null=True),
+    _time("lease_ends_at"),
+)
+"""The logins of principals at services. `sealed` is encrypted."""
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

@@ -29,6 +29,7 @@ from .dialect import RemoteDatabase
 from .events import outbox, subscriptions
 from .file.store_folder import DataFolder
 from .leases import PostgresLeases
+from .logins import LoginStore
 from .people import audit_queries
 from .people.audit_queries import AuditAppend
 from .people.store import AccessStore
@@ -82,6 +83,8 @@ class SQLStore(Queries):
         self._stack = AsyncExitStack()
         self.access = AccessStore(self.transactions)
         """The rows that say who may do what."""
+        self.logins = LoginStore(self.transactions)
+        """The logins of principals at services."""
         self._node: NodeRecord | None = None
         self._is_serving = False
         """Whether this process has adopted sessions, and may serve."""

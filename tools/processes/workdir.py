@@ -49,6 +49,8 @@ class Placeholders:
     folder: Path | None
     session_id: str
     session_name: str
+    owner: str = ""
+    """The key of the principal of the session; empty outside of any. It stands for no text."""
 
     def fill(self, text: str) -> str:
         """Replace the placeholders only; other braces stay, because the text may be JSON."""
@@ -80,9 +82,9 @@ class WorkFolders:
         """Return the placeholders of a session. With `needs_folder`, create its folder; else `{dir}` is not replaced."""
         name = distinct_name(session)
         if not needs_folder:
-            return Placeholders(None, safe_name(session.id), name)
+            return Placeholders(None, safe_name(session.id), name, session.owner)
         path = await anyio.to_thread.run_sync(self._make, session.id)
-        return Placeholders(path, safe_name(session.id), name)
+        return Placeholders(path, safe_name(session.id), name, session.owner)
 
     def _make(self, session_id: str) -> Path:
         path = self._path(session_id)

@@ -96,6 +96,20 @@ class Recipe(BaseModel):
     )
 
 
+class LoginSettings(BaseModel):
+    """The client of the authorization server of an upstream, where clients cannot register themselves."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    client_id: str | None = Field(
+        default=None, description="Id of the client. Default: Statehold registers itself."
+    )
+    client_secret: str | None = Field(default=None, description="Its secret, if it has one.")
+    scope: str | None = Field(
+        default=None, description="Scopes to ask for. Default: those that the server names."
+    )
+
+
 Transport = Literal["stdio", "http", "sse"]
 _UNUSABLE: Final = re.compile(r"[\0\ud800-\udfff]")
 """Characters that no process can be given. JSON allows the surrogates among them, halves of characters, alone."""
@@ -141,6 +155,10 @@ class UpstreamConfig(BaseModel):
         ),
     )
 
+    login: LoginSettings = Field(
+        default_factory=LoginSettings,
+        description="The client of its authorization server, for `statehold logins add`; see below.",
+    )
     era: Literal["auto", "legacy", "modern"] = Field(
         default="auto",
         description=(

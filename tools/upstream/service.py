@@ -47,6 +47,7 @@ from .identity import (
 from .known_secrets import Secrets
 from .live_items import LiveItems
 from .negotiation import EraChoice, Peer
+from .oauth.logins import Logins
 from .probe import Check, HeaderMap, Profile, ResultT, Work, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .resource_updates import InternalContext
@@ -84,6 +85,7 @@ class UpstreamService:
         inherit_env: Iterable[str] = (),
         limits: ProcessLimits | None = None,
         on_changed: ServiceChangeCallback | None = None,
+        logins: Logins | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -115,10 +117,10 @@ class UpstreamService:
             base=base,
             limits=limits,
             ledger=ledger,
+            logins=logins,
         )
         self._era = EraChoice(config.era, shared=config.scope == "shared")
-        self._probing = anyio.Lock()
-        self._reading = anyio.Lock()
+        self._probing, self._reading = anyio.Lock(), anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
         self._followed_uris: dict[str, set[str]] = {}
         """The resources to which each session is subscribed; its next connection subscribes to them again."""

@@ -71,12 +71,14 @@ class HttpClient(httpx2.AsyncClient):
         headers: Mapping[str, str],
         session_id: str | None = None,
         *,
+        auth: httpx2.Auth | None = None,
         answers_in_stream: bool = False,
     ) -> None:
         # No read timeout: callers decide how long a call may take.
         super().__init__(
             headers={"accept-encoding": "identity", **headers},
             **http_options(url),
+            auth=auth,
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None, write=WRITE_SECONDS, pool=None),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=4),
         )
@@ -380,22 +382,32 @@ class StreamableHttpTransport:
 
 
 @asynccontextmanager
-async def open_http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[UpstreamTransport]:
+async def open_http(
+    url: str, headers: Mapping[str, str], auth: httpx2.Auth | None = None
+) -> AsyncGenerator[UpstreamTransport]:
     """Connect to a Streamable HTTP endpoint. Leaving the block ends the MCP session."""
-    async with HttpClient(url, headers) as client, _open(url, client) as transport:
+    async with HttpClient(url, headers, auth=auth) as client, _open(url, client) as transport:
         yield transport
 
 
 @asynccontextmanager
 async def resume_http(
-    url: str, headers: Mapping[str, str], *, session_id: str, version: str
+    url: str,
+    headers: Mapping[str, str],
+    auth: httpx2.Auth | None = None,
+    *,
+    session_id: str,
+    version: str,
 ) -> AsyncGenerator[UpstreamTransport]:
     """Connect to a Streamable HTTP endpoint under the MCP session of an earlier process; see open_http().
 
     `version` is the protocol version of the session. Nothing is sent: the first request shows whether the server still
     knows the session. Only if it does, leaving the block ends the session.
     """
-    async with HttpClient(url, headers, session_id) as client, _open(url, client) as transport:
+    async with (
+        HttpClient(url, headers, session_id, auth=auth) as client,
+        _open(url, client) as transport,
+    ):
         await _replay_handshake(transport, version)
         yield transport
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -161,7 +162,7 @@ def _remedy(service: str, refusal: HttpRefusal, *, opening: bool) -> str:
     if status in CREDENTIALS_REFUSED:
         credentials = f"check the credentials in `headers` of [services.{service}]"
         if refusal.status == 401 and refusal.offers_login:
-            return f"{credentials}, or use `mcp-remote` as its `command`, which can log in (docs/use/services.md)"
+            return f"log in with `statehold logins add {shlex.quote(service)}`, or {credentials}"
         if refusal.lacks_scope:
             return f"the credentials in `headers` of [services.{service}] lack a scope"
         if status == 403 and _LOCAL_HOST.fullmatch(refusal.host):

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ....sessions.one_line import escape_controls
+from ....sessions.records import LOCAL
 from ...processes.child_process import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
+from ..oauth.logins import BearerAuth, Logins
 from .base import OpenTransport
 from .http import open_http, resume_http
 from .sse import open_sse
@@ -35,6 +37,7 @@ class TransportOpener:
         base: Path | None,
         limits: ProcessLimits | None,
         ledger: Ledger | None,
+        logins: Logins | None,
     ) -> None:
         self._name = name
         self._config = config
@@ -43,6 +46,7 @@ class TransportOpener:
         self._base = base
         self._limits = limits
         self._ledger = ledger
+        self._logins = logins
 
     def open(
         self, transport: Transport, placeholders: Placeholders, kept: KeeperHandle | None
@@ -50,7 +54,7 @@ class TransportOpener:
         config = self._config
         if config.command is None:
             connect = open_http if transport == "http" else open_sse
-            return connect(*self._address(placeholders))
+            return connect(*self._address(placeholders), self._auth(placeholders))
         return open_stdio(
             placeholders.fill(config.command),
             [placeholders.fill(argument) for argument in config.args],
@@ -86,7 +90,8 @@ class TransportOpener:
     ) -> Callable[[], OpenTransport]:
         """Return the opening of a connection under an MCP session of an earlier process, over Streamable HTTP."""
         url, headers = self._address(placeholders)
-        return partial(resume_http, url, headers, session_id=session_id, version=version)
+        auth = self._auth(placeholders)
+        return partial(resume_http, url, headers, auth, session_id=session_id, version=version)
 
     def _address(self, placeholders: Placeholders) -> tuple[str, dict[str, str]]:
         """Return the URL and the headers of a remote upstream. Raises ServiceUnavailable if HTTP cannot carry a header."""
@@ -100,6 +105,17 @@ class TransportOpener:
                     "that no header can."
                 )
         return placeholders.fill(self._config.url), headers
+
+    def _auth(self, placeholders: Placeholders) -> BearerAuth | None:
+        """Return what sends the token of the principal of a session; credentials of the configuration go before it."""
+        if self._logins is None or any(
+            key.lower() == "authorization" for key in self._config.headers
+        ):
+            return None
+        # A connection of all sessions is the operator's, as are those of no session.
+        is_own = self._config.scope == "session" and placeholders.owner
+        owner = placeholders.owner if is_own else LOCAL.key
+        return BearerAuth(self._logins, owner, self._name, self._config.url or "")
 
     @property
     def _on_stderr(self) -> Callable[[str], None] | None:

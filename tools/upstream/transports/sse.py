@@ -84,7 +84,9 @@ class SseTransport(ClosingStream):
 
 
 @asynccontextmanager
-async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[UpstreamTransport]:
+async def open_sse(
+    url: str, headers: Mapping[str, str], auth: httpx2.Auth | None = None
+) -> AsyncGenerator[UpstreamTransport]:
     """Connect to an HTTP+SSE endpoint. A later failure ends the read stream and cancels no task.
 
     Raises:
@@ -92,7 +94,7 @@ async def open_sse(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Upstr
         httpx2.HTTPError: There is no response, or its stream names no address for messages.
     """
     async with (
-        HttpClient(url, headers, answers_in_stream=True) as client,
+        HttpClient(url, headers, auth=auth, answers_in_stream=True) as client,
         sse_within_origin(client, url, max_event_size=RESULT_BYTES) as source,
     ):
         refusal = refusal_in(source.response)

@@ -1,0 +1,137 @@
+"""Logins at services: one row for each owner and name, with a sealed value that only its users can open.
+
+At most one process renews a login at a time. It has a lease, which ends by itself, so that a process that dies keeps nobody
+waiting; and what it writes is fenced by the version that it has read. The functions that write run in a transaction of the
+writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+
+from . import schema
+from .rows import columns_of
+from .transactions import Queries, read_method, write_method
+
+OK: Final = "ok"
+NEEDS_HUMAN: Final = "needs_human"
+"""The states of a login: it can be used, or its person has to log in again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRecord:
+    """A login of one principal."""
+
+    owner: str
+    """The key of the principal."""
+    name: str
+    kind: str
+    site: str
+    """The address that its value goes to, and no other."""
+    issuer: str
+    """The authorization server; empty if that is not known."""
+    state: str
+    since: float
+    """When the state began."""
+    sealed: bytes = field(repr=False)
+    reason: str = ""
+    """Why its person has to log in again."""
+    version: int = 1
+    """Rises with each new value."""
+    expires_at: float | None = None
+    """When the access token ends; None if that is not known."""
+    lease_ends_at: float = 0.0
+    """Until when one process renews it."""
+
+
+_l = schema.login.c
+_COLUMNS: Final = [_l[each.name] for each in fields(LoginRecord)]
+
+
+def _id(owner: str, name: str) -> str:
+    return hashlib.sha256(f"{owner}\n{name}".encode(errors="surrogatepass")).hexdigest()
+
+
+def _this(owner: str, name: str) -> ColumnElement[bool]:
+    return _l.id == _id(owner, name)
+
+
+def find(connection: Connection, owner: str, name: str) -> LoginRecord | None:
+    row = connection.execute(select(*_COLUMNS).where(_this(owner, name))).first()
+    return None if row is None else LoginRecord(**columns_of(row))
+
+
+def page(connection: Connection) -> list[LoginRecord]:
+    """Return all logins, by owner and name."""
+    rows = connection.execute(select(*_COLUMNS).order_by(_l.owner, _l.name))
+    return [LoginRecord(**columns_of(row)) for row in rows]
+
+
+def put(connection: Connection, login: LoginRecord) -> None:
+    """Store a new login in place of the one with its owner and name. Its version is higher than that one's."""
+    former = find(connection, login.owner, login.name)
+    version = login.version if former is None else former.version + 1
+    connection.execute(delete(schema.login).where(_this(login.owner, login.name)))
+    key = {"id": _id(login.owner, login.name), "version": version}
+    connection.execute(insert(schema.login), asdict(login) | key)
+
+
+def lease(
+    connection: Connection, owner: str, name: str, version: int, now: float, ends_at: float
+) -> bool:
+    """Let the caller renew a login until `ends_at`. Return False if another process does, or has."""
+    free = (_l.version == version, _l.state == OK, _l.lease_ends_at <= now)
+    statement = update(schema.login).where(_this(owner, name), *free)
+    return connection.execute(statement.values(lease_ends_at=ends_at)).rowcount == 1
+
+
+def renew(
+    connection: Connection, login: LoginRecord, sealed: bytes, expires_at: float | None
+) -> bool:
+    """Give a login that is leased its new value. Return False if it has another one by now."""
+    values = {
+        "sealed": sealed,
+        "expires_at": expires_at,
+        "version": login.version + 1,
+        "lease_ends_at": 0.0,
+    }
+    return _change(connection, login, values)
+
+
+def release(connection: Connection, login: LoginRecord) -> bool:
+    """End the lease of a login that was not renewed."""
+    return _change(connection, login, {"lease_ends_at": 0.0})
+
+
+def end(connection: Connection, login: LoginRecord, reason: str, now: float) -> bool:
+    """Record that a login needs its person. Return False if it has another value by now."""
+    state = {"state": NEEDS_HUMAN, "reason": reason, "since": now}
+    return _change(connection, login, {**state, "version": login.version + 1, "lease_ends_at": 0.0})
+
+
+def _change(connection: Connection, login: LoginRecord, values: Mapping[str, object]) -> bool:
+    this = (_this(login.owner, login.name), _l.version == login.version)
+    return connection.execute(update(schema.login).where(*this).values(values)).rowcount == 1
+
+
+def delete_one(connection: Connection, owner: str, name: str) -> bool:
+    """Delete a login. Return False if there is none."""
+    return connection.execute(delete(schema.login).where(_this(owner, name))).rowcount == 1
+
+
+class LoginStore(Queries):
+    """The logins, as methods of the store. It lives as long as its store."""
+
+    find = read_method(find)
+    page = read_method(page)
+    put = write_method(put)
+    lease = write_method(lease)
+    renew = write_method(renew)
+    release = write_method(release)
+    end = write_method(end)
+    delete = write_method(delete_one)

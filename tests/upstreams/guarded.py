@@ -1,0 +1,160 @@
+"""A server of the SDK that asks for OAuth, with its own authorization server: tokens rotate, and a second use of one ends all.
+
+It prints its port, and writes one JSON line per event to a log. Whoever opens the page of its login is logged in at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import socket
+import time
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server.auth.provider import (
+    AccessToken,
+    AuthorizationCode,
+    AuthorizationParams,
+    RefreshToken,
+    TokenError,
+    construct_redirect_uri,
+)
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyHttpUrl
+
+
+class Provider:
+    """One authorization server, in memory."""
+
+    def __init__(self, url: str, seconds: int, log: str, *, refreshes: bool) -> None:
+        self.url = url
+        self.seconds = seconds
+        self.log = log
+        self.refreshes = refreshes
+        self.clients: dict[str, OAuthClientInformationFull] = {}
+        self.codes: dict[str, AuthorizationCode] = {}
+        self.access: dict[str, AccessToken] = {}
+        self.refresh: dict[str, RefreshToken] = {}
+        self.used: set[str] = set()
+
+    def write(self, event: str, **more: object) -> None:
+        with open(self.log, "a") as file:
+            file.write(json.dumps({"event": event, **more}) + "\n")
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        return self.clients.get(client_id)
+
+    async def register_client(self, client_info: OAuthClientInformationFull) -> None:
+        self.clients[client_info.client_id] = client_info
+        self.write("registered")
+
+    async def authorize(
+        self, client: OAuthClientInformationFull, params: AuthorizationParams
+    ) -> str:
+        code = AuthorizationCode(
+            code=secrets.token_urlsafe(24),
+            scopes=params.scopes or [],
+            expires_at=time.time() + 60,
+            client_id=client.client_id,
+            code_challenge=params.code_challenge,
+            redirect_uri=params.redirect_uri,
+            redirect_uri_provided_explicitly=params.redirect_uri_provided_explicitly,
+            resource=params.resource,
+        )
+        self.codes[code.code] = code
+        self.write("authorized", resource=params.resource)
+        return construct_redirect_uri(
+            str(params.redirect_uri), code=code.code, state=params.state, iss=self.url
+        )
+
+    async def load_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: str
+    ) -> AuthorizationCode | None:
+        return self.codes.get(authorization_code)
+
+    async def exchange_authorization_code(
+        self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
+        del self.codes[authorization_code.code]
+        self.write("exchanged")
+        return self.issue(client.client_id, authorization_code.scopes, authorization_code.resource)
+
+    async def load_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: str
+    ) -> RefreshToken | None:
+        if refresh_token in self.used:
+            self.refresh.clear()
+            self.access.clear()
+            self.write("reused")
+        return self.refresh.get(refresh_token)
+
+    async def exchange_refresh_token(
+        self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
+        if refresh_token.token in self.used:
+            raise TokenError("invalid_grant")
+        self.used.add(refresh_token.token)
+        del self.refresh[refresh_token.token]
+        self.write("refreshed")
+        return self.issue(client.client_id, scopes, refresh_token.resource)
+
+    def issue(self, client_id: str, scopes: list[str], resource: str | None) -> OAuthToken:
+        access, refresh = f"at-{secrets.token_urlsafe(24)}", f"rt-{secrets.token_urlsafe(24)}"
+        common: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
+        ends_at = int(time.time() + self.seconds)
+        self.access[access] = AccessToken(token=access, expires_at=ends_at, **common)
+        if self.refreshes:
+            self.refresh[refresh] = RefreshToken(token=refresh, **common)
+        return OAuthToken(
+            access_token=access,
+            expires_in=self.seconds,
+            scope=" ".join(scopes),
+            refresh_token=refresh if self.refreshes else None,
+        )
+
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        return self.access.get(token)
+
+    async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
+        raise NotImplementedError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=int, default=3600, help="life of an access token")
+    parser.add_argument("--no-refresh", action="store_true")
+    parser.add_argument("--log", required=True)
+    parsed = parser.parse_args()
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    provider = Provider(url, parsed.seconds, parsed.log, refreshes=not parsed.no_refresh)
+    settings = AuthSettings(
+        issuer_url=AnyHttpUrl(url),
+        resource_server_url=AnyHttpUrl(f"{url}/mcp"),
+        client_registration_options=ClientRegistrationOptions(
+            enabled=True, valid_scopes=["notes"], default_scopes=["notes"]
+        ),
+        required_scopes=["notes"],
+        validate_token_resource=True,
+    )
+    server = MCPServer("guarded", auth=settings, auth_server_provider=provider)
+
+    @server.tool()
+    async def whoami() -> str:
+        provider.write("called")
+        return "logged in"
+
+    app = server.streamable_http_app()
+    config = uvicorn.Config(app, log_level="warning")
+    print(json.dumps({"port": port}), flush=True)
+    anyio.run(uvicorn.Server(config).serve, [listener])
+
+
+if __name__ == "__main__":
+    main()

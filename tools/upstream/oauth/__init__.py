@@ -1,0 +1,1 @@
+"""Logins of upstreams that ask for OAuth."""

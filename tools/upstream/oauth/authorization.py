@@ -1,0 +1,254 @@
+"""Access tokens of a server that asks for OAuth: the login of a person, and the renewal of its tokens.
+
+Both are steps of the SDK's client: it finds the authorization server, registers, and checks what it gets (RFC 8414, 9207,
+9728; SEP-2350, 2352). Here are its requests, which go to the server of the service and to public addresses only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from pydantic import AnyUrl, BaseModel
+
+from ....sessions.clock import SystemClock
+from ....sessions.errors import ServiceUnavailable
+from ...browser.egress.addresses import is_loopback_host
+from ...browser.egress.resolver import Resolver
+from ...http_client import http_options, read_body
+from ...outbound import UNREACHABLE, DestinationRefused, OutboundClient
+
+CLIENT_NAME: Final = "Statehold"
+ANSWER_BYTES: Final = 1 << 20
+SECONDS: Final = 20.0
+"""Seconds of one request to the server of the service."""
+_VERSION: Final = "2025-11-25"
+"""A revision with resource indicators (RFC 8707)."""
+_READ_HEADERS: Final = ("content-type", "location", "www-authenticate")
+_SENT_HEADERS: Final = ("accept", "authorization", "content-type", "mcp-protocol-version")
+_EXPIRED: Final = 1.0
+"""The time of an access token that ended long ago."""
+
+
+class AuthorizationFailed(ServiceUnavailable):
+    """Raised when a server, or its authorization server, gives no access token. The message has no secret."""
+
+
+class LoginDocument(BaseModel):
+    """The value of a login. Secret."""
+
+    site: str
+    """The address of the service."""
+    client: OAuthClientInformationFull
+    tokens: OAuthToken
+    metadata: OAuthMetadata | None = None
+    resource: ProtectedResourceMetadata | None = None
+
+
+@dataclass
+class _Storage:
+    """What the SDK's client knows of one login, and what it learns."""
+
+    client: OAuthClientInformationFull | None = None
+    tokens: OAuthToken | None = None
+    new_tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.new_tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self.client = client_info
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whoever logs in: how they are shown an address, and where they come back to."""
+
+    redirect_uri: str
+    show: Callable[[str], Awaitable[None]]
+    """Shows the address of the authorization server."""
+    wait: Callable[[], Awaitable[AuthorizationCodeResult]]
+    """Returns what the person brings back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The client of an authorization server at which no client can register itself, and the scope to ask for."""
+
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+
+
+async def log_in(site: str, settings: ClientSettings, person: Person) -> LoginDocument:
+    """Have a person log in at the server of a service. It takes as long as they do; cancelling it leaves nothing behind.
+
+    Raises:
+        AuthorizationFailed: the server asks for no login, or the login failed.
+    """
+    storage = _Storage()
+    if settings.client_id is not None:
+        storage.client = OAuthClientInformationFull(
+            client_id=settings.client_id,
+            client_secret=settings.client_secret,
+            redirect_uris=[AnyUrl(person.redirect_uri)],
+            token_endpoint_auth_method="client_secret_post" if settings.client_secret else "none",
+        )
+    provider = _provider(site, storage, person, settings.scope)
+    async with _sender(site) as send:
+        refusal = await send(_probe(site))
+        if refusal.status_code not in (401, 403):
+            raise AuthorizationFailed(f"{site} asks for no login (HTTP {refusal.status_code}).")
+        await _drive(provider, storage, _probe(site), send, refusal)
+    return _document(site, provider, storage)
+
+
+async def renew(document: LoginDocument) -> LoginDocument | None:
+    """Return a login with new tokens, None if the authorization server refuses to give some: its person has to log in again.
+
+    Raises:
+        AuthorizationFailed: the authorization server cannot be asked now.
+    """
+    storage = _Storage(document.client, document.tokens)
+    provider = _provider(document.site, storage, None, document.tokens.scope)
+    provider.context.oauth_metadata = document.metadata
+    provider.context.protected_resource_metadata = document.resource
+    provider.context.token_expiry_time = _EXPIRED
+    async with _sender(document.site) as send:
+        last = await _drive(provider, storage, _probe(document.site), send, None)
+    if storage.new_tokens is not None:
+        return _document(document.site, provider, storage)
+    if last is None or last.status_code >= 500 or last.status_code in (408, 429):
+        status = "no answer" if last is None else f"HTTP {last.status_code}"
+        raise AuthorizationFailed(f"The authorization server renews no token now ({status}).")
+    return None
+
+
+def _provider(
+    site: str, storage: _Storage, person: Person | None, scope: str | None
+) -> OAuthClientProvider:
+    redirect_uri = "http://127.0.0.1/callback" if person is None else person.redirect_uri
+    client = OAuthClientMetadata(
+        client_name=CLIENT_NAME, redirect_uris=[AnyUrl(redirect_uri)], scope=scope
+    )
+    show, wait = (None, None) if person is None else (person.show, person.wait)
+    return OAuthClientProvider(site, client, storage, show, wait)
+
+
+def _document(site: str, provider: OAuthClientProvider, storage: _Storage) -> LoginDocument:
+    tokens, client, context = storage.new_tokens, storage.client, provider.context
+    if tokens is None or client is None:
+        raise AuthorizationFailed(f"The authorization server of {site} gave no token.")
+    return LoginDocument(
+        site=site,
+        client=client,
+        tokens=tokens,
+        metadata=context.oauth_metadata,
+        resource=context.protected_resource_metadata,
+    )
+
+
+_Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+
+
+async def _drive(
+    provider: OAuthClientProvider,
+    storage: _Storage,
+    request: httpx2.Request,
+    send: _Send,
+    refusal: httpx2.Response | None,
+) -> httpx2.Response | None:
+    """Run the requests of the SDK's client until it has tokens or gives up; return the last answer.
+
+    `request` itself is not sent: it is answered by `refusal`, once.
+
+    Raises:
+        AuthorizationFailed: a step failed.
+    """
+    flow, response = provider.async_auth_flow(request), refusal
+    try:
+        outgoing = await anext(flow)
+        while True:
+            if outgoing is not request:
+                response = await send(outgoing)
+            elif storage.new_tokens is not None or refusal is None:
+                return response
+            else:
+                response, refusal = refusal, None
+            outgoing = await flow.asend(response)
+    except StopAsyncIteration:
+        return response
+    except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError) as error:
+        raise AuthorizationFailed(f"The login failed: {_words(error)}.") from error
+    finally:
+        await flow.aclose()
+
+
+def _words(error: Exception) -> str:
+    """Return the first line of an error. What the SDK quotes of an answer may be long, and is no secret."""
+    text = str(error).strip().partition("\n")[0][:300].rstrip(".")
+    return text or type(error).__name__
+
+
+def _probe(site: str) -> httpx2.Request:
+    """Return a request that a server with a login refuses, and that changes nothing where it does not."""
+    headers = {
+        "accept": "application/json, text/event-stream",
+        MCP_PROTOCOL_VERSION_HEADER: _VERSION,
+    }
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    return httpx2.Request("POST", site, json=ping, headers=headers)
+
+
+@asynccontextmanager
+async def _sender(site: str) -> AsyncGenerator[_Send]:
+    """Open the requests of one login: those to the origin of the service as any of that, others guarded."""
+    origin = httpx2.URL(site).origin
+    allow_loopback = is_loopback_host(httpx2.URL(site).host)
+    outbound = OutboundClient(Resolver(SystemClock()), allow_loopback=allow_loopback)
+    async with httpx2.AsyncClient(**http_options(site), timeout=SECONDS) as http:
+
+        async def send(request: httpx2.Request) -> httpx2.Response:
+            if request.url.origin == origin:
+                request.headers["accept-encoding"] = "identity"
+                response = await http.send(request, stream=True, follow_redirects=False)
+                try:
+                    body, status = await read_body(response, ANSWER_BYTES), response.status_code
+                finally:
+                    await response.aclose()
+                answered = {key: response.headers.get(key, "") for key in _READ_HEADERS}
+            else:
+                answer = await outbound.request(
+                    request.method,
+                    str(request.url),
+                    asker="",
+                    headers={k: v for k, v in request.headers.items() if k in _SENT_HEADERS},
+                    answer_bytes=ANSWER_BYTES,
+                    content=await request.aread(),
+                )
+                body, status, answered = answer.body, answer.status, dict[str, str]()
+            if body is None:
+                raise AuthorizationFailed(f"{request.url.host} answered with too many bytes.")
+            headers = {key: value for key, value in answered.items() if value}
+            return httpx2.Response(status, headers=headers, content=body, request=request)
+
+        yield send

@@ -1,0 +1,267 @@
+"""The logins of one process at servers that ask for OAuth: each principal's own, sealed in the store.
+
+An access token is lent as a copy, since any number of requests may use it. A refresh token is used by one process at a time,
+which has the lease of its row: servers take a second use for theft.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+import httpx2
+
+from ....sessions.clock import Clock
+from ....sessions.errors import StoreUnavailable
+from ....sessions.store.logins import NEEDS_HUMAN, OK, LoginRecord
+from ....sessions.store.sql import SQLStore
+from ...browser.snapshot.encryption import DecryptionFailed, Encryption
+from .authorization import SECONDS, AuthorizationFailed, LoginDocument, renew
+
+logger = logging.getLogger("statehold.upstream")
+
+KEY_FILE: Final = "logins.key"
+KEPT_SECONDS: Final = 1.0
+"""Seconds for which a login is used without a look at its row, so that its end counts everywhere."""
+EARLY_SECONDS: Final = 30.0
+"""Seconds before its end at which a token is renewed; less for one that lives shortly."""
+EARLY_PART: Final = 0.1
+LEASE_SECONDS: Final = 60.0
+"""Seconds for which a process may renew a login, with all of its requests."""
+RENEWAL_SECONDS: Final = 2 * SECONDS
+"""Seconds that a renewal may take, and that others wait for it."""
+LOOK_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """An access token, and the version of the login that it comes from."""
+
+    token: str = field(repr=False)
+    version: int
+
+
+@dataclass(slots=True)
+class _Known:
+    """A login as its row was last."""
+
+    record: LoginRecord
+    document: LoginDocument = field(repr=False)
+    read_at: float
+
+
+class Logins:
+    """The logins of all principals. Any task may use it; it has nothing to close.
+
+    `key` encrypts the values; without one, a key is made in the data folder, whose file only its user can read, or in
+    memory if there is no folder.
+    """
+
+    def __init__(
+        self, store: SQLStore, clock: Clock, folder: Path | None, key: str | None = None
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._folder = folder
+        self._key = key
+        self._encryption: Encryption | None = None
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def bearer(
+        self, owner: str, service: str, site: str, *, but: Bearer | None = None
+    ) -> Bearer | None:
+        """Return the access token of a principal for a service, renewed if it ends soon or is `but`, which was refused.
+
+        None if there is no login, it needs its person, it is for another address, or it cannot be renewed now.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        known = await self._read(owner, service)
+        if known is None or known.document.site != site:
+            return None
+        is_refused = but is not None and but.version == known.record.version
+        if is_refused or self._ends_soon(known):
+            async with self._turns[owner, service]:
+                known = await self._renewed(owner, service, known)
+        return None if known is None else _bearer_of(known)
+
+    def _ends_soon(self, known: _Known) -> bool:
+        ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
+        if ends_at is None or known.document.tokens.refresh_token is None:
+            return False
+        return self._clock.now() >= ends_at - min(EARLY_SECONDS, lives * EARLY_PART)
+
+    async def _read(self, owner: str, service: str, *, anew: bool = False) -> _Known | None:
+        key, now = (owner, service), self._clock.now()
+        known = self._known.get(key)
+        if not anew and known is not None and now < known.read_at + KEPT_SECONDS:
+            return known
+        record = await self._store.logins.find(owner, service)
+        if record is None or record.state != OK:
+            self._known.pop(key, None)
+            return None
+        if known is None or known.record.version != record.version:
+            known = _Known(record, await self._open(record), now)
+        known.record, known.read_at = record, now
+        self._known[key] = known
+        return known
+
+    async def _renewed(self, owner: str, service: str, used: _Known) -> _Known | None:
+        """Renew a login, here or by another process. Return it when that is done, None if it cannot be used."""
+        deadline = self._clock.now() + RENEWAL_SECONDS
+        while self._clock.now() < deadline:
+            known = await self._read(owner, service, anew=True)
+            if known is None or known.record.version != used.record.version:
+                return known
+            if known.document.tokens.refresh_token is None:
+                await self._end(known.record, "its token has ended and cannot be renewed")
+                return None
+            now, version = self._clock.now(), known.record.version
+            if await self._store.logins.lease(owner, service, version, now, now + LEASE_SECONDS):
+                # What the server has answered must be stored, whoever waits for it.
+                with anyio.CancelScope(shield=True):
+                    return await self._renew(known)
+            await anyio.sleep(LOOK_SECONDS)
+        return None
+
+    async def _renew(self, known: _Known) -> _Known | None:
+        record = known.record
+        try:
+            with anyio.fail_after(RENEWAL_SECONDS):
+                document = await renew(known.document)
+        except (AuthorizationFailed, TimeoutError) as error:
+            logger.warning("the login at %s was not renewed: %s", record.name, error)
+            await self._store.logins.release(record)
+            return None
+        if document is None:
+            await self._end(record, "its authorization server renews it no more")
+            return None
+        sealed, expires_at = await self._seal(document), self._end_of(document)
+        with anyio.move_on_after(RENEWAL_SECONDS):
+            while True:
+                # The former refresh token is used up: a store that does not answer is waited for.
+                with suppress(StoreUnavailable):
+                    await self._store.logins.renew(record, sealed, expires_at)
+                    return await self._read(record.owner, record.name, anew=True)
+                await anyio.sleep(RETRY_SECONDS)
+        return None
+
+    async def _end(self, record: LoginRecord, reason: str) -> None:
+        logger.warning("the login at %s needs its person: %s", record.name, reason)
+        await self._store.logins.end(record, reason, self._clock.now())
+        self._known.pop((record.owner, record.name), None)
+
+    def _end_of(self, document: LoginDocument) -> float | None:
+        seconds = document.tokens.expires_in
+        return None if seconds is None else self._clock.now() + seconds
+
+    async def put(self, owner: str, service: str, document: LoginDocument) -> None:
+        """Store a new login in place of an earlier one."""
+        issuer = "" if document.metadata is None else str(document.metadata.issuer)
+        record = LoginRecord(
+            owner=owner,
+            name=service,
+            kind="oauth",
+            site=document.site,
+            issuer=issuer,
+            state=OK,
+            since=self._clock.now(),
+            sealed=await self._seal(document),
+            expires_at=self._end_of(document),
+        )
+        await self._store.logins.put(record)
+
+    async def needs_human(self, owner: str, service: str) -> str | None:
+        """Return why a login needs its person, None if it does not, or there is none."""
+        record = await self._store.logins.find(owner, service)
+        return record.reason if record is not None and record.state == NEEDS_HUMAN else None
+
+    async def _seal(self, document: LoginDocument) -> bytes:
+        encryption = await self._load_encryption()
+        return encryption.encrypt(document.model_dump_json(exclude_none=True).encode())
+
+    async def _open(self, record: LoginRecord) -> LoginDocument:
+        encryption = await self._load_encryption()
+        try:
+            return LoginDocument.model_validate(json.loads(encryption.decrypt(record.sealed)))
+        except DecryptionFailed:
+            raise StoreUnavailable(
+                f"the login at {record.name} is sealed with another key than that of this server"
+            ) from None
+
+    async def _load_encryption(self) -> Encryption:
+        if self._encryption is None:
+            self._encryption = await anyio.to_thread.run_sync(self._new_encryption)
+        return self._encryption
+
+    def _new_encryption(self) -> Encryption:
+        """Blocks for some 50 ms."""
+        return Encryption(self._key or _key_in(self._folder))
+
+
+def _bearer_of(known: _Known) -> Bearer:
+    return Bearer(known.document.tokens.access_token, known.record.version)
+
+
+def _key_in(folder: Path | None) -> str:
+    """Return the key of a data folder; of several processes that make one at once, all get the same."""
+    key = secrets.token_urlsafe(32)
+    if folder is None:
+        return key
+    file = folder / KEY_FILE
+    if not file.exists():
+        new = file.with_name(f".{KEY_FILE}.{secrets.token_hex(4)}")
+        new.touch(mode=0o600)
+        new.write_text(key)
+        # The first link is the key; a file could be read before it is written.
+        with suppress(FileExistsError):
+            file.hardlink_to(new)
+        new.unlink()
+    return file.read_text().strip()
+
+
+class BearerAuth(httpx2.Auth):
+    """Sends the access token of a principal with each request to a service, and renews it when it is refused."""
+
+    def __init__(self, logins: Logins, owner: str, service: str, site: str) -> None:
+        self._logins = logins
+        self._owner = owner
+        self._service = service
+        self._site = site
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        bearer = await self._bearer(None)
+        _set_bearer(request, bearer)
+        response = yield request
+        if response.status_code == 401 and bearer is not None:
+            renewed = await self._bearer(bearer)
+            if renewed is not None and renewed.version != bearer.version:
+                _set_bearer(request, renewed)
+                yield request
+
+    async def _bearer(self, refused: Bearer | None) -> Bearer | None:
+        try:
+            return await self._logins.bearer(self._owner, self._service, self._site, but=refused)
+        except StoreUnavailable as error:
+            # An error here would end the whole connection; without a token, this request alone is refused.
+            logger.warning("the login at %s cannot be read: %s", self._service, error)
+            return None
+
+
+def _set_bearer(request: httpx2.Request, bearer: Bearer | None) -> None:
+    if bearer is not None:
+        request.headers["authorization"] = f"Bearer {bearer.token}"
