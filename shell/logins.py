@@ -20,7 +20,7 @@ from ..sessions.times import timestamp
 from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.oauth.authorization import AuthorizationFailed, ClientSettings, log_in
 from ..tools.upstream.oauth.callback import local_person
-from ..tools.upstream.oauth.logins import Logins
+from ..tools.upstream.oauth.logins import ServiceLogins
 from .output import say, say_json, table
 from .parser import CommandLine
 
@@ -60,7 +60,7 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
         raise ConfigError(f"{arguments.name}: is no enabled service with a `url`")
     given = service.login
     settings = ClientSettings(given.client_id, given.client_secret, arguments.scope or given.scope)
-    logins = Logins(store, SystemClock(), config.data, config.logins_key)
+    logins = ServiceLogins(store, SystemClock(), config.data, config.logins_key)
 
     async def show(address: str) -> None:
         say(f"Log in at:\n\n    {address}\n")

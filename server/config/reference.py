@@ -20,7 +20,7 @@ from ...access.config.auth import (
 )
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
-from ...tools.upstream.config import Recipe, RecipeStep, UpstreamConfig
+from ...tools.upstream.config import LoginSettings, Recipe, RecipeStep, UpstreamConfig
 from .mistakes import FLAGS
 from .model import Config
 from .ports import TlsSettings
@@ -58,6 +58,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "[policies]", list(_settings(PolicySettings, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
+    yield "services.NAME.login", list(_settings(LoginSettings, ""))
     yield "services.NAME.recipe", list(_settings(Recipe, ""))
     yield "[services.NAME.recipe.save]", list(_settings(RecipeStep, ""))
 

@@ -26,7 +26,7 @@ from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
-from ...tools.upstream.oauth.logins import Logins
+from ...tools.upstream.oauth.logins import ServiceLogins
 from ...tools.upstream.service import UpstreamService
 from ..cluster.node_pool import Peers
 from ..config.model import Config, ServiceConfig
@@ -135,7 +135,7 @@ class Gateway:
         them: the keys and certificates of a cluster are read then."""
         self._has_local_callers = has_local_callers
         folder = None if config.ephemeral else config.data
-        self._logins = Logins(store, clock or SystemClock(), folder, config.logins_key)
+        self._logins = ServiceLogins(store, clock or SystemClock(), folder, config.logins_key)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()

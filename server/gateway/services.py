@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from ...tools.browser.config import BrowserConfig
 from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
-from ...tools.upstream.oauth.logins import Logins
+from ...tools.upstream.oauth.logins import ServiceLogins
 from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig
 
@@ -34,7 +34,7 @@ def service_of(
     own_ports: set[int] | None = None,
     hosts_of: OwnerHosts | None = None,
     on_changed: ServiceChangeCallback | None = None,
-    logins: Logins | None = None,
+    logins: ServiceLogins | None = None,
 ) -> AnyService:
     """Return the service of these settings.
 

@@ -176,7 +176,15 @@ def test_every_example_of_a_command_can_be_parsed() -> None:
             path
             in [
                 f"statehold {name}"
-                for name in ("sessions", "services", "nodes", "tokens", "principals", "audit")
+                for name in (
+                    "sessions",
+                    "services",
+                    "logins",
+                    "nodes",
+                    "tokens",
+                    "principals",
+                    "audit",
+                )
             ]
         )
 

@@ -1,4 +1,4 @@
-"""A server of the SDK that asks for OAuth, with its own authorization server: tokens rotate, and a second use of one ends all.
+"""A server of the SDK that asks for OAuth, with its own authorization server: a second use of a refresh token ends all.
 
 It prints its port, and writes one JSON line per event to a log. Whoever opens the page of its login is logged in at once.
 """
@@ -9,6 +9,7 @@ import argparse
 import json
 import secrets
 import socket
+import sys
 import time
 from typing import Any
 
@@ -69,7 +70,7 @@ class Provider:
         self.codes[code.code] = code
         self.write("authorized", resource=params.resource)
         return construct_redirect_uri(
-            str(params.redirect_uri), code=code.code, state=params.state, iss=self.url
+            str(params.redirect_uri), code=code.code, state=params.state, iss=f"{self.url}/"
         )
 
     async def load_authorization_code(
@@ -120,6 +121,9 @@ class Provider:
     async def load_access_token(self, token: str) -> AccessToken | None:
         return self.access.get(token)
 
+    async def exchange_identity_assertion(self, client: Any, params: Any) -> OAuthToken:
+        raise NotImplementedError
+
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
         raise NotImplementedError
 
@@ -152,7 +156,8 @@ def main() -> None:
 
     app = server.streamable_http_app()
     config = uvicorn.Config(app, log_level="warning")
-    print(json.dumps({"port": port}), flush=True)
+    sys.stdout.write(json.dumps({"port": port}) + "\n")
+    sys.stdout.flush()
     anyio.run(uvicorn.Server(config).serve, [listener])
 
 

@@ -47,7 +47,7 @@ from .identity import (
 from .known_secrets import Secrets
 from .live_items import LiveItems
 from .negotiation import EraChoice, Peer
-from .oauth.logins import Logins
+from .oauth.logins import ServiceLogins
 from .probe import Check, HeaderMap, Profile, ResultT, Work, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .resource_updates import InternalContext
@@ -85,7 +85,7 @@ class UpstreamService:
         inherit_env: Iterable[str] = (),
         limits: ProcessLimits | None = None,
         on_changed: ServiceChangeCallback | None = None,
-        logins: Logins | None = None,
+        logins: ServiceLogins | None = None,
     ) -> None:
         self.name = name
         self.config = config

@@ -6,6 +6,7 @@ Both are steps of the SDK's client: it finds the authorization server, registers
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ from ...browser.egress.addresses import is_loopback_host
 from ...browser.egress.resolver import Resolver
 from ...http_client import http_options, read_body
 from ...outbound import UNREACHABLE, DestinationRefused, OutboundClient
+
+# The SDK logs failures with what a server answered, which may hold secrets. All of them are raised, too.
+logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
 
 CLIENT_NAME: Final = "Statehold"
 ANSWER_BYTES: Final = 1 << 20

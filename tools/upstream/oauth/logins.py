@@ -60,7 +60,7 @@ class _Known:
     read_at: float
 
 
-class Logins:
+class ServiceLogins:
     """The logins of all principals. Any task may use it; it has nothing to close.
 
     `key` encrypts the values; without one, a key is made in the data folder, whose file only its user can read, or in
@@ -235,7 +235,7 @@ def _key_in(folder: Path | None) -> str:
 class BearerAuth(httpx2.Auth):
     """Sends the access token of a principal with each request to a service, and renews it when it is refused."""
 
-    def __init__(self, logins: Logins, owner: str, service: str, site: str) -> None:
+    def __init__(self, logins: ServiceLogins, owner: str, service: str, site: str) -> None:
         self._logins = logins
         self._owner = owner
         self._service = service

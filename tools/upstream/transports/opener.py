@@ -15,7 +15,7 @@ from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
-from ..oauth.logins import BearerAuth, Logins
+from ..oauth.logins import BearerAuth, ServiceLogins
 from .base import OpenTransport
 from .http import open_http, resume_http
 from .sse import open_sse
@@ -37,7 +37,7 @@ class TransportOpener:
         base: Path | None,
         limits: ProcessLimits | None,
         ledger: Ledger | None,
-        logins: Logins | None,
+        logins: ServiceLogins | None,
     ) -> None:
         self._name = name
         self._config = config

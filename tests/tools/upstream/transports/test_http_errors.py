@@ -104,11 +104,11 @@ async def test_the_words_of_a_refused_connection_reach_the_log_and_hide_secrets(
         ),
     ),
 )
-async def test_a_server_with_an_oauth_login_names_a_program_that_logs_in(
+async def test_a_server_with_an_oauth_login_names_the_command_that_logs_in(
     status: int, challenge: str, is_offered: bool
 ) -> None:
     error = await refused_call(page(status, WWW_Authenticate=challenge))
-    assert ("mcp-remote" in error.message) == is_offered
+    assert ("statehold logins add odd" in error.message) == is_offered
     assert "in `headers` of [services.odd]" in error.message
 
 

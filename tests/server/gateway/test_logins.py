@@ -1,0 +1,242 @@
+"""Logins at services that ask for OAuth: by the command, with the tokens of the SDK's own authorization server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client
+from support.fork_server import ForkServer
+from support.gateway_process import (
+    JSON,
+    UPSTREAMS,
+    Way,
+    code_of,
+    opened_session,
+    serving,
+    statehold,
+    text_of,
+    toml,
+)
+from support.listening import run_listening
+from support.token_file import write_tokens
+from support.waiting import until
+
+ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
+
+
+@dataclass
+class Guarded:
+    """A service that asks for a login, and the configuration that names it."""
+
+    folder: Path
+    url: str
+    settings: JSON = field(default_factory=dict[str, Any])
+
+    @property
+    def config(self) -> Path:
+        config = self.folder / "statehold.toml"
+        config.write_text(toml({"services": {"notes": {"url": self.url}}, **self.settings}))
+        return config
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def command(self, *words: str) -> list[str]:
+        flags = ["--config", str(self.config), "--data", str(self.data)]
+        return [*statehold(), "logins", *words, *flags]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def add(self, *words: str, change: str = "") -> tuple[int, str]:
+        """Log in as a person does, with `change` at the end of the address; return the exit code and stderr."""
+        with subprocess.Popen(
+            self.command("add", "notes", "--url-only", *words),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if match := re.fullmatch(r"\s+(http\S+)\n", line):
+                    page = httpx2.get(match[1] + change, follow_redirects=True, timeout=30)
+                    assert page.status_code == 200, page.text
+            assert process.stderr is not None
+            errors = process.stderr.read()
+        return process.returncode, errors
+
+    def logins(self) -> list[JSON]:
+        listed = self.run("list", "--json")
+        assert listed.returncode == 0, listed.stderr
+        return json.loads(listed.stdout)["logins"]
+
+    def events(self) -> list[str]:
+        log = self.folder / "log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [json.loads(line)["event"] for line in lines]
+
+
+@contextmanager
+def guarded(
+    folder: Path, fork_server: ForkServer, *options: str, **settings: Any
+) -> Generator[Guarded]:
+    program = fork_server.command(
+        str(UPSTREAMS / "guarded.py"), "--log", str(folder / "log"), *options
+    )
+    with run_listening(program) as port:
+        yield Guarded(folder, f"http://127.0.0.1:{port}/mcp", settings)
+
+
+async def whoami(client: Client, session: str) -> str:
+    result = await client.call_tool("whoami", {"session_id": session})
+    assert not result.is_error, text_of(result)
+    return text_of(result)
+
+
+async def test_a_person_logs_in_once_and_every_session_uses_it(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    with guarded(tmp_path, fork_server) as service:
+        assert service.add() == (0, "")
+        [login] = service.logins()
+        assert (login["name"], login["subject"], login["state"]) == ("notes", "local", "ok")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with way.connect() as client:
+                for _ in range(2):
+                    assert await whoami(client, await opened_session(client)) == "logged in"
+            assert service.run("forget", "notes").returncode == 0
+            async with way.connect() as client:
+                session = await opened_session(client)
+
+                async def is_refused() -> bool:
+                    refused = await client.call_tool("whoami", {"session_id": session})
+                    return refused.is_error is True and "logins add notes" in text_of(refused)
+
+                await until(is_refused)
+        assert service.events().count("authorized") == 1
+        assert service.run("forget", "notes").returncode != 0
+    stored = b"".join(file.read_bytes() for file in service.data.rglob("*") if file.is_file())
+    assert not re.search(rb"[ar]t-[\w-]{30}", stored)
+    assert (service.data / "logins.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("calls", [10, pytest.param(300, marks=pytest.mark.thorough)])
+async def test_processes_renew_a_short_token_in_turns(
+    tmp_path: Path, fork_server: ForkServer, calls: int
+) -> None:
+    """The server ends a login whose refresh token is used twice."""
+    with guarded(tmp_path, fork_server, "--seconds", "1") as service:
+        assert service.add() == (0, "")
+        config = service.config
+        with serving(config, service.data) as one, serving(config, service.data) as other:
+            async with anyio.create_task_group() as tasks:
+                for running in (one, other, one, other):
+                    way = Way("http", "modern", config, service.data, url=running.url)
+
+                    async def call(way: Way = way) -> None:
+                        async with way.connect() as client:
+                            session = await opened_session(client)
+                            for _ in range(calls):
+                                await whoami(client, session)
+
+                    tasks.start_soon(call)
+        events = service.events()
+        assert "reused" not in events
+        assert events.count("called") == 4 * calls
+        assert [each["state"] for each in service.logins()] == ["ok"]
+
+
+async def test_a_login_is_its_principals_own(tmp_path: Path, fork_server: ForkServer) -> None:
+    tokens = write_tokens(tmp_path / "tokens", f"{ALICE} alice\n{BEN} ben\n")
+    with guarded(tmp_path, fork_server, server={"tokens": str(tokens)}) as service:
+        assert service.add() == (0, "")  # that of the operator, by which the tools are known
+        assert service.add("--subject", "alice") == (0, "")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with way.connect(headers={"authorization": f"Bearer {ALICE}"}) as alice:
+                assert await whoami(alice, await opened_session(alice)) == "logged in"
+            async with way.connect(headers={"authorization": f"Bearer {BEN}"}) as ben:
+                session = await opened_session(ben)
+                refused = await ben.call_tool("whoami", {"session_id": session})
+                assert code_of(refused) == "service_unavailable"
+                assert "HTTP 401" in text_of(refused)
+
+
+async def test_a_login_that_cannot_be_renewed_needs_its_person(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    with guarded(tmp_path, fork_server, "--seconds", "1", "--no-refresh") as service:
+        assert service.add() == (0, "")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with way.connect() as client:
+                session = await opened_session(client)
+
+                async def is_refused() -> bool:
+                    return (
+                        await client.call_tool("whoami", {"session_id": session})
+                    ).is_error is True
+
+                await until(is_refused)
+        [login] = service.logins()
+        assert (login["state"], login["reason"]) == (
+            "needs_human",
+            "its token has ended and cannot be renewed",
+        )
+        assert service.add() == (0, "")
+        assert [each["state"] for each in service.logins()] == ["ok"]
+
+
+async def test_a_token_goes_to_the_address_of_its_login_only(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    (tmp_path / "other").mkdir()
+    with (
+        guarded(tmp_path, fork_server) as service,
+        guarded(tmp_path / "other", fork_server) as other,
+    ):
+        assert service.add() == (0, "")
+        moved = Guarded(tmp_path, other.url)
+        with serving(moved.config, moved.data) as running:
+            way = Way("http", "modern", moved.config, moved.data, url=running.url)
+            async with way.connect() as client:
+                session = await opened_session(client)
+                refused = await client.call_tool("whoami", {"session_id": session})
+                assert "HTTP 401" in text_of(refused)
+        assert "called" not in other.events()
+
+
+def test_a_login_with_another_state_is_refused(tmp_path: Path, fork_server: ForkServer) -> None:
+    with guarded(tmp_path, fork_server) as service:
+        code, errors = service.add(change="&state=forged")
+        assert (code, service.logins()) == (1, [])
+        assert "State parameter mismatch" in errors
+        assert "Traceback" not in errors
+
+
+def test_a_service_without_a_login_is_told(tmp_path: Path) -> None:
+    with serving(_empty(tmp_path), tmp_path / "open") as running:
+        service = Guarded(tmp_path, f"{running.url}/mcp")
+        code, errors = service.add()
+    assert code == 1
+    assert "asks for no login" in errors
+
+
+def _empty(folder: Path) -> Path:
+    config = folder / "empty.toml"
+    config.write_text("")
+    return config
