@@ -14,7 +14,7 @@ from ..server.gateway.stores import store_of
 from ..server.printing import complain
 from ..sessions.clock import SystemClock
 from ..sessions.records import LOCAL, Principal
-from ..sessions.store.logins import LoginRecord
+from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
 from ..tools.upstream.config import UpstreamConfig

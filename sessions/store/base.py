@@ -1,4 +1,4 @@
-"""The units of change to sessions, and a store that loads its database library late. This module loads none."""
+"""The units of change to sessions, the record of a login, and a store that loads its database library late; this loads none."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ from ..records import (
 
 RESTARTED: Final = "the server was restarted"
 """The `last_error` of a connection that was lost with its process, as callers see it."""
+
+
+OK: Final = "ok"
+NEEDS_HUMAN: Final = "needs_human"
+"""The states of a login: it can be used, or its person has to log in again."""
 
 
 @dataclass(slots=True)
@@ -59,6 +64,32 @@ class ClaimedSession:
     state: StateRecord
     last_seq: int
     """The highest journal position in use, 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginRecord:
+    """A login of one principal."""
+
+    owner: str
+    """The key of the principal."""
+    name: str
+    kind: str
+    site: str
+    """The address that its value goes to, and no other."""
+    issuer: str
+    """The authorization server; empty if that is not known."""
+    state: str
+    since: float
+    """When the state began."""
+    sealed: bytes = field(repr=False)
+    reason: str = ""
+    """Why its person has to log in again."""
+    version: int = 1
+    """Rises with each new value."""
+    expires_at: float | None = None
+    """When the access token ends; None if that is not known."""
+    lease_ends_at: float = 0.0
+    """Until when one process renews it."""
 
 
 class DeferredStore:

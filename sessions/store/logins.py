@@ -9,45 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, fields
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from . import schema
+from .base import NEEDS_HUMAN, OK, LoginRecord
 from .rows import columns_of
 from .transactions import Queries, read_method, write_method
-
-OK: Final = "ok"
-NEEDS_HUMAN: Final = "needs_human"
-"""The states of a login: it can be used, or its person has to log in again."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoginRecord:
-    """A login of one principal."""
-
-    owner: str
-    """The key of the principal."""
-    name: str
-    kind: str
-    site: str
-    """The address that its value goes to, and no other."""
-    issuer: str
-    """The authorization server; empty if that is not known."""
-    state: str
-    since: float
-    """When the state began."""
-    sealed: bytes = field(repr=False)
-    reason: str = ""
-    """Why its person has to log in again."""
-    version: int = 1
-    """Rises with each new value."""
-    expires_at: float | None = None
-    """When the access token ends; None if that is not known."""
-    lease_ends_at: float = 0.0
-    """Until when one process renews it."""
-
 
 _l = schema.login.c
 _COLUMNS: Final = [_l[each.name] for each in fields(LoginRecord)]

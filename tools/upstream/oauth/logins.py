@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -22,10 +22,12 @@ import httpx2
 
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
-from ....sessions.store.logins import NEEDS_HUMAN, OK, LoginRecord
-from ....sessions.store.sql import SQLStore
+from ....sessions.store.base import OK, LoginRecord
 from ...browser.snapshot.encryption import DecryptionFailed, Encryption
-from .authorization import SECONDS, AuthorizationFailed, LoginDocument, renew
+
+if TYPE_CHECKING:
+    from ....sessions.store.sql import SQLStore
+    from .authorization import LoginDocument
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -37,7 +39,7 @@ EARLY_SECONDS: Final = 30.0
 EARLY_PART: Final = 0.1
 LEASE_SECONDS: Final = 60.0
 """Seconds for which a process may renew a login, with all of its requests."""
-RENEWAL_SECONDS: Final = 2 * SECONDS
+RENEWAL_SECONDS: Final = 40.0
 """Seconds that a renewal may take, and that others wait for it."""
 LOOK_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
@@ -137,6 +139,9 @@ class ServiceLogins:
         return None
 
     async def _renew(self, known: _Known) -> _Known | None:
+        # Imported here: most servers have no such login, and it would take 10 ms of their start.
+        from .authorization import AuthorizationFailed, renew
+
         record = known.record
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
@@ -183,16 +188,13 @@ class ServiceLogins:
         )
         await self._store.logins.put(record)
 
-    async def needs_human(self, owner: str, service: str) -> str | None:
-        """Return why a login needs its person, None if it does not, or there is none."""
-        record = await self._store.logins.find(owner, service)
-        return record.reason if record is not None and record.state == NEEDS_HUMAN else None
-
     async def _seal(self, document: LoginDocument) -> bytes:
         encryption = await self._load_encryption()
         return encryption.encrypt(document.model_dump_json(exclude_none=True).encode())
 
     async def _open(self, record: LoginRecord) -> LoginDocument:
+        from .authorization import LoginDocument
+
         encryption = await self._load_encryption()
         try:
             return LoginDocument.model_validate(json.loads(encryption.decrypt(record.sealed)))
