@@ -1,4 +1,4 @@
-"""The units of change to sessions, the record of a login, and a store that loads its database library late; this loads none."""
+"""The units of change to sessions, the record of a login, and a store that loads its database library late."""
 
 from __future__ import annotations
 
