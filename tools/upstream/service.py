@@ -142,11 +142,9 @@ class UpstreamService:
 
     def _remedy(self) -> str:
         """Return advice for a service that did not answer in time; empty after its first start."""
-        if self._has_started:
-            return ""
-        if self.transport == "http" and self.config.type is None:
+        if not self._has_started and self.transport == "http" and self.config.type is None:
             return f"; if it speaks HTTP+SSE only, {self._sse_remedy()}"
-        if self.transport != "stdio":
+        if self._has_started or self.transport != "stdio":
             return ""
         return (
             "; its first start may have to download it: start it once in a terminal, or raise first_connect_seconds "
