@@ -29,6 +29,7 @@ from sqlalchemy.sql.dml import Update
 
 from ..errors import InvalidArgument, SessionFenced
 from ..journal.entries import CallEntry
+from ..records import JournalKind
 from . import creation, schema
 from .compaction import Compactor
 from .creation import NewSession
@@ -254,9 +255,15 @@ class _MergedChanges:
         ):
             if rows:
                 execute_many(connection, statement, rows)
-        entries = [*self.journal, *self._ended_entries]
+        # Nearly all batches have calls without files only, which are no events.
+        entries = [
+            row
+            for row in (*self.journal, *self._ended_entries)
+            if row["kind"] != JournalKind.CALL or outbox.FILES in (row["facts"] or "")
+        ]
         receipts, states = self._receipts.values(), self._states.values()
-        outbox.add(connection, entries, receipts, states, self._at)
+        if entries or receipts or states:
+            outbox.add(connection, entries, receipts, states, self._at)
         compactor.count_entries(connection, self.journal, self._ended_entries)
 
 

@@ -233,7 +233,7 @@ class Writer:
     async def _run(self, run_units: Run, units: Sequence[BatchItem], durable: bool) -> None:
         def work(connection: Connection) -> bool:
             run_units(connection, units, self._compactor)
-            return outbox.take_queued(connection)
+            return connection.info.pop(outbox.QUEUED, False)
 
         has_events = await self._connections.write(work, durable=durable)
         self.trouble = None

@@ -27,7 +27,9 @@ logger = logging.getLogger("statehold.events")
 
 MAX_QUEUED: Final = 20_000
 """Deliveries that wait for one subscription. Further events are dropped."""
-_QUEUED: Final = "statehold.events"
+FILES: Final = '"files"'
+"""A text in the facts of a call that received files."""
+QUEUED: Final = "statehold.events"
 """The key in the info of a connection that is set when a transaction has queued deliveries."""
 
 _j, _r, _s = schema.journal.c, schema.receipt.c, schema.session.c
@@ -137,12 +139,7 @@ def _within_limit(connection: Connection, deliveries: Iterable[Row]) -> list[Row
 
 def mark_queued(connection: Connection) -> None:
     """Have this process look for deliveries once the transaction is written."""
-    connection.info[_QUEUED] = True
-
-
-def take_queued(connection: Connection) -> bool:
-    """Return whether mark_queued() was called since the last call."""
-    return connection.info.pop(_QUEUED, False)
+    connection.info[QUEUED] = True
 
 
 _ENDED_ENTRIES = select(schema.journal).where(
@@ -185,11 +182,10 @@ def _event(row: Row, name: str, key: object, at: float, **data: object) -> _Sess
 def _of_entry(row: Row) -> Iterator[_SessionEvent]:
     kind, seq, at = row["kind"], row["seq"], row["started_at"]
     if kind == JournalKind.CALL:
-        # For nearly all calls, the search in a text of at most 2 KiB is all.
-        if row["facts"] and '"files"' in row["facts"]:
-            files: object = loads(row["facts"]).get("files")
-            number = len(cast("list[str]", files)) if isinstance(files, list) else 1
-            at = row["ended_at"] or at
+        # Other facts may have the word, too.
+        files: object = loads(row["facts"] or "{}").get("files")
+        if isinstance(files, list):
+            number, at = len(cast("list[str]", files)), row["ended_at"] or at
             yield _event(row, "download_finished", seq, at, seq=seq, files=number)
     elif kind == JournalKind.TRANSITION:
         request = loads(row["request"] or "{}")

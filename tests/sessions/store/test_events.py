@@ -96,7 +96,7 @@ async def test_events_are_queued_for_those_who_subscribed(
                 transition("sh_a", 2, Status.PAUSED),
                 entry("sh_a", 3, kind=JournalKind.CONTROL, status="requested", request=lease),
                 entry("sh_a", 4, ended_at=3.0, facts={"files": ["secret.pdf"]}),
-                entry("sh_a", 5, ended_at=3.0, facts={"url": "http://a/"}),
+                entry("sh_a", 5, ended_at=3.0, facts={"values": {"/kind": "files"}}),
             ],
             receipts=[
                 receipt("sh_a", "task-1", "ok", 3.0),
