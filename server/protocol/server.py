@@ -356,13 +356,16 @@ class StateholdServer(Server[dict[str, Any]]):
                     if isinstance(call, OwnCall):
                         return await self._call_own_interactively(ctx, params, call, caller)
                     grace = self._gateway.config.server.hand_over or None
-                    if declares_tasks(ctx):
+                    if caller.modern and declares_tasks(ctx):
                         service = self._gateway.services[call.entry.service]
                         grace = grace_of(service.specs.get(call.entry.tool), caller)
-                    is_resumed = parked_call_state(params) is not None
-                    if grace is None and not (caller.modern and (is_resumed or may_ask(ctx))):
-                        return await self._call_service(ctx, call, caller)
-                    return await self._call_service_interactively(ctx, params, call, grace, record)
+                    if grace is not None or (
+                        caller.modern and (parked_call_state(params) is not None or may_ask(ctx))
+                    ):
+                        return await self._call_service_interactively(
+                            ctx, params, call, grace, record
+                        )
+                    return await self._call_service(ctx, call, caller)
                 except (SessionNotFound, MCPError) as error:
                     if not await self._shared_sessions.allows_call(ctx, call, error):
                         raise
@@ -461,8 +464,7 @@ class StateholdServer(Server[dict[str, Any]]):
             raise
         if answer.delivery is not None:
             caller.carry(answer.delivery)
-        own_uris, service = self._resources.own_service(ctx) is not None, call.entry.service
-        return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)
+        return self._service_result(ctx, answer, call.entry.service)
 
     async def _call_service_interactively(
         self,
@@ -493,5 +495,6 @@ class StateholdServer(Server[dict[str, Any]]):
     def _service_result(
         self, ctx: RequestContext, answer: results.ResultSource, service: str
     ) -> JSON:
-        own_uris = self._resources.own_service(ctx) is not None
+        is_pinned = self._requester.pin(ctx) is not None
+        own_uris = is_pinned and self._resources.own_service(ctx) is not None
         return results.service_result(answer, self._form(ctx), service=service, own_uris=own_uris)

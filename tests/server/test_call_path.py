@@ -21,12 +21,10 @@ from support.gateway_process import opened_session, service, toml
 from support.hostile_issuer import AUDIENCE, hostile_issuer
 from support.waiting import until
 
-FILES = 46
-"""One of them derives the events of the journal entry that the call writes."""
-FUNCTIONS = 242
+FILES = 44
+FUNCTIONS = 234
 """Functions with a name, from the first byte of a call to its entry in the journal."""
-FRAMES = 15
-"""One of them follows the task of a server that answers with one."""
+FRAMES = 14
 AUTH_FILES = 6
 """The further files of a call with an access token that was verified before: three for the token, one for its scope, and
 the one that knows when the store was read."""

@@ -211,7 +211,7 @@ class ActiveCalls:
         """Add a call; if its tool has asked before, wait for its turn. Call leave() afterwards, also after cancellation."""
         if call.tool in self._asking_tools:
             await self._take_turn(call)
-        self.add(call)
+        self._active[call.number] = call
 
     def add(self, call: UpstreamCall) -> None:
         """Add a call without a turn. Call leave() afterwards."""

@@ -319,7 +319,10 @@ class UpstreamConnection:
                     headers=self._headers(method, params) if rpc.http else None,
                     operation_id=ctx.operation_id,
                 )
-                result = await self._finish(answer, call, tool=tool)
+                if is_large(answer) or (tool and answer.get("resultType") == "task"):
+                    result = await self._finish(answer, call, tool=tool)
+                else:
+                    result = validate_result(answer, modern=modern, service=self.service, tool=tool)
                 if (
                     result.get("resultType") != "input_required"
                     or options.can_return_input_required
@@ -377,13 +380,12 @@ class UpstreamConnection:
         return self._on_older_question(self)
 
     async def _finish(self, answer: JSON, call: UpstreamCall, *, tool: bool = True) -> JSON:
-        """Return the result of a request by its answer."""
-        rpc, service = self.rpc, self.service
-        modern = rpc.peer.modern
+        """Return the result of a request by its answer, which may be large or a task."""
+        service, modern = self.service, self.peer.modern
         if tool and modern and answer.get("resultType") == "task":
-            answer = await UpstreamTask(rpc, service, call, self._tasks).follow(answer)
+            answer = await UpstreamTask(self.rpc, service, call, self._tasks).follow(answer)
         validate = partial(validate_result, modern=modern, service=service, tool=tool)
-        return await to_thread.run_sync(validate, answer) if is_large(answer) else validate(answer)
+        return await to_thread.run_sync(validate, answer)
 
     def _headers(self, method: str, params: JSON) -> dict[str, str]:
         headers = self.peer.headers(method, params)

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.metadata
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import anyio
@@ -76,7 +77,7 @@ _OLDER_CALLER: Final = "its caller speaks the older protocol"
 _REFUSALS: Final = (UpstreamRefused, HttpRefused, UpstreamMisbehaved)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peer:
     """An upstream as it introduced itself."""
 
@@ -106,7 +107,7 @@ class Peer:
         declared = _with_tasks(capabilities) if self.has_tasks else dict(capabilities)
         return _envelope(self.version, declared)
 
-    @property
+    @cached_property
     def has_tasks(self) -> bool:
         """Whether it may answer a tool call with a task; only 2026-07-28 has them."""
         return self.modern and TASKS in _dict(self.capabilities.get("extensions"))
