@@ -109,6 +109,8 @@ class LiveConnection:
         """Number of calls answered over it."""
         self.called_at = float("-inf")
         """When the last call over it ended, with any outcome."""
+        self.kept_seconds = 0.0
+        """How long its other end waits for the next process, for the sake of a call."""
         self.opening_recorded = anyio.Event()
         """Set when its opening is recorded, or could not be recorded."""
         self._snapshot = snapshot
@@ -367,8 +369,9 @@ class HandedOverCalls:
     async def begin(self, operation_id: str, live: LiveConnection, seconds: float) -> None:
         """Have the connection of a call wait so long for the next process, if this one ends."""
         self._connections[operation_id] = live
-        if live.resumption is not None:
+        if live.resumption is not None and live.kept_seconds < seconds:
             await live.resumption.keep(seconds)
+            live.kept_seconds = seconds
 
     def follow(self, operation_id: str) -> None:
         """Record that the other end runs a call as a task, which the next process can follow."""
@@ -380,4 +383,5 @@ class HandedOverCalls:
         live = self._connections.pop(operation_id, None)
         if live is None or live.resumption is None or live in self._connections.values():
             return
+        live.kept_seconds = 0.0
         await live.resumption.keep(0.0)
