@@ -63,7 +63,7 @@ class UpstreamCall:
         self.questions: set[anyio.CancelScope] = set()
         self._spawn = spawn
         self._highest_progress = 0.0
-        self._messages: deque[Message] = deque(maxlen=MAX_MESSAGES)
+        self._messages: list[Message] = []
         self._is_delivering = False
         self._idle: anyio.Event | None = None
         self._context = contextvars.copy_context()
@@ -108,6 +108,7 @@ class UpstreamCall:
 
     def _enqueue(self, message: Message) -> None:
         self._messages.append(message)
+        del self._messages[:-MAX_MESSAGES]
         if not self._is_delivering:
             self._idle = anyio.Event()
             self._is_delivering = self._spawn(self._context, self._deliver)
@@ -116,7 +117,7 @@ class UpstreamCall:
         assert self._idle is not None
         try:
             while self._messages:
-                await self._messages.popleft()()
+                await self._messages.pop(0)()
         except Exception:
             logger.exception("a progress or log message could not be delivered to the caller")
         finally:

@@ -90,6 +90,7 @@ class PipeRequests:
                 await self._write.send(SessionMessage(message))
             except _BROKEN:
                 raise _closed() from None
+            del message  # since the answer may take hours
             return await answer
         except anyio.get_cancelled_exc_class():
             await self.cancel(number)
