@@ -1,4 +1,4 @@
-"""Concurrent work: two functions where the end of either ends both, and tasks in the background."""
+"""Concurrent work: races of two functions, tasks in the background, and events for rare waiters."""
 
 from __future__ import annotations
 
@@ -51,6 +51,35 @@ async def race(other: Callable[[], Awaitable[object]], work: Callable[[], Awaita
     if not results:
         raise RaceLost
     return results[0]
+
+
+class LazyEvent:
+    """An event that takes little memory until it is waited for. A call has several, and few are waited for."""
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: anyio.Event | None = None
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    async def wait(self) -> None:
+        """Wait until it is set. If it is, return at once."""
+        if self._is_set:
+            return
+        event = self._event = self._event or anyio.Event()
+        try:
+            await event.wait()
+        finally:
+            if not event.statistics().tasks_waiting:
+                self._event = None
 
 
 class BackgroundTasks:

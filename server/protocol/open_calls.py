@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, cast
@@ -107,11 +107,6 @@ class OpenCaller(Caller):
         self._call = call
         self.hand_over = call.hand_over
         super().__init__(ctx, params, ask=call.ask)
-
-    def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
-        super().bind(ctx, params)
-        if self._call.hand_over is not None:
-            self.options = replace(self.options, can_return_input_required=False)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if not self._call.is_task:
@@ -251,11 +246,9 @@ class OpenCalls:
 
     async def _run_work(self, call: OpenCall, work: Work) -> None:
         assert call.caller is not None
-        call.error = NotAllowed("The call was cancelled while it waited for input.")
         try:
             with call.scope:
                 call.result = await work(call.caller)
-                call.error = None
         except Exception as error:
             call.error = error
         finally:
@@ -284,6 +277,8 @@ class OpenCalls:
                     await call.turn.wait()
                 is_parked = bool(call.questions) and not call.has_tasks
                 if not call.done.is_set() and not is_parked and await call.hand_over.take():
+                    assert call.caller is not None
+                    call.caller.leave_request()
                     if not call.has_tasks:
                         raise StillRunning(call.task_id, call.question)
                     return {"resultType": "task", **call.describe()}
@@ -293,9 +288,8 @@ class OpenCalls:
                 call.scope.cancel()
             raise
         if call.done.is_set():
-            if call.error is not None:
-                raise call.error
-            assert call.result is not None
+            if call.result is None:
+                raise call.error or NotAllowed("The call was cancelled while it waited for input.")
             return call.result
         self._park(call)
         return {

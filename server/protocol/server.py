@@ -365,7 +365,7 @@ class StateholdServer(Server[dict[str, Any]]):
                         return await self._call_service_interactively(
                             ctx, params, call, grace, record
                         )
-                    return await self._call_service(ctx, call, caller)
+                    return await self._call_service(call, caller)
                 except (SessionNotFound, MCPError) as error:
                     if not await self._shared_sessions.allows_call(ctx, call, error):
                         raise
@@ -438,7 +438,7 @@ class StateholdServer(Server[dict[str, Any]]):
             result.setdefault("_meta", {})[INSTANCE_META] = calls.instance
         return result
 
-    async def _call_service(self, ctx: RequestContext, call: ServiceCall, caller: Caller) -> JSON:
+    async def _call_service(self, call: ServiceCall, caller: Caller) -> JSON:
         meta = caller.own_meta
         request = Request(
             call.principal,
@@ -455,7 +455,7 @@ class StateholdServer(Server[dict[str, Any]]):
             client=caller.client_name,
             reported_seconds=call.reported_seconds,
             hand_over=caller.hand_over,
-            sharee=self._requester.sharee(ctx),
+            sharee=self._requester.sharee(caller.ctx),
         )
         try:
             answer = await self._gateway.router.call(request, caller)
@@ -464,7 +464,7 @@ class StateholdServer(Server[dict[str, Any]]):
             raise
         if answer.delivery is not None:
             caller.carry(answer.delivery)
-        return self._service_result(ctx, answer, call.entry.service)
+        return self._service_result(caller.ctx, answer, call.entry.service)
 
     async def _call_service_interactively(
         self,
@@ -477,7 +477,7 @@ class StateholdServer(Server[dict[str, Any]]):
         """Send a call that can be handed over, or whose caller can be asked for input; or resume it."""
 
         async def work(session: str, caller: Caller) -> JSON:
-            return await self._call_service(ctx, replace(call, session=session), caller)
+            return await self._call_service(replace(call, session=session), caller)
 
         work_key = f"tools/call {call.entry.name}"
         return await self.open_calls.run_or_resume(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
 from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -170,7 +171,7 @@ class Caller:
     def bind(self, ctx: RequestContext, params: Mapping[str, Any]) -> None:
         """Use another request from now on: the one that continues the parked call."""
         meta: JSON = params.get("_meta") or {}
-        self._ctx = ctx
+        self.ctx = ctx
         self._meta = meta
         self.modern = is_modern(ctx)
         own: JSON = {}
@@ -191,17 +192,24 @@ class Caller:
             params.get("inputResponses"),
             state and state[len(OUR_STATE) :],
             # A command ends before the answer comes, and has then no arguments to repeat: its calls are parked instead.
-            self.modern and COMMAND_SCOPE not in ctx.lifespan_context,
+            # So is a call that may become a task, which then has its questions.
+            self.modern and self.hand_over is None and COMMAND_SCOPE not in ctx.lifespan_context,
             tokens if type(tokens) is int and tokens >= 0 else None,
             ctx.request is None or OWNER_SCOPE not in ctx.request.scope,
         )
+
+    def leave_request(self) -> None:
+        """Let go of the request, which ends before its call, to free its memory. Then nothing can be sent to the client."""
+        session = ServerSession(cast("Any", None), connection_of(self.ctx))
+        self.ctx = replace(self.ctx, session=session, params=None, meta=None, request=None)
+        self._meta = self._own_meta = {}
 
     def close(self) -> None:
         self._closed = True
 
     def carry(self, delivery: Delivery | None) -> None:
         """Store the notice of the answer in the request, for the HTTP response that delivers it; see http/fast_path.py."""
-        request = self._ctx.request
+        request = self.ctx.request
         if delivery is not None and request is not None:
             request.scope[DELIVERY_SCOPE] = delivery
 
@@ -215,7 +223,7 @@ class Caller:
         if self.modern:
             level = self._meta.get(LOG_LEVEL_META_KEY)
             return level if level in LEVELS else None
-        return connection_of(self._ctx).state.get(LOG_LEVEL, SERVERS_LEVEL)
+        return connection_of(self.ctx).state.get(LOG_LEVEL, SERVERS_LEVEL)
 
     @property
     def client_name(self) -> str | None:
@@ -224,15 +232,15 @@ class Caller:
         if isinstance(info, dict):
             name: object = cast("JSON", info).get("name")
             return name if isinstance(name, str) else None
-        params = self._ctx.session.client_params
+        params = self.ctx.session.client_params
         return None if params is None else params.client_info.name
 
     @property
     def capabilities(self) -> JSON:
-        state = connection_of(self._ctx).state
+        state = connection_of(self.ctx).state
         capabilities = state.get(CAPABILITIES)
         if capabilities is None:
-            client_capabilities = self._ctx.session.client_capabilities
+            client_capabilities = self.ctx.session.client_capabilities
             capabilities = state[CAPABILITIES] = (
                 {}
                 if client_capabilities is None
@@ -243,18 +251,18 @@ class Caller:
     @property
     def reachable(self) -> bool:
         # A 2026-07-28 client can always be asked: by the result that ends its request.
-        return not self._closed and (self.modern or self._ctx.session.can_send_request)
+        return not self._closed and (self.modern or self.ctx.session.can_send_request)
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if not self._closed:
-            await self._ctx.session.report_progress(progress, total, message)
+            await self.ctx.session.report_progress(progress, total, message)
 
     async def log(self, params: JSON) -> None:
         least_level, level = self.log_level, params.get("level")
         if self._closed or least_level is None or level not in LEVELS:
             return
         if least_level == SERVERS_LEVEL or LEVELS.index(level) >= LEVELS.index(least_level):
-            await outbound_of(self._ctx).notify("notifications/message", params)
+            await outbound_of(self.ctx).notify("notifications/message", params)
 
     async def ask(self, method: str, params: JSON) -> JSON:
         capability = _CAPABILITIES_BY_METHOD.get(method)
@@ -270,7 +278,7 @@ class Caller:
             return await self._ask(method, params)
         try:
             with anyio.fail_after(ANSWER_SECONDS):
-                return await outbound_of(self._ctx).send_raw_request(method, params)
+                return await outbound_of(self.ctx).send_raw_request(method, params)
         except TimeoutError:
             raise NotAllowed(f"The caller did not answer {method} in time.") from None
         except NoBackChannelError:

@@ -13,6 +13,7 @@ from typing import Final
 
 import anyio
 
+from ..concurrency import LazyEvent
 from ..errors import SessionError, StoreUnavailable
 from .open_work import OpenWork
 
@@ -47,7 +48,7 @@ class HandOver:
         self.began_at = 0.0
         """When the call began to run; known once it is taken."""
         self._record: Callable[[], Awaitable[None]] | None = None
-        self._offered = anyio.Event()
+        self._offered = LazyEvent()
         self.turn = anyio.Lock()
         """Held while it is taken, and while what its receipt says changes."""
 
@@ -80,7 +81,9 @@ class HandOver:
 
     async def end(self) -> None:
         """Let nobody take the call any more: it has ended. A hand-over that has begun is completed first."""
-        with anyio.CancelScope(shield=True):
-            async with self.turn:
-                self._record = None
+        if self.turn.locked():
+            with anyio.CancelScope(shield=True):
+                async with self.turn:
+                    pass
+        self._record = None
         self._offered.set()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from ..concurrency import LazyEvent
 from ..errors import NotAllowed
 from ..json_codec import JSON
 from ..services import CallerOptions
@@ -33,9 +34,9 @@ class OpenWork:
     on_changed: Callable[[], None] = lambda: None
     """Called when it asks, and when it has ended; it must not block."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    turn: anyio.Event = field(default_factory=anyio.Event)
+    turn: LazyEvent = field(default_factory=LazyEvent)
     """Set while it has a question, and at its end."""
-    done: anyio.Event = field(default_factory=anyio.Event)
+    done: LazyEvent = field(default_factory=LazyEvent)
     message: str | None = None
     """Its last progress message."""
     updated_at: float = 0.0
@@ -74,7 +75,7 @@ class OpenWork:
             question.answered.set()
         self.updated_at = self.now()
         if not self._questions and not self.done.is_set():
-            self.turn = anyio.Event()
+            self.turn = LazyEvent()
 
     def note(self, progress: float, total: float | None, message: str | None) -> None:
         """Keep the last progress message."""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-import anyio
 import orjson
 
 from .. import errors
+from ..concurrency import LazyEvent
 from ..errors import InvalidArgument, OutcomeUnknown, RequestRefused, SessionError
 from ..journal.entries import STARTED, status_of
 from ..json_codec import JSON, dumps
@@ -57,9 +57,9 @@ class Operation:
     """The receipt of its start, once that is kept."""
     receipt: ReceiptRecord | None = None
     """The receipt of its outcome; None when the id stays unused."""
-    started: anyio.Event = field(default_factory=anyio.Event)
+    started: LazyEvent = field(default_factory=LazyEvent)
     """Set when the receipt of its start is kept, or when it has ended without one."""
-    ended: anyio.Event = field(default_factory=anyio.Event)
+    ended: LazyEvent = field(default_factory=LazyEvent)
 
     def start(
         self,

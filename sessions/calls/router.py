@@ -185,10 +185,11 @@ class Router:
             raise
         finally:
             call.session.activity.end(call, status_of(outcome), self._core.clock.now())
-            if call.request.hand_over is not None:
-                with anyio.CancelScope(shield=True):
-                    await call.request.hand_over.end()
-                    await call.session.tasks.end(call.request.hand_over.operation_id)
+            if (hand_over := call.request.hand_over) is not None:
+                await hand_over.end()
+                if hand_over.is_taken or call.upstream is not None:
+                    with anyio.CancelScope(shield=True):
+                        await call.session.tasks.end(hand_over.operation_id)
             if call.operation is None or not call.operation.is_stored:
                 await self._journal(call, started_at, outcome)
 
@@ -374,7 +375,7 @@ class Router:
 async def _note_upstream_task(call: Call, task: str) -> None:
     """Keep the id of the upstream's task that runs a call, so that a later process can follow it."""
     call.upstream, operation, hand_over = task, call.operation, call.request.hand_over
-    if operation is not None:
+    if operation is not None and hand_over is not None:
         call.session.tasks.follow(operation.id)
     async with nullcontext() if hand_over is None else hand_over.turn:
         if operation is not None and operation.start_receipt is not None:

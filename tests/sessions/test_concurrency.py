@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.concurrency import RaceLost, race
+from statehold.sessions.concurrency import LazyEvent, RaceLost, race
 from statehold.sessions.json_codec import LARGE, is_large
 
 
@@ -46,6 +46,25 @@ async def test_an_exception_of_the_work_is_raised_unchanged() -> None:
 
     with pytest.raises(ValueError, match="no"):
         await race(anyio.sleep_forever, fail)
+
+
+async def test_a_lazy_event_wakes_those_that_still_wait_and_delays_nobody_later() -> None:
+    event, woken = LazyEvent(), list[str]()
+
+    async def wait(name: str) -> None:
+        await event.wait()
+        woken.append(name)
+
+    async with anyio.create_task_group() as tasks:
+        with anyio.move_on_after(0):
+            await wait("too late")
+        tasks.start_soon(wait, "first")
+        tasks.start_soon(wait, "second")
+        await anyio.wait_all_tasks_blocked()
+        assert not event.is_set()
+        event.set()
+    await wait("later")
+    assert (woken, event.is_set()) == (["first", "second", "later"], True)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from ...sessions.json_codec import dumps
 from .piped_process import PipeEnd
 
 _COUNTER: Final = struct.Struct("=Q")
@@ -145,7 +146,7 @@ class CallLog:
             _COUNTER.pack_into(self._memory, _OPEN_LINE, 0)
 
     def _note(self, note: list[int | str]) -> None:
-        data, written = json.dumps(note).encode() + b"\n", self._sent.written
+        data, written = dumps(note).encode() + b"\n", self._sent.written
         self._sent.put(written, data)
         # Last, so that a kill before it leaves the notes as they were.
         self._sent.written = written + len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +38,9 @@ def server(folder: Path) -> Generator[Running]:
     """A server with one service per era, whose tools `hold`, `hang` and `slow` are marked as long."""
     services: JSON = {
         era: service(
-            "asking", "--era", era, "--long", "--log", str(folder / "log"), prefix=f"{era}_"
+            *("asking", "--era", era, "--long", "--log", str(folder / "log")),
+            prefix=f"{era}_",
+            concurrency=1000,
         )
         for era in ERAS
     }
@@ -230,6 +233,29 @@ async def test_calls_with_one_operation_id_are_one_task(client: TaskClient, tmp_
     assert (await client.end_of(f"{session}.mine"))["status"] == "completed"
     history = (await client.call("session_history", {"session_id": session}))["structuredContent"]
     assert [each.get("tool") for each in history["entries"]].count("hold") == 1
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_task_keeps_no_request(server: Running, client: TaskClient) -> None:
+    memory, session = Path(f"/proc/{server.process.pid}/smaps_rollup"), await client.session()
+
+    async def growth(tasks: int) -> int:
+        before = _kib(memory)
+        async with task_client(f"{server.url}/mcp", headers={"x-filler": "x" * 16_384}) as large:
+            for _ in range(tasks):
+                meta = {"statehold/hand_over": True}
+                await large.call("modern_hang", {"session_id": session}, meta)
+        return _kib(memory) - before
+
+    await growth(100)
+    assert await growth(200) < 200 * 28
+    await client.call("session_close", {"session_id": session, "force": True})
+
+
+def _kib(memory: Path) -> int:
+    [line] = [each for each in memory.read_text("ascii").splitlines() if each.startswith("Pss:")]
+    return int(line.split()[1])
 
 
 async def test_a_task_that_does_not_exist_is_not_found(client: TaskClient) -> None:
