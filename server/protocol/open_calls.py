@@ -108,6 +108,10 @@ class OpenCaller(Caller):
         self.hand_over = call.hand_over
         super().__init__(ctx, params, ask=call.ask)
 
+    @property
+    def reachable(self) -> bool:
+        return self._call.is_task or super().reachable
+
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if not self._call.is_task:
             await super().progress(progress, total, message)

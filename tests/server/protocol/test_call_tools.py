@@ -26,6 +26,7 @@ from support.gateway_process import (
 from support.selection import matrix
 from support.task_client import ANSWER, Gate, task_client
 from support.token_file import write_tokens
+from support.waiting import until
 
 from statehold.access.config.types import ConfigError
 from statehold.server.config.load import load
@@ -134,6 +135,32 @@ async def test_a_question_after_the_hand_over_is_shown_and_waits_for_another_cli
         await other.result("tasks/update", {"taskId": listed["task_id"], "inputResponses": answers})
     result = await client.call_tool("call_result", {"task_id": listed["task_id"]})
     assert "late" in text_of(result)
+
+
+async def test_a_question_after_the_hand_over_is_not_put_to_the_caller_of_another_call(
+    client: Client, tmp_path: Path
+) -> None:
+    session, gate = await opened_session(client), Gate(tmp_path / "gate")
+    arguments = {"session_id": session, "fifo": str(gate.path), "asks": True}
+    assert code_of(await client.call_tool("hold", arguments)) == "still_running"
+
+    async def calls() -> JSON:
+        return structured(await client.call_tool("call_list", {}))["calls"][0]
+
+    async def are_both_sent() -> bool:
+        found = structured(await client.call_tool("session_info", {"session_id": session}))
+        return found["in_flight"] == 2
+
+    async def is_asked() -> bool:
+        return (await calls())["status"] != "working"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.call_tool, "slow", {"session_id": session, "seconds": 0.9})
+        await until(are_both_sent)
+        await gate.release()
+    await until(is_asked)
+    assert "What is the answer?" in (await calls())["question"]
+    await client.call_tool("session_close", {"session_id": session, "force": True})
 
 
 async def test_another_owner_has_no_call(way: Way, client: Client, tmp_path: Path) -> None:
