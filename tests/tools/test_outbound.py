@@ -53,6 +53,27 @@ async def test_a_name_with_a_private_address_is_not_reached(
     assert receiver.requests == 0
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "127.1", "2130706433", "0x7f000001", "017700000001", "0x7f.0.0.1", "0"),
+        *("0.0.0.0", "169.254.169.254", "2852039166", "[::]", "[::1]", "[::ffff:7f00:1]"),
+        *("[::ffff:169.254.169.254]", "[2002:7f00:1::]", "localhost", "LOCALHOST", "a.localhost"),
+    ],
+)
+async def test_no_spelling_of_a_private_address_is_reached(
+    receiver: EventReceiver, host: str
+) -> None:
+    """The system's resolver reads those that are no names."""
+    client = OutboundClient(Resolver(SystemClock()), allow_loopback=False)
+    port = receiver.server_address[1]
+    with pytest.raises(DestinationRefused, match="not public"):
+        await client.request(
+            "POST", f"https://{host}:{port}/hook", asker="", headers={}, answer_bytes=10
+        )
+    assert receiver.requests == 0
+
+
 async def test_a_second_lookup_changes_nothing(receiver: EventReceiver) -> None:
     """The address that was checked is the one that is connected to: the lookup of another would end the iterator."""
     url = receiver.url.replace("127.0.0.1", NAME)
@@ -76,6 +97,10 @@ async def test_a_redirect_is_not_followed(receiver: EventReceiver) -> None:
         "https:///hook",
         "file:///etc/passwd",
         "https://{host}:x/hook",
+        "https://hooks.example:0/hook",
+        "https://hooks.example:65536/hook",
+        "https://\uff11\uff12\uff17.0.0.1/hook",
+        "https://127\u30020\u30020\u30021/hook",
         "https://{host}/a\nb",
         "https://b\xfccher.example/",
     ],
