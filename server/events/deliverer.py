@@ -31,6 +31,8 @@ HOST_REQUESTS: Final = 8
 """Requests at once to a host that answers."""
 PAUSE_SECONDS: Final = 0.5
 """Seconds after a request to a host that does not."""
+FAILING_HOSTS: Final = 32
+"""Hosts at once that did not answer last time. They take half of the requests that there may be."""
 MAX_ATTEMPTS: Final = 10
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 3600.0
@@ -53,8 +55,9 @@ async def can_read(
 class Deliverer:
     """Sends the queued events, of any process, until cancelled. Use one in each process that may send.
 
-    Hosts do not wait for one another. A host gets one request at a time, and two a second at most, until it takes one. An
-    event is sent at least once, always under the same id; after MAX_ATTEMPTS it waits for the refresh of its subscription.
+    Hosts do not wait for one another, but those that did not answer last time take turns. A host gets one request at a time,
+    and two a second at most, until it takes one. An event is sent at least once, always under the same id; after
+    MAX_ATTEMPTS it waits for the refresh of its subscription.
     """
 
     def __init__(
@@ -71,6 +74,8 @@ class Deliverer:
         self._jitter = jitter
         self._hosts = set[str]()
         """Those that are being sent to."""
+        self._failing: dict[str, str] = {}
+        """Those that did not answer last time, the longest not tried first, each with its last subscription."""
 
     async def run(self) -> None:
         """Send what is due, and wait for more."""
@@ -89,20 +94,19 @@ class Deliverer:
         except StoreUnavailable as error:
             logger.warning("events wait: %s", error)
             return now + LOOK_SECONDS
-        later = now + LOOK_SECONDS
-        for host, due_at in hosts.items():
-            if due_at is None or host in self._hosts:
-                continue
-            if due_at > now:
-                later = min(later, due_at)
-                continue
+        due = {host for host, at in hosts.items() if at is not None and at <= now} - self._hosts
+        self._failing = {host: last for host, last in self._failing.items() if host in hosts}
+        places = max(0, FAILING_HOSTS - len(self._hosts & self._failing.keys()))
+        again = [host for host in self._failing if host in due][:places]
+        for host in (*again, *(due - self._failing.keys())):
             self._hosts.add(host)
             tasks.start_soon(self._send_to, host)
-        return later
+        later = (at for at in hosts.values() if at is not None and at > now)
+        return min([now + LOOK_SECONDS, *later])
 
     async def _send_to(self, host: str) -> None:
         """Send all that is due for a host."""
-        most, last = 1, ""
+        most, last = 1, self._failing.get(host, "")
         try:
             while True:
                 now = self._clock.now()
@@ -115,12 +119,20 @@ class Deliverer:
                 async with anyio.create_task_group() as tasks:
                     for delivery in due:
                         tasks.start_soon(self._deliver, delivery, failures)
-                most = HOST_REQUESTS
                 # One of many subscribers of a host may be gone while the host is well.
-                if len(failures) == len(due):
-                    most = 1
-                    logger.debug("events wait for %s: %s", host, failures[0])
-                    await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
+                if len(failures) < len(due):
+                    most = HOST_REQUESTS
+                    self._failing.pop(host, None)
+                    continue
+                most = 1
+                logger.debug("events wait for %s: %s", host, failures[0])
+                if {*failures} != {OVERLOAD}:
+                    self._failing.pop(host, None)
+                    self._failing[host] = last
+                await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
+                # Others that fail are tried next.
+                if host in self._failing:
+                    return
         except Exception as error:
             # A failure of this task would end all deliveries; the store may be down.
             logger.warning("events for %s wait: %s", host, type(unwrap_group(error)).__name__)

@@ -13,6 +13,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.events.deliverer import (
+    FAILING_HOSTS,
     LEASE_SECONDS,
     LOOK_SECONDS,
     MAX_ATTEMPTS,
@@ -45,20 +46,23 @@ def host_of(receiver: EventReceiver) -> str:
     return receiver.url.split("/")[2]
 
 
-async def subscribe(engine: Engine, receiver: EventReceiver, id: str = "sub_1") -> None:
+async def subscribe(
+    engine: Engine, receiver: EventReceiver, id: str = "sub_1", *, name: str = "127.0.0.1"
+) -> None:
+    """Subscribe with a name of the receiver's host."""
     now = engine.clock.now()
     subscription = Subscription(
         id=id,
         owner=LOCAL.key,
         session_id="",
         name="session_paused",
-        url=receiver.url,
-        host=host_of(receiver),
+        url=receiver.url.replace("127.0.0.1", name),
+        host=host_of(receiver).replace("127.0.0.1", name),
         secret=SECRET,
         created_at=now,
         expires_at=now + 1e6,
     )
-    assert await engine.store.put_subscription(subscription, most=2)
+    assert await engine.store.put_subscription(subscription, most=100)
 
 
 async def pause(engine: Engine) -> None:
@@ -132,6 +136,35 @@ async def test_an_overload_of_this_process_uses_up_no_attempt(
             assert receiver.requests == 0
         node.clock.advance(LEASE_SECONDS)
         await until(lambda: receiver.delivered)
+
+
+async def test_hosts_that_fail_take_turns(receiver: EventReceiver) -> None:
+    """So that many of them take neither all requests nor all time."""
+    async with engine() as node:
+        receiver.status = 503
+        hosts = FAILING_HOSTS + 8
+        for number in range(hosts):
+            await subscribe(node, receiver, f"sub_{number}", name=f"a{number}.localhost")
+        start(node)
+        await pause(node)
+
+        async def put_off(delay: float) -> int:
+            """Return for how many hosts an event waits so long."""
+            due = (await node.store.due_hosts()).values()
+            return sum(at is not None and at - node.clock.now() == delay for at in due)
+
+        async def all_are_put_off() -> bool:
+            return await put_off(0.5) == hosts
+
+        async def places_are_taken() -> bool:
+            return await put_off(2.0) == FAILING_HOSTS
+
+        await until(all_are_put_off)
+        node.clock.advance(0.5)
+        await until(places_are_taken)
+        assert receiver.requests == hosts + FAILING_HOSTS
+        node.clock.advance(PAUSE_SECONDS)
+        await until(lambda: receiver.requests == 2 * hosts)
 
 
 @pytest.mark.parametrize("status", matrix(410, 413))
