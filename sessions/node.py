@@ -362,8 +362,8 @@ class Node:
         others = [(record.started_at, record.id) for record in self.up_nodes()]
         return min([*others, (self.record.started_at, self.id)])[1] == self.id
 
-    async def find_dead(self) -> list[str]:
-        """Declare every node dead whose lock can be taken, and return their ids."""
+    async def find_dead(self, *, declares: bool = True) -> list[str]:
+        """Declare every node dead whose lock can be taken, and return their ids. Without `declares`, only return them."""
         if self._locks is None:
             return []
         dead: list[str] = []
@@ -377,7 +377,7 @@ class Node:
                     continue
                 if self._bury is not None:
                     await self._bury()
-                if await self._store.declare_dead(record.id):
+                if not declares or await self._store.declare_dead(record.id):
                     dead.append(record.id)
                 self.forget(record.id)
         return dead
@@ -387,14 +387,17 @@ class Node:
         has_leases = self.heartbeat is not None or record.lease_seconds > 0
         return record.proof_key == self.record.proof_key or not has_leases
 
-    async def recover(self) -> list[str]:
+    async def recover(self, *, inherits: bool = False) -> list[str]:
         """Pause the sessions that dead nodes left open, and return their ids.
+
+        With `inherits`, this node owns those that the dead nodes of its data folder left with connections. Another node
+        could not resume these, and would otherwise claim such a session as soon as it is asked for it.
 
         Also completes a recovery that was interrupted when its process was killed. May run in many processes at once: each
         session is adopted by one of them.
         """
-        dead = await self.find_dead()
-        adopted = await self._store.adopt(dead, self._clock())
+        dead = await self.find_dead(declares=not inherits)
+        adopted = await self._store.adopt(dead, self._clock(), self.id if inherits else None)
         if self._locks is not None:
             node_ids = {record.id for record in await self._store.nodes()}
             self._locks.sweep(node_ids)

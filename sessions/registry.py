@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -112,11 +113,12 @@ class Registry:
             core, self.directory, self.pausing, self.closing, self.controls
         )
         self.policies = PolicyWatch(core, self.revocations.look)
+        self._inherited: Sequence[str] = ()
 
     async def __aenter__(self) -> Self:
-        await self.core.node.recover()
-        await self.core.tasks.__aenter__()
         heartbeat = self.core.node.heartbeat
+        self._inherited = await self.core.node.recover(inherits=heartbeat is not None)
+        await self.core.tasks.__aenter__()
         if heartbeat is not None:
             heartbeat.attach(self._suspension)
         self.core.tasks.start(self.core.deadlines.run, self._expiry.on_due)
@@ -172,6 +174,12 @@ class Registry:
                 await self.pausing.resume(session, cause="its connection outlived its process")
         except (SessionError, StoreUnavailable) as error:
             logger.info("the connections of session %s wait for a call: %s", session_id, error)
+
+    async def release_orphans(self) -> None:
+        """Let other nodes claim the sessions that this one inherited at its start and did not resume."""
+        for session_id in self._inherited:
+            with suppress(SessionError, StoreUnavailable):
+                await self._suspension.release(session_id)
 
     async def give_up(self, *, leaves_tasks: bool = False) -> None:
         """Take on nothing any more, let running calls finish within `close_grace`, and pause every session.

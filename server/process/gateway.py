@@ -156,6 +156,8 @@ async def hold_open(
                 if ledger.keeper is not None and gateway.orphans_resumed is not None:
                     resumed = gateway.orphans_resumed
                     gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
+                else:
+                    gateway.registry.spawn(gateway.registry.release_orphans)
                 watch = SessionPictures(gateway.registry).watch_for_node
                 with (
                     nullcontext() if owner is None else owner.serve_operators(operate.answer, watch)
@@ -209,6 +211,7 @@ async def _resume_orphans(gateway: Gateway, keeper: KeeperClient, resumed: anyio
         logger.warning("the keeper was not asked for child processes: %s", error)
     finally:
         resumed.set()
+    await gateway.registry.release_orphans()
 
 
 def has_uvloop() -> bool:

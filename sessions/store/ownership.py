@@ -99,12 +99,19 @@ def claim(
     return queries.load_session(connection, session_id) if result.rowcount else None
 
 
-def adopt(connection: Connection, dead: Sequence[str], now: float, retention: float) -> list[str]:
+def adopt(
+    connection: Connection,
+    dead: Sequence[str],
+    now: float,
+    retention: float,
+    heir: str | None = None,
+) -> list[str]:
     """Pause every session that dead nodes left open (T20) and return their ids; delete the nodes.
 
     Sessions left `creating` are closed with reason `server_restart`, `closing` ones are closed; those are not returned. The
     epoch rises, the owner becomes None, `due_at` follows the paused timeout, open bindings become `lost`, and each
-    transition is in the journal. The time is proportional to the changes.
+    transition is in the journal. The heir becomes the owner of those that `dead` left with connections that may outlive
+    their process. The time is proportional to the changes.
     """
     if dead:
         connection.execute(
@@ -112,7 +119,10 @@ def adopt(connection: Connection, dead: Sequence[str], now: float, retention: fl
             {"ids": pack_ids(dead)},
         )
     session_ids = list(connection.scalars(_ALL_ABANDONED))
+    left = {"ids": pack_ids(connection.scalars(_LEFT, {"ids": pack_ids(dead)}) if heir else ())}
     paused_ids = _release(connection, session_ids, now, retention) if session_ids else []
+    if heir:
+        connection.execute(update(schema.session).where(_INHERITED).values(node=heir), left)
     connection.execute(delete(schema.node).where(_n.state == NodeState.DEAD.value))
     return paused_ids
 
@@ -162,6 +172,8 @@ _resumable = select(_b.session_id).where(
     _b.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
 )
 """Sessions with a connection that may outlive its process."""
+_LEFT = select(_s.id).where(among(_s.node))
+_INHERITED = _these & _s.node.is_(None) & (_s.status == Status.PAUSED.value) & _s.id.in_(_resumable)
 
 
 def _keep_connections(connection: Connection, these: Row) -> None:

@@ -201,9 +201,9 @@ class SQLStore(Queries):
         """Mark a node dead, permanently. Call it only on proof. Return False when it was dead already."""
         return await self._before_serving(lambda: self.leave(node))
 
-    async def adopt(self, dead: Sequence[str], now: float) -> list[str]:
-        """Release the sessions of dead nodes in one transaction, and return the ids of those it paused."""
-        work = partial(ownership.adopt, dead=dead, now=now, retention=self._retention)
+    async def adopt(self, dead: Sequence[str], now: float, heir: str | None = None) -> list[str]:
+        """Release the sessions of dead nodes in one transaction, and return the ids of those it paused; see ownership."""
+        work = partial(ownership.adopt, dead=dead, now=now, retention=self._retention, heir=heir)
         session_ids = await self._before_serving(lambda: self.transactions.write(work))
         self._is_serving = True
         return session_ids

@@ -68,9 +68,9 @@ class Suspension:
                 session.fenced = True
                 self._core.tasks.spawn(self._closing.drop, session)
         for session_id in stored.keys() - held.keys():
-            self._core.tasks.spawn(self._release, session_id)
+            self._core.tasks.spawn(self.release, session_id)
 
-    async def _release(self, session_id: str) -> None:
+    async def release(self, session_id: str) -> None:
         """Release a session that the database has for this node, and that is not open here."""
         record = await self._core.store.get(session_id)
         if record is None or record.node != self._core.node.id or self._directory.get(session_id):

@@ -188,6 +188,27 @@ async def test_adopting_pauses_what_a_dead_node_left_open(
     assert await store.adopt([OTHER], 51.0) == []
 
 
+async def test_an_heir_owns_what_dead_nodes_left_with_connections(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    """No other node can claim it: only the next process on the same machine can resume its connections."""
+    await store.join(node_record(OTHER))
+    for session_id in ("sh_open", "sh_lost", "sh_own"):
+        node = NODE if session_id == "sh_own" else OTHER
+        await sessions.make(session_id, "a", node=node)
+        binding = BindingRecord(session_id=session_id, service="a", status=BindingStatus.OPEN)
+        binding.resume_token = None if session_id == "sh_lost" else "token"
+        await store.write(write(session_id, node=node, bindings=[binding]))
+    await store.join(node_record("n_heir"))
+    assert sorted(await store.adopt([OTHER], 50.0, "n_heir")) == ["sh_lost", "sh_open"]
+    assert await store.claim("sh_open", NODE, 51.0) is None
+    claimed = await store.claim("sh_open", "n_heir", 51.0)
+    assert claimed is not None
+    assert (claimed.session.status, claimed.bindings[0].status) == (Status.PAUSED, "kept")
+    assert await store.claim("sh_lost", NODE, 51.0) is not None
+    assert await store.claim("sh_own", "n_heir", 51.0) is None
+
+
 async def test_adopting_closes_what_was_being_created_or_closed(
     store: SQLStore, sessions: Sessions
 ) -> None:
