@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import anyio
 import psutil
 import pytest
 from support.gateway_process import JSON, service, structured, toml
-from support.piped import HELLO
+from support.piped import HELLO, Pipes
 from support.selection import matrix
 from support.shared_clients import SharedClients
+from support.task_client import ENDED, TASKS, VERSION, Gate
+from support.waiting import until
 
 from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.server.shared.folder import LOG_BYTES
@@ -138,6 +141,42 @@ async def test_a_killed_server_is_replaced_and_its_sessions_go_on(shared: Shared
         assert result.structured_content["count"] == 2
         assert not any("Note from" in getattr(block, "text", "") for block in result.content)
         assert status_of(shared)["pid"] != killed
+
+
+@pytest.mark.thorough
+async def test_a_task_outlives_its_client_and_the_server(
+    shared: SharedClients, tmp_path: Path
+) -> None:
+    meta: JSON = {
+        "io.modelcontextprotocol/protocolVersion": VERSION,
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}},
+    }
+
+    async def ask(pipes: Pipes, number: int, method: str, **params: Any) -> JSON:
+        await pipes.send({"id": number, "method": method, "params": {**params, "_meta": meta}})
+        return (await pipes.answer(number))["result"]
+
+    write(shared, {"services": {"asking": service("asking", "--long")}}, linger_seconds=600)
+    gate = Gate(tmp_path / "gate")
+    async with shared.piped(hello=False) as one:
+        created = await ask(one, 1, "tools/call", name="session_create", arguments={})
+        session = created["structuredContent"]["session_id"]
+        arguments = {"session_id": session, "fifo": str(gate.path)}
+        task = (await ask(one, 2, "tools/call", name="hold", arguments=arguments))["taskId"]
+        os.kill(status_of(shared)["pid"], signal.SIGKILL)
+    async with shared.piped(hello=False) as other:
+        numbers = count(1)
+        found = await ask(other, next(numbers), "tasks/get", taskId=task)
+        assert found["status"] == "working"
+        await gate.release()
+
+        async def ended() -> JSON | None:
+            task_now = await ask(other, next(numbers), "tasks/get", taskId=task)
+            return task_now if task_now["status"] in ENDED else None
+
+        result = await until(ended)
+        assert result is not None
+        assert result["result"]["content"][0]["text"] == "held"
 
 
 @pytest.mark.thorough
