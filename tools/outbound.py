@@ -22,8 +22,10 @@ from .http_client import read_body, ssl_context
 SECONDS: Final = 5.0
 """Seconds for a whole request, with the lookup of the address. Before that, it waits as long for its turn."""
 URL_CHARACTERS: Final = 2048
-MAX_REQUESTS: Final = 64
+MAX_REQUESTS: Final = 256
 """Requests at a time of one client. Each asker has a share of them, and of the lookups of names."""
+MAX_OF_ASKER: Final = 8
+"""The most of one asker, so that those of some, at servers that do not answer, leave places to others."""
 MAX_WAITING: Final = 256
 
 UNREACHABLE: Final = (
@@ -59,7 +61,13 @@ class OutboundClient:
     def __init__(self, resolver: Resolver, *, allow_loopback: bool) -> None:
         self._resolver = resolver
         self._allow_loopback = allow_loopback
-        self._places = Budget(MAX_REQUESTS, queue=MAX_WAITING, queue_seconds=SECONDS, shared=True)
+        self._places = Budget(
+            MAX_REQUESTS,
+            queue=MAX_WAITING,
+            queue_seconds=SECONDS,
+            most=MAX_OF_ASKER,
+            shared=True,
+        )
 
     def check_url(self, url: str) -> SplitResult:
         """Return the parts of a URL. No name is looked up.

@@ -31,8 +31,10 @@ HOST_REQUESTS: Final = 8
 """Requests at once to a host that answers."""
 PAUSE_SECONDS: Final = 0.5
 """Seconds after a request to a host that does not."""
+OVERLOAD_SECONDS: Final = 5.0
+"""Seconds after a request that this process had no room for."""
 FAILING_HOSTS: Final = 32
-"""Hosts at once that did not answer last time. They take half of the requests that there may be."""
+"""Hosts at once that did not answer last time."""
 MAX_ATTEMPTS: Final = 10
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 3600.0
@@ -126,13 +128,14 @@ class Deliverer:
                     continue
                 most = 1
                 logger.debug("events wait for %s: %s", host, failures[0])
-                if {*failures} != {OVERLOAD}:
-                    self._failing.pop(host, None)
-                    self._failing[host] = last
+                if {*failures} == {OVERLOAD}:
+                    await self._clock.sleep_until(self._clock.now() + OVERLOAD_SECONDS)
+                    continue
+                self._failing.pop(host, None)
+                self._failing[host] = last
                 await self._clock.sleep_until(self._clock.now() + PAUSE_SECONDS)
                 # Others that fail are tried next.
-                if host in self._failing:
-                    return
+                return
         except Exception as error:
             # A failure of this task would end all deliveries; the store may be down.
             logger.warning("events for %s wait: %s", host, type(unwrap_group(error)).__name__)

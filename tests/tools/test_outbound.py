@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+import anyio
 import pytest
 from support.event_receiver import EventReceiver, event_receiver
+from support.waiting import until
 
 from statehold.sessions.clock import SystemClock
+from statehold.tools import outbound
 from statehold.tools.browser.egress.resolver import Resolver
 from statehold.tools.outbound import DestinationRefused, OutboundAnswer, OutboundClient
 
@@ -28,6 +31,29 @@ async def post(url: str, *addresses: Sequence[str], allow_loopback: bool = False
     return await client.request(
         "POST", url, asker="", headers={}, answer_bytes=10, content=b'{"a": 1}'
     )
+
+
+async def test_askers_without_answers_leave_places_to_others(
+    receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbound, "MAX_REQUESTS", 10)
+    monkeypatch.setattr(outbound, "MAX_OF_ASKER", 1)
+    client = OutboundClient(Resolver(SystemClock()), allow_loopback=True)
+
+    async def ask(asker: str, url: str) -> OutboundAnswer:
+        return await client.request(
+            "POST", url, asker=asker, headers={}, answer_bytes=10, content=b"{}"
+        )
+
+    with event_receiver() as silent:
+        silent.released.clear()
+        async with anyio.create_task_group() as tasks:
+            for number in range(18):
+                tasks.start_soon(ask, f"a{number // 2}", silent.url)
+            await until(lambda: silent.requests == 9)
+            with anyio.fail_after(3):
+                assert (await ask("b", receiver.url)).status == 204
+            tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from statehold.server.events.deliverer import (
     LEASE_SECONDS,
     LOOK_SECONDS,
     MAX_ATTEMPTS,
+    OVERLOAD_SECONDS,
     PAUSE_SECONDS,
     Deliverer,
 )
@@ -132,7 +133,7 @@ async def test_an_overload_of_this_process_uses_up_no_attempt(
 
                 due = await until(next_due)
                 assert due is not None
-                node.clock.advance(max(due - now, PAUSE_SECONDS))
+                node.clock.advance(max(due - now, OVERLOAD_SECONDS))
             assert receiver.requests == 0
         node.clock.advance(LEASE_SECONDS)
         await until(lambda: receiver.delivered)
