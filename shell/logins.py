@@ -18,14 +18,13 @@ from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
 from ..tools.upstream.config import UpstreamConfig
-from ..tools.upstream.oauth.authorization import AuthorizationFailed, ClientSettings, log_in
-from ..tools.upstream.oauth.callback import local_person
+from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
 from ..tools.upstream.oauth.logins import ServiceLogins
 from .output import say, say_json, table
 from .parser import CommandLine
 
-LOGIN_SECONDS = 600.0
-"""Seconds that a person may take."""
+ANSWER_SECONDS = 2.0
+"""Seconds that the browser may take to read the last page."""
 
 
 def run(config: Config, arguments: CommandLine) -> int:
@@ -58,28 +57,31 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
     service = config.enabled_services().get(arguments.name)
     if not isinstance(service, UpstreamConfig) or service.url is None:
         raise ConfigError(f"{arguments.name}: is no enabled service with a `url`")
-    given = service.login
-    settings = ClientSettings(given.client_id, given.client_secret, arguments.scope or given.scope)
-    logins = ServiceLogins(store, SystemClock(), config.data, config.logins_key)
-
-    async def show(address: str) -> None:
-        say(f"Log in at:\n\n    {address}\n")
-        if not arguments.url_only:
-            await anyio.to_thread.run_sync(webbrowser.open, address)
-
-    try:
-        with anyio.fail_after(LOGIN_SECONDS):
-            async with local_person(show) as person:
-                document = await log_in(service.url, settings, person)
-    except TimeoutError:
-        return complain(f"nobody logged in within {LOGIN_SECONDS / 60:g} minutes", FAILURE)
-    except AuthorizationFailed as error:
-        return complain(error.message, FAILURE)
-    await logins.put(owner.key, arguments.name, document)
+    clock = SystemClock()
+    logins = ServiceLogins(store, clock, config.data, config.logins_key)
+    visit: Visit | None = None
+    async with anyio.create_task_group() as tasks:
+        pages = LoginPages(logins, clock, tasks.start_soon)
+        visit = await pages.visit(owner.key, arguments.name, service, arguments.scope)
+        tasks.start_soon(_show_address, visit, arguments.url_only)
+        with anyio.move_on_after(LOGIN_SECONDS):
+            await visit.tried.wait()
+        with anyio.move_on_after(ANSWER_SECONDS):
+            await pages.wait_answered()
+        tasks.cancel_scope.cancel()
+    if visit is None or not visit.ended.is_set():
+        error = "" if visit is None else visit.error
+        return complain(error or "nobody logged in within ten minutes", FAILURE)
     say(
         f"{owner.subject} is logged in at {arguments.name}. A server that runs uses it within half a minute."
     )
     return OK
+
+
+async def _show_address(visit: Visit, url_only: bool) -> None:
+    say(f"Log in at:\n\n    {visit.address}\n")
+    if not url_only:
+        await anyio.to_thread.run_sync(webbrowser.open, visit.address)
 
 
 def _show(logins: list[LoginRecord], *, json: bool) -> int:

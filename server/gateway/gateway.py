@@ -149,6 +149,8 @@ class Gateway:
         )
         summarize = partial(ask_summary_command, config.summary) if config.summary.command else None
         self.registry = Registry(core, summarize=summarize)
+        if has_local_callers:
+            self._logins.spawn = self.registry.spawn
         self.registry.on_purged.append(self._forget_files)
         self.services = core.services
         self.router = Router(self.registry)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from mcp import Client
@@ -32,6 +33,22 @@ from support.token_file import write_tokens
 from support.waiting import until
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
+
+
+Visiting = Callable[[str], None]
+
+
+def target_of(address: str) -> str:
+    """Open an address, and return that of the authorization server to which it leads."""
+    redirect = httpx2.get(address, timeout=30)
+    assert redirect.status_code == 302, redirect.text
+    return redirect.headers["location"]
+
+
+def log_in(address: str) -> None:
+    """Open an address as a browser does, and follow it to the page that says that the login is done."""
+    page = httpx2.get(target_of(address), follow_redirects=True, timeout=30)
+    assert (page.status_code, "Logged in at notes" in page.text) == (200, True), page.text
 
 
 @dataclass
@@ -61,8 +78,8 @@ class Guarded:
             self.command(*words), capture_output=True, text=True, timeout=60, check=False
         )
 
-    def add(self, *words: str, change: str = "") -> tuple[int, str]:
-        """Log in as a person does, with `change` at the end of the address; return the exit code and stderr."""
+    def add(self, *words: str, visit: Visiting | None = None) -> tuple[int, str]:
+        """Log in as a person does; return the exit code and stderr."""
         with subprocess.Popen(
             self.command("add", "notes", "--url-only", *words),
             stdout=subprocess.PIPE,
@@ -72,8 +89,7 @@ class Guarded:
             assert process.stdout is not None
             for line in process.stdout:
                 if match := re.fullmatch(r"\s+(http\S+)\n", line):
-                    page = httpx2.get(match[1] + change, follow_redirects=True, timeout=30)
-                    assert page.status_code == 200, page.text
+                    (visit or log_in)(match[1])
             assert process.stderr is not None
             errors = process.stderr.read()
         return process.returncode, errors
@@ -124,7 +140,7 @@ async def test_a_person_logs_in_once_and_every_session_uses_it(
 
                 async def is_refused() -> bool:
                     refused = await client.call_tool("whoami", {"session_id": session})
-                    return refused.is_error is True and "logins add notes" in text_of(refused)
+                    return refused.is_error is True and "/login/" in text_of(refused)
 
                 await until(is_refused)
         assert service.events().count("authorized") == 1
@@ -132,6 +148,29 @@ async def test_a_person_logs_in_once_and_every_session_uses_it(
     stored = b"".join(file.read_bytes() for file in service.data.rglob("*") if file.is_file())
     assert not re.search(rb"[ar]t-[\w-]{30}", stored)
     assert (service.data / "logins.key").stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_error_of_a_call_has_the_address_at_which_its_user_logs_in(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    with (
+        guarded(tmp_path, fork_server) as service,
+        serving(service.config, service.data) as running,
+    ):
+        way = Way("http", "modern", service.config, service.data, url=running.url)
+        async with way.connect() as client:
+            session = await opened_session(client)
+            refused = text_of(await client.call_tool("whoami", {"session_id": session}))
+            [address, *_] = re.findall(r"http://127\.0\.0\.1:\d+/login/[\w-]+", refused)
+            await anyio.to_thread.run_sync(log_in, address)
+
+            async def is_logged_in() -> bool:
+                result = await client.call_tool("whoami", {"session_id": session})
+                return text_of(result) == "logged in"
+
+            await until(is_logged_in)
+            assert httpx2.get(address).status_code == 404
+    assert "Traceback" not in running.log
 
 
 @pytest.mark.parametrize("calls", [10, pytest.param(300, marks=pytest.mark.thorough)])
@@ -220,18 +259,34 @@ async def test_a_token_goes_to_the_address_of_its_login_only(
         assert "called" not in other.events()
 
 
-def test_a_login_with_another_state_is_refused(tmp_path: Path, fork_server: ForkServer) -> None:
+def test_only_the_answer_of_this_login_is_taken(tmp_path: Path, fork_server: ForkServer) -> None:
+    def forge(address: str) -> None:
+        forged = httpx2.get(f"{target_of(address)}&state=forged", follow_redirects=True)
+        assert (forged.status_code, "No login" in forged.text) == (404, True)
+        log_in(address)
+
+    def deny(address: str) -> None:
+        sent = httpx2.URL(target_of(address)).params
+        query = {"error": "access_denied", "error_description": "<b>", "state": sent["state"]}
+        denied = httpx2.get(sent["redirect_uri"], params=query)
+        assert (denied.status_code, "&lt;b&gt;" in denied.text) == (502, True)
+
     with guarded(tmp_path, fork_server) as service:
-        code, errors = service.add(change="&state=forged")
+        code, errors = service.add(visit=deny)
         assert (code, service.logins()) == (1, [])
-        assert "State parameter mismatch" in errors
+        assert "access_denied" in errors
         assert "Traceback" not in errors
+        assert service.add(visit=forge) == (0, "")
 
 
 def test_a_service_without_a_login_is_told(tmp_path: Path) -> None:
+    def fail(address: str) -> None:
+        page = httpx2.get(address, timeout=30)
+        assert (page.status_code, "asks for no login" in page.text) == (502, True)
+
     with serving(_empty(tmp_path), tmp_path / "open") as running:
         service = Guarded(tmp_path, f"{running.url}/mcp")
-        code, errors = service.add()
+        code, errors = service.add(visit=fail)
     assert code == 1
     assert "asks for no login" in errors
 

@@ -22,15 +22,22 @@ import httpx2
 
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
+from ....sessions.records import LOCAL
 from ....sessions.store.base import OK, LoginRecord
 from ...browser.snapshot.encryption import DecryptionFailed, Encryption
 
 if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
+    from ..config import UpstreamConfig
     from .authorization import LoginDocument
+    from .login_pages import LoginPages, Spawn
 
 logger = logging.getLogger("statehold.upstream")
 
+CHALLENGE: Final = "resource_metadata="
+"""The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
+LOGIN_ADDRESS: Final = "statehold_login"
+"""The extension of a request that was refused for the address of a login."""
 KEY_FILE: Final = "logins.key"
 KEPT_SECONDS: Final = 1.0
 """Seconds for which a login is used without a look at its row, so that its end counts everywhere."""
@@ -72,8 +79,11 @@ class ServiceLogins:
     def __init__(
         self, store: SQLStore, clock: Clock, folder: Path | None, key: str | None = None
     ) -> None:
+        self.clock = clock
+        self.spawn: Spawn | None = None
+        """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
+        self.pages: LoginPages | None = None
         self._store = store
-        self._clock = clock
         self._folder = folder
         self._key = key
         self._encryption: Encryption | None = None
@@ -103,10 +113,10 @@ class ServiceLogins:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
         if ends_at is None or known.document.tokens.refresh_token is None:
             return False
-        return self._clock.now() >= ends_at - min(EARLY_SECONDS, lives * EARLY_PART)
+        return self.clock.now() >= ends_at - min(EARLY_SECONDS, lives * EARLY_PART)
 
     async def _read(self, owner: str, service: str, *, anew: bool = False) -> _Known | None:
-        key, now = (owner, service), self._clock.now()
+        key, now = (owner, service), self.clock.now()
         known = self._known.get(key)
         if not anew and known is not None and now < known.read_at + KEPT_SECONDS:
             return known
@@ -122,15 +132,15 @@ class ServiceLogins:
 
     async def _renewed(self, owner: str, service: str, used: _Known) -> _Known | None:
         """Renew a login, here or by another process. Return it when that is done, None if it cannot be used."""
-        deadline = self._clock.now() + RENEWAL_SECONDS
-        while self._clock.now() < deadline:
+        deadline = self.clock.now() + RENEWAL_SECONDS
+        while self.clock.now() < deadline:
             known = await self._read(owner, service, anew=True)
             if known is None or known.record.version != used.record.version:
                 return known
             if known.document.tokens.refresh_token is None:
                 await self._end(known.record, "its token has ended and cannot be renewed")
                 return None
-            now, version = self._clock.now(), known.record.version
+            now, version = self.clock.now(), known.record.version
             if await self._store.logins.lease(owner, service, version, now, now + LEASE_SECONDS):
                 # What the server has answered must be stored, whoever waits for it.
                 with anyio.CancelScope(shield=True):
@@ -165,12 +175,12 @@ class ServiceLogins:
 
     async def _end(self, record: LoginRecord, reason: str) -> None:
         logger.warning("the login at %s needs its person: %s", record.name, reason)
-        await self._store.logins.end(record, reason, self._clock.now())
+        await self._store.logins.end(record, reason, self.clock.now())
         self._known.pop((record.owner, record.name), None)
 
     def _end_of(self, document: LoginDocument) -> float | None:
         seconds = document.tokens.expires_in
-        return None if seconds is None else self._clock.now() + seconds
+        return None if seconds is None else self.clock.now() + seconds
 
     async def put(self, owner: str, service: str, document: LoginDocument) -> None:
         """Store a new login in place of an earlier one."""
@@ -182,7 +192,7 @@ class ServiceLogins:
             site=document.site,
             issuer=issuer,
             state=OK,
-            since=self._clock.now(),
+            since=self.clock.now(),
             sealed=await self._seal(document),
             expires_at=self._end_of(document),
         )
@@ -237,11 +247,14 @@ def _key_in(folder: Path | None) -> str:
 class BearerAuth(httpx2.Auth):
     """Sends the access token of a principal with each request to a service, and renews it when it is refused."""
 
-    def __init__(self, logins: ServiceLogins, owner: str, service: str, site: str) -> None:
+    def __init__(
+        self, logins: ServiceLogins, owner: str, service: str, config: UpstreamConfig
+    ) -> None:
         self._logins = logins
         self._owner = owner
         self._service = service
-        self._site = site
+        self._config = config
+        self._site = config.url or ""
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -253,7 +266,27 @@ class BearerAuth(httpx2.Auth):
             renewed = await self._bearer(bearer)
             if renewed is not None and renewed.version != bearer.version:
                 _set_bearer(request, renewed)
-                yield request
+                response = yield request
+        if response.status_code == 401 and CHALLENGE in response.headers.get(
+            "www-authenticate", ""
+        ):
+            request.extensions[LOGIN_ADDRESS] = await self._login_address()
+
+    async def _login_address(self) -> str:
+        """Return the address at which the user of this machine logs in; empty for another principal."""
+        logins = self._logins
+        if logins.spawn is None or self._owner != LOCAL.key:
+            return ""
+        if logins.pages is None:
+            from .login_pages import LoginPages
+
+            logins.pages = LoginPages(logins, logins.clock, logins.spawn)
+        try:
+            visit = await logins.pages.visit(self._owner, self._service, self._config)
+        except OSError as error:
+            logger.warning("no port can be opened for a login: %s", error.strerror)
+            return ""
+        return visit.address
 
     async def _bearer(self, refused: Bearer | None) -> Bearer | None:
         try:

@@ -69,6 +69,8 @@ class HttpRefusal:
     """Whether the credentials were valid, but without the scope that is needed."""
     offers_login: bool = False
     """Whether its challenge names the authorization server of an OAuth login."""
+    login_address: str = ""
+    """The address of this machine at which its user can log in."""
     words: str = ""
     """The words of its body or its challenge."""
 
@@ -161,6 +163,10 @@ def _remedy(service: str, refusal: HttpRefusal, *, opening: bool) -> str:
         return f"if that is the intended server, set `url` of [services.{service}] to it"
     if status in CREDENTIALS_REFUSED:
         credentials = f"check the credentials in `headers` of [services.{service}]"
+        if refusal.login_address:
+            return (
+                f"log in at {refusal.login_address} in a browser of this machine, then call again"
+            )
         if refusal.status == 401 and refusal.offers_login:
             return f"log in with `statehold logins add {shlex.quote(service)}`, or {credentials}"
         if refusal.lacks_scope:
@@ -199,6 +205,10 @@ def _recovery(refusal: HttpRefusal) -> str:
         seconds = refusal.retry_after
         wait = "a while" if seconds is None else _duration(seconds)
         return f"The call did not run: wait {wait}, then call again."
+    if refusal.login_address:
+        return (
+            f"The call did not run: ask your user to open {refusal.login_address}, then call again."
+        )
     return "The call did not run. Ask the operator of this server."
 
 

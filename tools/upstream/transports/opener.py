@@ -115,7 +115,7 @@ class TransportOpener:
         # A connection of all sessions is the operator's, as are those of no session.
         is_own = self._config.scope == "session" and placeholders.owner
         owner = placeholders.owner if is_own else LOCAL.key
-        return BearerAuth(self._logins, owner, self._name, self._config.url or "")
+        return BearerAuth(self._logins, owner, self._name, self._config)
 
     @property
     def _on_stderr(self) -> Callable[[str], None] | None:

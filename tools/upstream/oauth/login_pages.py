@@ -1,0 +1,228 @@
+"""The pages at which the user of this machine logs in at services: to the authorization server and back (RFC 8252).
+
+They are at a port of the loopback address, which is opened for the first login. Each address is a secret of ten minutes, for
+the user of this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import secrets
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+from mcp.shared.auth import AuthorizationCodeResult
+
+from ....sessions.clock import Clock
+from ....sessions.errors import StoreUnavailable
+from ..config import UpstreamConfig
+from .authorization import AuthorizationFailed, ClientSettings, Person, log_in
+from .logins import ServiceLogins
+
+LOGIN: Final = "/login/"
+CALLBACK: Final = "/callback"
+LOGIN_SECONDS: Final = 600.0
+"""Seconds for which an address may be used, and that a person may take."""
+REQUEST_SECONDS: Final = 60.0
+HEAD_BYTES: Final = 16_384
+_PAGE: Final = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>Statehold</title>"
+    "<body style='font: 1.1em sans-serif; margin: 3em'><h1 style='font-size: 1.3em'>{}</h1><p>{}</p>"
+)
+
+Spawn = Callable[..., object]
+"""Starts a function in a task that lives as long as the process or the command."""
+
+
+@dataclass(eq=False)
+class Visit:
+    """The login of one principal at one service, at one address."""
+
+    owner: str
+    service: str
+    config: UpstreamConfig
+    scope: str | None
+    expires_at: float
+    address: str = ""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the person is logged in."""
+    error: str = ""
+    """Why the last try failed."""
+    is_running: bool = False
+    shown: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the address of the authorization server is known, or the try has failed."""
+    tried: anyio.Event = field(default_factory=anyio.Event)
+    """Set at the end of the try."""
+    arrived: anyio.Event = field(default_factory=anyio.Event)
+    target: str = ""
+    query: dict[str, str] = field(default_factory=dict[str, str])
+
+    def begin(self) -> None:
+        """Begin a try: a failed one can be repeated at the same address."""
+        self.is_running, self.error, self.target, self.query = True, "", "", {}
+        if self.tried.is_set():
+            self.shown, self.tried, self.arrived = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def show(self, address: str) -> None:
+        self.target = address
+        self.shown.set()
+
+    async def wait(self) -> AuthorizationCodeResult:
+        """Wait for the person to come back. The SDK checks what they bring.
+
+        Raises:
+            AuthorizationFailed: the authorization server says why it gives no code.
+        """
+        await self.arrived.wait()
+        if error := self.query.get("error"):
+            words = self.query.get("error_description", "")[:200]
+            raise AuthorizationFailed(f"The login failed: {f'{error}: {words}'.rstrip(': ')}.")
+        code, state = self.query.get("code", ""), self.query.get("state")
+        return AuthorizationCodeResult(code=code, state=state, iss=self.query.get("iss"))
+
+
+class LoginPages:
+    """The login pages of one process. The port is closed with the task in which `spawn` keeps it."""
+
+    def __init__(self, logins: ServiceLogins, clock: Clock, spawn: Spawn) -> None:
+        self._logins = logins
+        self._clock = clock
+        self._spawn = spawn
+        self._opening = anyio.Lock()
+        self._origin = ""
+        self._visits: dict[str, Visit] = {}
+        self._requests = 0
+        self._answered = anyio.Event()
+
+    async def wait_answered(self) -> None:
+        """Wait until the browser has the answers to its requests."""
+        while self._requests:
+            await self._answered.wait()
+
+    async def visit(
+        self, owner: str, service: str, config: UpstreamConfig, scope: str | None = None
+    ) -> Visit:
+        """Return the visit of a principal to a service, with its address: a new one, or one that is not over.
+
+        `scope`: the scopes to ask for, in place of those of the configuration.
+
+        Raises:
+            OSError: no port can be opened.
+        """
+        async with self._opening:
+            if not self._origin:
+                server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES)
+                self._origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+                self._spawn(_hold, server)
+        now = self._clock.now()
+        for token, visit in list(self._visits.items()):
+            if visit.expires_at <= now and not visit.is_running:
+                del self._visits[token]
+            elif (visit.owner, visit.service, visit.config) == (owner, service, config):
+                return visit
+        token = secrets.token_urlsafe(24)
+        address = f"{self._origin}{LOGIN}{token}"
+        visit = Visit(owner, service, config, scope, now + LOGIN_SECONDS, address)
+        self._visits[token] = visit
+        return visit
+
+    async def _try(self, visit: Visit) -> None:
+        """Have the person of a visit log in, once."""
+        person = Person(f"{self._origin}{CALLBACK}", visit.show, visit.wait)
+        given = visit.config.login
+        settings = ClientSettings(given.client_id, given.client_secret, visit.scope or given.scope)
+        try:
+            with anyio.fail_after(LOGIN_SECONDS):
+                document = await log_in(visit.config.url or "", settings, person)
+            await self._logins.put(visit.owner, visit.service, document)
+            visit.ended.set()
+            self._visits = {key: each for key, each in self._visits.items() if each is not visit}
+        except AuthorizationFailed as error:
+            visit.error = error.message
+        except StoreUnavailable:
+            visit.error = "The login cannot be stored now."
+        except TimeoutError:
+            visit.error = "Nobody logged in within ten minutes."
+        finally:
+            visit.is_running = False
+            visit.shown.set()
+            visit.tried.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of a browser, which may ask for other things, such as an icon."""
+        self._requests += 1
+        try:
+            await self._serve_one(reader, writer)
+        finally:
+            self._requests -= 1
+            self._answered.set()
+            self._answered = anyio.Event()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with (
+            closing(writer),
+            suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError),
+        ):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                method, target, _ = head.split(b"\r\n")[0].decode("latin-1").split(" ")
+                status, location, body = await self._answer(method, target)
+                lines = [
+                    f"HTTP/1.1 {status}",
+                    *([f"location: {location}"] if location else []),
+                    "content-type: text/html; charset=utf-8",
+                    f"content-length: {len(body)}",
+                    "cache-control: no-store",
+                    "referrer-policy: no-referrer",
+                    "connection: close",
+                ]
+                writer.write("\r\n".join([*lines, "\r\n"]).encode() + body)
+                await writer.drain()
+
+    async def _answer(self, method: str, target: str) -> tuple[str, str, bytes]:
+        """Return the status, the address of a redirect, and the page for a request."""
+        parts = urlsplit(target)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        visit = self._visits.get(parts.path.removeprefix(LOGIN))
+        if method == "GET" and visit is not None:
+            if not visit.is_running:
+                visit.begin()
+                self._spawn(self._try, visit)
+            await visit.shown.wait()
+            return ("302 Found", visit.target, b"") if visit.target else _failed(visit)
+        visit = self._returning(query.get("state")) if parts.path == CALLBACK else None
+        if method != "GET" or visit is None:
+            text = "This address is over, or was used. Ask for a new one."
+            return "404 Not Found", "", _page("No login", text)
+        visit.query = query
+        visit.arrived.set()
+        await visit.tried.wait()
+        if visit.error:
+            return _failed(visit)
+        return "200 OK", "", _page(f"Logged in at {visit.service}", "You can close this window.")
+
+    def _returning(self, state: str | None) -> Visit | None:
+        """Return the visit that led to an authorization server with this `state`."""
+        for visit in self._visits.values():
+            sent = parse_qs(urlsplit(visit.target).query).get("state", [""])[0]
+            if state and sent and secrets.compare_digest(sent.encode(), state.encode()):
+                return visit
+        return None
+
+
+def _failed(visit: Visit) -> tuple[str, str, bytes]:
+    return "502 Bad Gateway", "", _page(f"No login at {visit.service}", visit.error)
+
+
+def _page(title: str, text: str) -> bytes:
+    return _PAGE.format(html.escape(title), html.escape(text)).encode()
+
+
+async def _hold(server: asyncio.Server) -> None:
+    async with server:
+        await anyio.sleep_forever()
