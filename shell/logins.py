@@ -61,7 +61,7 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
     logins = ServiceLogins(store, clock, config.data, config.logins_key)
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
-        pages = LoginPages(logins, clock, tasks.start_soon)
+        pages = LoginPages(logins.put, clock, tasks.start_soon)
         visit = await pages.visit(owner.key, arguments.name, service, arguments.scope)
         tasks.start_soon(_show_address, visit, arguments.url_only)
         with anyio.move_on_after(LOGIN_SECONDS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import html
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,8 +21,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
 from ..config import UpstreamConfig
-from .authorization import AuthorizationFailed, ClientSettings, Person, log_in
-from .logins import ServiceLogins
+from .authorization import AuthorizationFailed, ClientSettings, LoginDocument, Person, log_in
 
 LOGIN: Final = "/login/"
 CALLBACK: Final = "/callback"
@@ -35,6 +34,8 @@ _PAGE: Final = (
     "<body style='font: 1.1em sans-serif; margin: 3em'><h1 style='font-size: 1.3em'>{}</h1><p>{}</p>"
 )
 
+Put = Callable[[str, str, LoginDocument], Awaitable[None]]
+"""Stores the login of a principal at a service."""
 Spawn = Callable[..., object]
 """Starts a function in a task that lives as long as the process or the command."""
 
@@ -89,8 +90,8 @@ class Visit:
 class LoginPages:
     """The login pages of one process. The port is closed with the task in which `spawn` keeps it."""
 
-    def __init__(self, logins: ServiceLogins, clock: Clock, spawn: Spawn) -> None:
-        self._logins = logins
+    def __init__(self, put: Put, clock: Clock, spawn: Spawn) -> None:
+        self._put = put
         self._clock = clock
         self._spawn = spawn
         self._opening = anyio.Lock()
@@ -139,7 +140,7 @@ class LoginPages:
         try:
             with anyio.fail_after(LOGIN_SECONDS):
                 document = await log_in(visit.config.url or "", settings, person)
-            await self._logins.put(visit.owner, visit.service, document)
+            await self._put(visit.owner, visit.service, document)
             visit.ended.set()
             self._visits = {key: each for key, each in self._visits.items() if each is not visit}
         except AuthorizationFailed as error:

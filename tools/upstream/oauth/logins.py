@@ -280,7 +280,7 @@ class BearerAuth(httpx2.Auth):
         if logins.pages is None:
             from .login_pages import LoginPages
 
-            logins.pages = LoginPages(logins, logins.clock, logins.spawn)
+            logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
         try:
             visit = await logins.pages.visit(self._owner, self._service, self._config)
         except OSError as error:
