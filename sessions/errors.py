@@ -32,7 +32,7 @@ message never contains a secret, a traceback or a path of this machine.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 CONTROL_RETRY_SECONDS: Final = 5.0
 """Seconds after which a call to a session that a person drives may be sent again."""
@@ -212,8 +212,22 @@ class SessionLimit(SessionError):
     recovery = "Close or pause a session you no longer need, or try again later."
 
 
+class PendingLogin(Protocol):
+    """A login at a service that a person can do at an address."""
+
+    address: str
+
+    async def wait(self) -> None:
+        """Return when the person is logged in."""
+
+
 class ServiceUnavailable(SessionError):
-    """Raised when a service could not be opened for a session."""
+    """Raised when a service could not be opened for a session.
+
+    `login` is the one that the person of the caller can do, after which the call can be sent again; else None.
+    """
+
+    login: PendingLogin | None = None
 
     code = "service_unavailable"
     retryable = True

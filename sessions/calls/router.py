@@ -7,6 +7,7 @@ connected session does no I/O except the call itself.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -21,7 +22,9 @@ from ..errors import (
     ConnectionLost,
     NotAllowed,
     OutcomeUnknown,
+    PendingLogin,
     ServiceNotBound,
+    ServiceUnavailable,
     SessionClosed,
     SessionError,
     StoreUnavailable,
@@ -59,6 +62,9 @@ logger = logging.getLogger("statehold.sessions")
 
 RECORD_SECONDS: Final = 1.0
 """Seconds that the first answer over a new connection may wait until the connection is recorded."""
+
+LOGIN_SECONDS: Final = 600.0
+"""Seconds that a call waits for a person who logs in."""
 
 _UNFINISHED: Final = SessionClosed("unfinished")
 
@@ -170,6 +176,10 @@ class Router:
                 if not _may_send_again(call, lost):
                     raise
                 call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
+                outcome = await self._send(call)
+            except ServiceUnavailable as unavailable:
+                if unavailable.login is None or not await _log_in(call, unavailable.login):
+                    raise
                 outcome = await self._send(call)
             # Taken before the receipt is written, which keeps the notice for repeats.
             if call.has_due_notice:
@@ -403,6 +413,29 @@ async def _take_slot(call: Call, live: LiveConnection) -> str:
     owner = call.request.sharee or call.session.record.owner
     slot = live.slots.take_free(owner)
     return slot or await call.waiting.take_slot(live, call.session.id, owner)
+
+
+async def _log_in(call: Call, login: PendingLogin) -> bool:
+    """Have the person of a caller log in at the service. Return False if they cannot be asked, or do not.
+
+    A call that can be handed over is not offered yet, so that no task could ask.
+    """
+    if call.request.hand_over is not None:
+        return False
+    message = f"Log in at {call.request.service}: the call goes on then."
+    params: JSON = {"mode": "url", "message": message, "url": login.address}
+    if not call.context.options.can_return_input_required:
+        # Required in 2025-11-25.
+        params["elicitationId"] = secrets.token_urlsafe(16)
+    with end_with_session(call.session), anyio.move_on_after(LOGIN_SECONDS):
+        try:
+            answer = await call.context.ask("elicitation/create", params)
+        except NotAllowed:
+            return False
+        if answer.get("action") == "accept":
+            await login.wait()
+            return True
+    return False
 
 
 def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:

@@ -16,10 +16,12 @@ import anyio.to_thread
 import httpx2
 import pytest
 from mcp import Client
+from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
     UPSTREAMS,
+    Era,
     Way,
     code_of,
     opened_session,
@@ -29,6 +31,7 @@ from support.gateway_process import (
     toml,
 )
 from support.listening import run_listening
+from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -171,6 +174,42 @@ async def test_the_error_of_a_call_has_the_address_at_which_its_user_logs_in(
             await until(is_logged_in)
             assert httpx2.get(address).status_code == 404
     assert "Traceback" not in running.log
+
+
+@pytest.mark.parametrize("era", matrix("legacy", "modern", quick=1))
+async def test_a_client_is_asked_to_open_the_address_and_the_call_goes_on(
+    tmp_path: Path, fork_server: ForkServer, era: Era
+) -> None:
+    asked: list[str] = []
+
+    async def open_address(context: object, params: ElicitRequestParams) -> ElicitResult:
+        assert isinstance(params, ElicitRequestURLParams)
+        asked.append(params.message)
+        await anyio.to_thread.run_sync(log_in, params.url)
+        return ElicitResult(action="accept")
+
+    async def decline(context: object, params: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="decline")
+
+    with guarded(tmp_path, fork_server) as service:
+        assert service.add() == (0, "")
+        with serving(service.config, service.data) as running:
+            way = Way("http", era, service.config, service.data, url=running.url)
+            async with way.connect(elicitation_callback=open_address) as client:
+                session = await opened_session(client)
+                assert await whoami(client, session) == "logged in"
+                assert service.run("forget", "notes").returncode == 0
+                async with way.connect(elicitation_callback=decline) as other:
+
+                    async def is_refused() -> bool:
+                        result = await other.call_tool("whoami", {"session_id": session})
+                        return result.is_error is True and "/login/" in text_of(result)
+
+                    await until(is_refused)
+                assert await whoami(client, session) == "logged in"
+                assert await whoami(client, session) == "logged in"
+    assert asked == ["Log in at notes: the call goes on then."]
+    assert service.events().count("authorized") == 2
 
 
 @pytest.mark.parametrize("calls", [10, pytest.param(300, marks=pytest.mark.thorough)])

@@ -63,6 +63,9 @@ class Visit:
     target: str = ""
     query: dict[str, str] = field(default_factory=dict[str, str])
 
+    async def wait(self) -> None:
+        await self.ended.wait()
+
     def begin(self) -> None:
         """Begin a try: a failed one can be repeated at the same address."""
         self.is_running, self.error, self.target, self.query = True, "", "", {}
@@ -73,7 +76,7 @@ class Visit:
         self.target = address
         self.shown.set()
 
-    async def wait(self) -> AuthorizationCodeResult:
+    async def wait_returned(self) -> AuthorizationCodeResult:
         """Wait for the person to come back. The SDK checks what they bring.
 
         Raises:
@@ -134,7 +137,7 @@ class LoginPages:
 
     async def _try(self, visit: Visit) -> None:
         """Have the person of a visit log in, once."""
-        person = Person(f"{self._origin}{CALLBACK}", visit.show, visit.wait)
+        person = Person(f"{self._origin}{CALLBACK}", visit.show, visit.wait_returned)
         given = visit.config.login
         settings = ClientSettings(given.client_id, given.client_secret, visit.scope or given.scope)
         try:

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
     from ..config import UpstreamConfig
     from .authorization import LoginDocument
-    from .login_pages import LoginPages, Spawn
+    from .login_pages import LoginPages, Spawn, Visit
 
 logger = logging.getLogger("statehold.upstream")
 
 CHALLENGE: Final = "resource_metadata="
 """The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
-LOGIN_ADDRESS: Final = "statehold_login"
-"""The extension of a request that was refused for the address of a login."""
+LOGIN: Final = "statehold_login"
+"""The extension of a request that was refused for want of a login: the login that its user can do."""
 KEY_FILE: Final = "logins.key"
 KEPT_SECONDS: Final = 1.0
 """Seconds for which a login is used without a look at its row, so that its end counts everywhere."""
@@ -270,23 +270,22 @@ class BearerAuth(httpx2.Auth):
         if response.status_code == 401 and CHALLENGE in response.headers.get(
             "www-authenticate", ""
         ):
-            request.extensions[LOGIN_ADDRESS] = await self._login_address()
+            request.extensions[LOGIN] = await self._login()
 
-    async def _login_address(self) -> str:
-        """Return the address at which the user of this machine logs in; empty for another principal."""
+    async def _login(self) -> Visit | None:
+        """Return the login that the user of this machine can do; None for another principal."""
         logins = self._logins
         if logins.spawn is None or self._owner != LOCAL.key:
-            return ""
+            return None
         if logins.pages is None:
             from .login_pages import LoginPages
 
             logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
         try:
-            visit = await logins.pages.visit(self._owner, self._service, self._config)
+            return await logins.pages.visit(self._owner, self._service, self._config)
         except OSError as error:
             logger.warning("no port can be opened for a login: %s", error.strerror)
-            return ""
-        return visit.address
+            return None
 
     async def _bearer(self, refused: Bearer | None) -> Bearer | None:
         try:

@@ -23,7 +23,7 @@ from ....sessions.owned_map import BoundedMap
 from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
 from ..change_stream import LISTEN, Reopening
-from ..oauth.logins import LOGIN_ADDRESS
+from ..oauth.logins import LOGIN
 from ..sdk import redirect_location
 from .answer_stream import AnswerStream
 from .base import TransportResumption, UpstreamTransport
@@ -268,7 +268,7 @@ def refusal_in(response: httpx2.Response, redirects: Collection[str] = ()) -> Ht
         loops=location is not None and str(location) in {_address(response.request), *redirects},
         lacks_scope=lacks_scope,
         offers_login=offers_login,
-        login_address=response.request.extensions.get(LOGIN_ADDRESS, ""),
+        login=response.request.extensions.get(LOGIN),
         words=words,
     )
 

@@ -14,7 +14,7 @@ from typing import Final, cast
 import orjson
 
 from ....sessions.attribution import LAST_WORDS
-from ....sessions.errors import ServiceUnavailable
+from ....sessions.errors import PendingLogin, ServiceUnavailable
 
 WORDS_LENGTH: Final = 300
 BODY_LENGTH: Final = 2000
@@ -69,8 +69,8 @@ class HttpRefusal:
     """Whether the credentials were valid, but without the scope that is needed."""
     offers_login: bool = False
     """Whether its challenge names the authorization server of an OAuth login."""
-    login_address: str = ""
-    """The address of this machine at which its user can log in."""
+    login: PendingLogin | None = None
+    """The login that the user of this machine can do."""
     words: str = ""
     """The words of its body or its challenge."""
 
@@ -131,6 +131,7 @@ class HttpRefused(ServiceUnavailable):
             recovery=None if opening else _recovery(refusal),
             retry_after=refusal.retry_after,
         )
+        self.login = refusal.login
         self.refusal = refusal
         self.words = words
         self.did_not_run = not refusal.may_have_run
@@ -163,9 +164,9 @@ def _remedy(service: str, refusal: HttpRefusal, *, opening: bool) -> str:
         return f"if that is the intended server, set `url` of [services.{service}] to it"
     if status in CREDENTIALS_REFUSED:
         credentials = f"check the credentials in `headers` of [services.{service}]"
-        if refusal.login_address:
+        if refusal.login is not None:
             return (
-                f"log in at {refusal.login_address} in a browser of this machine, then call again"
+                f"log in at {refusal.login.address} in a browser of this machine, then call again"
             )
         if refusal.status == 401 and refusal.offers_login:
             return f"log in with `statehold logins add {shlex.quote(service)}`, or {credentials}"
@@ -205,10 +206,9 @@ def _recovery(refusal: HttpRefusal) -> str:
         seconds = refusal.retry_after
         wait = "a while" if seconds is None else _duration(seconds)
         return f"The call did not run: wait {wait}, then call again."
-    if refusal.login_address:
-        return (
-            f"The call did not run: ask your user to open {refusal.login_address}, then call again."
-        )
+    if refusal.login is not None:
+        address = refusal.login.address
+        return f"The call did not run: ask your user to open {address}, then call again."
     return "The call did not run. Ask the operator of this server."
 
 
