@@ -129,6 +129,7 @@ async def test_pages_go_on_where_they_were(restarts: Restarts, site: str, kills:
                 kill(server)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("protocol", matrix("http", "https", "h2"))
 async def test_an_order_that_a_kill_cuts_off_is_not_repeated(
     restarts: Restarts, tmp_path: Path, protocol: Protocol

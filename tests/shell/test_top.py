@@ -68,6 +68,7 @@ def slow_call(line: list[str]) -> Generator[None]:
         call.wait(20)
 
 
+@pytest.mark.thorough
 def test_the_table_follows_the_sessions_until_ctrl_c(commands: Commands) -> None:
     with top(commands.line("top", configured=False)) as terminal:
         commands.output("call", "play", "inc")

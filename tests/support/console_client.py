@@ -174,6 +174,11 @@ class ConsoleEvents:
                     return line
         return None
 
+    async def end(self) -> None:
+        """Return at the end of the stream. Events of changes may come before."""
+        while await self.line() is not None:
+            pass
+
     async def session(self, **members: Any) -> JSON:
         """Return the next summary of a session that has these members."""
         while (line := await self.line()) is not None:

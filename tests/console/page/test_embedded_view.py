@@ -60,6 +60,7 @@ async def dashboard(browser: Browser, origin: str, address: str) -> AsyncGenerat
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_a_dashboard_shows_the_picture_of_a_session_until_its_link_is_revoked(
     browser: Browser, url: str, root: ConsoleClient, ada: Agent, gateway: Gateway, allowed: str
 ) -> None:

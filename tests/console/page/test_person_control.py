@@ -122,6 +122,7 @@ async def test_one_of_two_people_gets_control_and_the_other_is_told_who_has_it(
         await page_of(gateway, bob.session).wait_for_function("field.value === 'yes'")
 
 
+@pytest.mark.thorough
 async def test_a_session_without_a_page_asks_for_no_picture_and_a_person_opens_one(
     browser: Browser, url: str, console: Console, gateway: Gateway, mcp_server: StateholdServer
 ) -> None:

@@ -52,6 +52,7 @@ async def test_two_clients_call_one_session_in_turn_and_at_once(running: SharedC
             assert sorted(counts) == list(range(11, 31))
 
 
+@pytest.mark.thorough
 async def test_a_killed_client_changes_nothing_for_the_others(running: SharedClients) -> None:
     pin = ("--session", "kept")
     async with running.connect(*pin) as other:

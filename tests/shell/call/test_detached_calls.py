@@ -117,6 +117,7 @@ def test_a_question_outlives_a_command_that_is_killed_at_its_terminal(commands: 
     assert "42" in commands.output("tasks", "wait", task)
 
 
+@pytest.mark.thorough
 def test_a_command_waits_on_after_the_server_was_killed(own_commands: Commands, gate: Gate) -> None:
     task = detached(own_commands, gate, "lost")
     process = subprocess.Popen(
@@ -144,6 +145,7 @@ def test_a_task_that_does_not_exist_is_not_found(commands: Commands) -> None:
     assert commands("tasks", "wait").returncode == USAGE
 
 
+@pytest.mark.thorough
 def test_a_person_is_not_asked_for_by_a_question_without_a_terminal(commands: Commands) -> None:
     commands.output("call", "person", "get")
     words = ("call", "person", "session_request_human", "reason=a captcha", "wait_seconds=20")

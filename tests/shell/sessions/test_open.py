@@ -47,6 +47,7 @@ async def address_of(commands: Commands) -> str:
     return (await anyio.to_thread.run_sync(commands.output, *words)).strip()
 
 
+@pytest.mark.thorough
 async def test_the_address_takes_control_of_a_session_whose_server_had_ended(
     commands: Commands, browser: Browser
 ) -> None:
