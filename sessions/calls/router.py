@@ -171,15 +171,16 @@ class Router:
         call.session.activity.begin(call, started_at)
         try:
             try:
-                outcome = await self._send(call)
+                try:
+                    outcome = await self._send(call)
+                except ServiceUnavailable as unavailable:
+                    if unavailable.login is None or not await _log_in(call, unavailable.login):
+                        raise
+                    outcome = await self._send(call)
             except (ConnectionLost, OutcomeUnknown) as lost:
                 if not _may_send_again(call, lost):
                     raise
                 call.waiting = WaitProgress(call.context, call.waiting.highest_progress)
-                outcome = await self._send(call)
-            except ServiceUnavailable as unavailable:
-                if unavailable.login is None or not await _log_in(call, unavailable.login):
-                    raise
                 outcome = await self._send(call)
             # Taken before the receipt is written, which keeps the notice for repeats.
             if call.has_due_notice:
