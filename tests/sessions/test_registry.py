@@ -139,10 +139,12 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
         loaded: list[object] = []
         read = engine.store.transactions.read
 
-        def note(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
-            requested.append(statement)
-
         async def watched(query: Callable[[Connection], Any]) -> Any:
+            statements: list[str] = []
+
+            def note(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+                statements.append(statement)
+
             def run(connection: Connection) -> Any:
                 event.listen(connection, "before_cursor_execute", note)
                 try:
@@ -151,10 +153,9 @@ async def test_a_foreign_session_is_asked_for_as_an_unknown_one_is(
                     event.remove(connection, "before_cursor_execute", note)
 
             record = await read(run)
-            if requested and "min(session.due_at)" in requested[-1]:
-                # The sweep looks for its next time meanwhile.
-                requested.pop()
-            else:
+            # The sweep looks for its next time meanwhile.
+            if not any("min(session.due_at)" in each for each in statements):
+                requested.extend(statements)
                 loaded.append(record)
             return record
 

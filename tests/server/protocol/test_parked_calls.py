@@ -18,12 +18,10 @@ from support.gateway_process import (
     service,
     structured,
     text_of,
-    toml,
 )
+from support.open_gateways import serving_gateway
 
-from statehold.server.config.load import load
 from statehold.server.gateway.gateway import Gateway
-from statehold.server.process.gateway import open_gateway
 from statehold.server.protocol.server import StateholdServer
 from statehold.sessions.calls import deadline
 
@@ -36,14 +34,7 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ga
         "one": service("asking", "--era", "legacy", prefix="one_", concurrency=1),
         "all": service("asking", "--era", "legacy", prefix="all_", scope="shared"),
     }
-    folder = tmp_path_factory.mktemp("parked")
-    config = folder / "statehold.toml"
-    config.write_text(toml({"services": services}))
-    flags = {"data": str(folder / "data")}
-    async with open_gateway(
-        load(config=config, services=None, flags=flags), address="test"
-    ) as opened:
-        await opened.probes.ready()
+    async with serving_gateway(tmp_path_factory.mktemp("parked"), **services) as opened:
         yield opened
 
 
