@@ -217,8 +217,9 @@ class PendingLogin(Protocol):
 
     address: str
 
-    async def wait(self) -> None:
-        """Return when the person is logged in."""
+    async def wait(self) -> bool:
+        """Wait until the person is logged in. Return False if they take too long."""
+        ...
 
 
 class ServiceUnavailable(SessionError):

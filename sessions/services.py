@@ -6,6 +6,7 @@ one service for one session; exactly one task, its owner, opens and closes it, a
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, runtime_checkable
@@ -116,6 +117,14 @@ class CallerOptions:
     """The tokens of a text with an outline, such as a page, that the caller reads; None leaves it to the service."""
     is_owner: bool = True
     """Whether the caller is the owner of the session, and may hear what another call of it may have caused."""
+
+    def ask_to_open(self, url: str, message: str) -> JSON:
+        """Return the parameters of `elicitation/create` that ask the person of the caller to open an address."""
+        params: JSON = {"mode": "url", "message": message, "url": url}
+        if not self.can_return_input_required:
+            # Of 2025-11-25 only.
+            params["elicitationId"] = secrets.token_urlsafe(16)
+        return params
 
 
 class CallContext(Protocol):

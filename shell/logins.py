@@ -57,12 +57,15 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
     service = config.enabled_services().get(arguments.name)
     if not isinstance(service, UpstreamConfig) or service.url is None:
         raise ConfigError(f"{arguments.name}: is no enabled service with a `url`")
+    if arguments.scope is not None:
+        login = service.login.model_copy(update={"scope": arguments.scope})
+        service = service.model_copy(update={"login": login})
     clock = SystemClock()
     logins = ServiceLogins(store, clock, config.data, config.logins_key)
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
         pages = LoginPages(logins.put, clock, tasks.start_soon)
-        visit = await pages.visit(owner.key, arguments.name, service, arguments.scope)
+        visit = await pages.visit(owner.key, arguments.name, service)
         tasks.start_soon(_show_address, visit, arguments.url_only)
         with anyio.move_on_after(LOGIN_SECONDS):
             await visit.tried.wait()

@@ -7,7 +7,6 @@ connected session does no I/O except the call itself.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -62,9 +61,6 @@ logger = logging.getLogger("statehold.sessions")
 
 RECORD_SECONDS: Final = 1.0
 """Seconds that the first answer over a new connection may wait until the connection is recorded."""
-
-LOGIN_SECONDS: Final = 600.0
-"""Seconds that a call waits for a person who logs in."""
 
 _UNFINISHED: Final = SessionClosed("unfinished")
 
@@ -424,19 +420,13 @@ async def _log_in(call: Call, login: PendingLogin) -> bool:
     if call.request.hand_over is not None:
         return False
     message = f"Log in at {call.request.service}: the call goes on then."
-    params: JSON = {"mode": "url", "message": message, "url": login.address}
-    if not call.context.options.can_return_input_required:
-        # Required in 2025-11-25.
-        params["elicitationId"] = secrets.token_urlsafe(16)
-    with end_with_session(call.session), anyio.move_on_after(LOGIN_SECONDS):
+    params = call.context.options.ask_to_open(login.address, message)
+    with end_with_session(call.session):
         try:
             answer = await call.context.ask("elicitation/create", params)
         except NotAllowed:
             return False
-        if answer.get("action") == "accept":
-            await login.wait()
-            return True
-    return False
+        return answer.get("action") == "accept" and await login.wait()
 
 
 def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:

@@ -75,7 +75,7 @@ class LoginRecord:
     name: str
     kind: str
     site: str
-    """The address that its value goes to, and no other."""
+    """The server that its value goes to. The whole address may hold a secret, and is sealed."""
     issuer: str
     """The authorization server; empty if that is not known."""
     state: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -166,14 +165,8 @@ class ControlTools:
         url, caller = self._console.of_session(session.id), context.caller
         if url is None or caller is None:
             return None
-        params: JSON = {
-            "mode": "url",
-            "message": f"An agent asks you to take over: {session.record.control.reason}",
-            "url": url,
-        }
-        if not caller.options.can_return_input_required:
-            # Of 2025-11-25 only.
-            params["elicitationId"] = secrets.token_urlsafe(16)
+        message = f"An agent asks you to take over: {session.record.control.reason}"
+        params = caller.options.ask_to_open(url, message)
         with suppress(NotAllowed, RaceLost), anyio.move_on_after(LONGEST_WAIT):
             # A process that ends waits for calls with an operation id, but not for the user.
             ask = partial(caller.ask, "elicitation/create", params)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
+from sqlalchemy import Connection
 from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
@@ -34,6 +36,11 @@ from support.listening import run_listening
 from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
+
+from statehold.sessions.clock import ManualClock
+from statehold.sessions.store.sql import SQLStore
+from statehold.tools.upstream.oauth.authorization import LoginDocument
+from statehold.tools.upstream.oauth.logins import ServiceLogins
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 
@@ -329,6 +336,50 @@ def test_a_service_without_a_login_is_told(tmp_path: Path) -> None:
         code, errors = service.add(visit=fail)
     assert code == 1
     assert "asks for no login" in errors
+
+
+def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    def fail(address: str) -> None:
+        page = httpx2.get(address, timeout=30)
+        assert (page.status_code, "The login failed" in page.text) == (502, True)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    code, errors = Guarded(tmp_path, f"http://127.0.0.1:{port}/mcp").add(visit=fail)
+    assert code == 1
+    assert "The login failed" in errors
+    assert "Traceback" not in errors
+
+
+async def test_a_service_without_a_login_costs_one_look_at_the_store_a_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, looks = ManualClock(), 0
+    async with SQLStore.memory() as store:
+        read = store.transactions.read
+
+        async def counted(query: Callable[[Connection], Any]) -> Any:
+            nonlocal looks
+            looks += 1
+            return await read(query)
+
+        monkeypatch.setattr(store.transactions, "read", counted)
+        logins, site = ServiceLogins(store, clock, None), "https://example.org/mcp?key=secret"
+        for _ in range(10):
+            assert await logins.bearer("ada", "notes", site) is None
+        assert looks == 1
+        tokens = {"access_token": "a", "token_type": "Bearer"}
+        document = {"site": site, "client": {"client_id": "c"}, "tokens": tokens}
+        await logins.put("ada", "notes", LoginDocument.model_validate(document))
+        bearer = await logins.bearer("ada", "notes", site)
+        assert bearer is not None
+        assert bearer.token == "a"
+        before = looks
+        for _ in range(10):
+            await logins.bearer("ada", "notes", site)
+        assert looks == before
+        [stored] = await store.logins.page()
+        assert stored.site == "https://example.org"
 
 
 def _empty(folder: Path) -> Path:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import httpx2
@@ -29,8 +30,9 @@ from ....sessions.clock import SystemClock
 from ....sessions.errors import ServiceUnavailable
 from ...browser.egress.addresses import is_loopback_host
 from ...browser.egress.resolver import Resolver
-from ...http_client import http_options, read_body
+from ...http_client import http_options, read_body, server_of
 from ...outbound import UNREACHABLE, DestinationRefused, OutboundClient
+from ..config import LoginSettings
 
 # The SDK logs failures with what a server answered, which may hold secrets. All of them are raised, too.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
@@ -64,7 +66,7 @@ class LoginDocument(BaseModel):
 
 @dataclass
 class _Storage:
-    """What the SDK's client knows of one login, and what it learns."""
+    """The knowledge of the SDK's client about one login, with new tokens if it got some."""
 
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
@@ -85,7 +87,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whoever logs in: how they are shown an address, and where they come back to."""
+    """A person who logs in: how an address is shown to them, and the address that they come back to."""
 
     redirect_uri: str
     show: Callable[[str], Awaitable[None]]
@@ -94,16 +96,7 @@ class Person:
     """Returns what the person brings back."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """The client of an authorization server at which no client can register itself, and the scope to ask for."""
-
-    client_id: str | None = None
-    client_secret: str | None = field(default=None, repr=False)
-    scope: str | None = None
-
-
-async def log_in(site: str, settings: ClientSettings, person: Person) -> LoginDocument:
+async def log_in(site: str, settings: LoginSettings, person: Person) -> LoginDocument:
     """Have a person log in at the server of a service. It takes as long as they do; cancelling it leaves nothing behind.
 
     Raises:
@@ -121,7 +114,9 @@ async def log_in(site: str, settings: ClientSettings, person: Person) -> LoginDo
     async with _sender(site) as send:
         refusal = await send(_probe(site))
         if refusal.status_code not in (401, 403):
-            raise AuthorizationFailed(f"{site} asks for no login (HTTP {refusal.status_code}).")
+            raise AuthorizationFailed(
+                f"{server_of(site)} asks for no login (HTTP {refusal.status_code})."
+            )
         await _drive(provider, storage, _probe(site), send, refusal)
     return _document(site, provider, storage)
 
@@ -161,7 +156,7 @@ def _provider(
 def _document(site: str, provider: OAuthClientProvider, storage: _Storage) -> LoginDocument:
     tokens, client, context = storage.new_tokens, storage.client, provider.context
     if tokens is None or client is None:
-        raise AuthorizationFailed(f"The authorization server of {site} gave no token.")
+        raise AuthorizationFailed(f"The authorization server of {server_of(site)} gave no token.")
     return LoginDocument(
         site=site,
         client=client,
@@ -184,9 +179,6 @@ async def _drive(
     """Run the requests of the SDK's client until it has tokens or gives up; return the last answer.
 
     `request` itself is not sent: it is answered by `refusal`, once.
-
-    Raises:
-        AuthorizationFailed: a step failed.
     """
     flow, response = provider.async_auth_flow(request), refusal
     try:
@@ -201,8 +193,6 @@ async def _drive(
             outgoing = await flow.asend(response)
     except StopAsyncIteration:
         return response
-    except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError) as error:
-        raise AuthorizationFailed(f"The login failed: {_words(error)}.") from error
     finally:
         await flow.aclose()
 
@@ -225,34 +215,43 @@ def _probe(site: str) -> httpx2.Request:
 
 @asynccontextmanager
 async def _sender(site: str) -> AsyncGenerator[_Send]:
-    """Open the requests of one login: those to the origin of the service as any of that, others guarded."""
+    """Open the requests of one login: those to the origin of the service as any of that, others guarded.
+
+    Raises:
+        AuthorizationFailed: a request or a step in the block failed.
+    """
     origin = httpx2.URL(site).origin
     allow_loopback = is_loopback_host(httpx2.URL(site).host)
     outbound = OutboundClient(Resolver(SystemClock()), allow_loopback=allow_loopback)
-    async with httpx2.AsyncClient(**http_options(site), timeout=SECONDS) as http:
+    try:
+        async with httpx2.AsyncClient(**http_options(site), timeout=SECONDS) as http:
+            yield partial(_send, http, outbound, origin)
+    except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError) as error:
+        raise AuthorizationFailed(f"The login failed: {_words(error)}.") from error
 
-        async def send(request: httpx2.Request) -> httpx2.Response:
-            if request.url.origin == origin:
-                request.headers["accept-encoding"] = "identity"
-                response = await http.send(request, stream=True, follow_redirects=False)
-                try:
-                    body, status = await read_body(response, ANSWER_BYTES), response.status_code
-                finally:
-                    await response.aclose()
-                answered = {key: response.headers.get(key, "") for key in _READ_HEADERS}
-            else:
-                answer = await outbound.request(
-                    request.method,
-                    str(request.url),
-                    asker="",
-                    headers={k: v for k, v in request.headers.items() if k in _SENT_HEADERS},
-                    answer_bytes=ANSWER_BYTES,
-                    content=await request.aread(),
-                )
-                body, status, answered = answer.body, answer.status, dict[str, str]()
-            if body is None:
-                raise AuthorizationFailed(f"{request.url.host} answered with too many bytes.")
-            headers = {key: value for key, value in answered.items() if value}
-            return httpx2.Response(status, headers=headers, content=body, request=request)
 
-        yield send
+async def _send(
+    http: httpx2.AsyncClient, outbound: OutboundClient, origin: object, request: httpx2.Request
+) -> httpx2.Response:
+    if request.url.origin == origin:
+        request.headers["accept-encoding"] = "identity"
+        response = await http.send(request, stream=True, follow_redirects=False)
+        try:
+            body, status = await read_body(response, ANSWER_BYTES), response.status_code
+        finally:
+            await response.aclose()
+        answered = {key: response.headers.get(key, "") for key in _READ_HEADERS}
+    else:
+        answer = await outbound.request(
+            request.method,
+            str(request.url),
+            asker="",
+            headers={k: v for k, v in request.headers.items() if k in _SENT_HEADERS},
+            answer_bytes=ANSWER_BYTES,
+            content=await request.aread(),
+        )
+        body, status, answered = answer.body, answer.status, dict[str, str]()
+    if body is None:
+        raise AuthorizationFailed(f"{request.url.host} answered with too many bytes.")
+    headers = {key: value for key, value in answered.items() if value}
+    return httpx2.Response(status, headers=headers, content=body, request=request)

@@ -21,7 +21,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
 from ..config import UpstreamConfig
-from .authorization import AuthorizationFailed, ClientSettings, LoginDocument, Person, log_in
+from .authorization import AuthorizationFailed, LoginDocument, Person, log_in
 
 LOGIN: Final = "/login/"
 CALLBACK: Final = "/callback"
@@ -47,7 +47,6 @@ class Visit:
     owner: str
     service: str
     config: UpstreamConfig
-    scope: str | None
     expires_at: float
     address: str = ""
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -63,8 +62,10 @@ class Visit:
     target: str = ""
     query: dict[str, str] = field(default_factory=dict[str, str])
 
-    async def wait(self) -> None:
-        await self.ended.wait()
+    async def wait(self) -> bool:
+        with anyio.move_on_after(LOGIN_SECONDS):
+            await self.ended.wait()
+        return self.ended.is_set()
 
     def begin(self) -> None:
         """Begin a try: a failed one can be repeated at the same address."""
@@ -108,12 +109,8 @@ class LoginPages:
         while self._requests:
             await self._answered.wait()
 
-    async def visit(
-        self, owner: str, service: str, config: UpstreamConfig, scope: str | None = None
-    ) -> Visit:
+    async def visit(self, owner: str, service: str, config: UpstreamConfig) -> Visit:
         """Return the visit of a principal to a service, with its address: a new one, or one that is not over.
-
-        `scope`: the scopes to ask for, in place of those of the configuration.
 
         Raises:
             OSError: no port can be opened.
@@ -131,18 +128,16 @@ class LoginPages:
                 return visit
         token = secrets.token_urlsafe(24)
         address = f"{self._origin}{LOGIN}{token}"
-        visit = Visit(owner, service, config, scope, now + LOGIN_SECONDS, address)
+        visit = Visit(owner, service, config, now + LOGIN_SECONDS, address)
         self._visits[token] = visit
         return visit
 
     async def _try(self, visit: Visit) -> None:
         """Have the person of a visit log in, once."""
         person = Person(f"{self._origin}{CALLBACK}", visit.show, visit.wait_returned)
-        given = visit.config.login
-        settings = ClientSettings(given.client_id, given.client_secret, visit.scope or given.scope)
         try:
             with anyio.fail_after(LOGIN_SECONDS):
-                document = await log_in(visit.config.url or "", settings, person)
+                document = await log_in(visit.config.url or "", visit.config.login, person)
             await self._put(visit.owner, visit.service, document)
             visit.ended.set()
             self._visits = {key: each for key, each in self._visits.items() if each is not visit}
@@ -170,7 +165,8 @@ class LoginPages:
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with (
             closing(writer),
-            suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError),
+            suppress(OSError, ValueError, TimeoutError),
+            suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError),
         ):
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator
@@ -22,9 +23,11 @@ import httpx2
 
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
+from ....sessions.owned_map import BoundedMap
 from ....sessions.records import LOCAL
 from ....sessions.store.base import OK, LoginRecord
 from ...browser.snapshot.encryption import DecryptionFailed, Encryption
+from ...http_client import server_of
 
 if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
@@ -40,7 +43,8 @@ LOGIN: Final = "statehold_login"
 """The extension of a request that was refused for want of a login: the login that its user can do."""
 KEY_FILE: Final = "logins.key"
 KEPT_SECONDS: Final = 1.0
-"""Seconds for which a login is used without a look at its row, so that its end counts everywhere."""
+"""Seconds for which a login, or its absence, is known without a look at the store: then a change counts everywhere."""
+MAX_ABSENT: Final = 10_000
 EARLY_SECONDS: Final = 30.0
 """Seconds before its end at which a token is renewed; less for one that lives shortly."""
 EARLY_PART: Final = 0.1
@@ -88,6 +92,8 @@ class ServiceLogins:
         self._key = key
         self._encryption: Encryption | None = None
         self._known: dict[tuple[str, str], _Known] = {}
+        self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
+        """When a principal was last found without a usable login at a service: most services ask for none."""
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def bearer(
@@ -107,7 +113,9 @@ class ServiceLogins:
         if is_refused or self._ends_soon(known):
             async with self._turns[owner, service]:
                 known = await self._renewed(owner, service, known)
-        return None if known is None else _bearer_of(known)
+        if known is None:
+            return None
+        return Bearer(known.document.tokens.access_token, known.record.version)
 
     def _ends_soon(self, known: _Known) -> bool:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
@@ -120,9 +128,12 @@ class ServiceLogins:
         known = self._known.get(key)
         if not anew and known is not None and now < known.read_at + KEPT_SECONDS:
             return known
+        if not anew and now < self._absent.get(key, -math.inf) + KEPT_SECONDS:
+            return None
         record = await self._store.logins.find(owner, service)
         if record is None or record.state != OK:
             self._known.pop(key, None)
+            self._absent[key] = now
             return None
         if known is None or known.record.version != record.version:
             known = _Known(record, await self._open(record), now)
@@ -142,7 +153,7 @@ class ServiceLogins:
                 return None
             now, version = self.clock.now(), known.record.version
             if await self._store.logins.lease(owner, service, version, now, now + LEASE_SECONDS):
-                # What the server has answered must be stored, whoever waits for it.
+                # The answer of the server must be stored, also if the caller leaves.
                 with anyio.CancelScope(shield=True):
                     return await self._renew(known)
             await anyio.sleep(LOOK_SECONDS)
@@ -189,7 +200,7 @@ class ServiceLogins:
             owner=owner,
             name=service,
             kind="oauth",
-            site=document.site,
+            site=server_of(document.site),
             issuer=issuer,
             state=OK,
             since=self.clock.now(),
@@ -197,6 +208,7 @@ class ServiceLogins:
             expires_at=self._end_of(document),
         )
         await self._store.logins.put(record)
+        self._absent.pop((owner, service), None)
 
     async def _seal(self, document: LoginDocument) -> bytes:
         encryption = await self._load_encryption()
@@ -221,10 +233,6 @@ class ServiceLogins:
     def _new_encryption(self) -> Encryption:
         """Blocks for some 50 ms."""
         return Encryption(self._key or _key_in(self._folder))
-
-
-def _bearer_of(known: _Known) -> Bearer:
-    return Bearer(known.document.tokens.access_token, known.record.version)
 
 
 def _key_in(folder: Path | None) -> str:
@@ -254,7 +262,6 @@ class BearerAuth(httpx2.Auth):
         self._owner = owner
         self._service = service
         self._config = config
-        self._site = config.url or ""
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -289,7 +296,8 @@ class BearerAuth(httpx2.Auth):
 
     async def _bearer(self, refused: Bearer | None) -> Bearer | None:
         try:
-            return await self._logins.bearer(self._owner, self._service, self._site, but=refused)
+            site = self._config.url or ""
+            return await self._logins.bearer(self._owner, self._service, site, but=refused)
         except StoreUnavailable as error:
             # An error here would end the whole connection; without a token, this request alone is refused.
             logger.warning("the login at %s cannot be read: %s", self._service, error)
