@@ -17,6 +17,7 @@ from ..sessions.records import LOCAL, Principal
 from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
+from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
 from ..tools.upstream.oauth.logins import ServiceLogins
@@ -61,7 +62,7 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
         login = service.login.model_copy(update={"scope": arguments.scope})
         service = service.model_copy(update={"login": login})
     clock = SystemClock()
-    logins = ServiceLogins(store, clock, config.data, config.logins_key)
+    logins = ServiceLogins(store, clock, LoginSealing(config.data, config.logins_key))
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
         pages = LoginPages(logins.put, clock, tasks.start_soon)

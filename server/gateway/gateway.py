@@ -21,6 +21,7 @@ from ...sessions.node import Node
 from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
+from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
@@ -135,7 +136,8 @@ class Gateway:
         them: the keys and certificates of a cluster are read then."""
         self._has_local_callers = has_local_callers
         folder = None if config.ephemeral else config.data
-        self._logins = ServiceLogins(store, clock or SystemClock(), folder, config.logins_key)
+        sealing = LoginSealing(folder, config.logins_key)
+        self._logins = ServiceLogins(store, clock or SystemClock(), sealing)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()

@@ -89,7 +89,13 @@ class LoginRecord:
     expires_at: float | None = None
     """When the access token ends; None if that is not known."""
     lease_ends_at: float = 0.0
-    """Until when one process renews it."""
+    """Until when one process renews it, or its session has it."""
+    session: str = ""
+    """The id of the session that has it; empty if none has, or it may be used by any number."""
+    used_at: float | None = None
+    """When a session got it last, as it is known."""
+    checked_at: float | None = None
+    """When it was last seen to be valid."""
 
 
 class DeferredStore:

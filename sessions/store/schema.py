@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0116"
+HEAD: Final = "0117"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -361,8 +361,11 @@ login: Final = Table(
     _integer("version"),
     _time("expires_at", null=True),
     _time("lease_ends_at"),
+    Column("session", String(128), nullable=False, server_default=""),
+    _time("used_at", null=True),
+    _time("checked_at", null=True),
 )
-"""The logins of principals at services. `sealed` is encrypted."""
+"""The logins of principals. `sealed` is encrypted."""
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

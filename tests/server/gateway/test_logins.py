@@ -39,6 +39,7 @@ from support.waiting import until
 
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.store.sql import SQLStore
+from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
 
@@ -364,7 +365,10 @@ async def test_a_service_without_a_login_costs_one_look_at_the_store_a_second(
             return await read(query)
 
         monkeypatch.setattr(store.transactions, "read", counted)
-        logins, site = ServiceLogins(store, clock, None), "https://example.org/mcp?key=secret"
+        logins, site = (
+            ServiceLogins(store, clock, LoginSealing(None)),
+            "https://example.org/mcp?key=secret",
+        )
         for _ in range(10):
             assert await logins.bearer("ada", "notes", site) is None
         assert looks == 1

@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-import secrets
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
 import httpx2
 
 from ....sessions.clock import Clock
@@ -26,8 +23,8 @@ from ....sessions.errors import StoreUnavailable
 from ....sessions.owned_map import BoundedMap
 from ....sessions.records import LOCAL
 from ....sessions.store.base import OK, LoginRecord
-from ...browser.snapshot.encryption import DecryptionFailed, Encryption
 from ...http_client import server_of
+from ...logins.sealing import LoginSealing
 
 if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
@@ -41,7 +38,6 @@ CHALLENGE: Final = "resource_metadata="
 """The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
 LOGIN: Final = "statehold_login"
 """The extension of a request that was refused for want of a login: the login that its user can do."""
-KEY_FILE: Final = "logins.key"
 KEPT_SECONDS: Final = 1.0
 """Seconds for which a login, or its absence, is known without a look at the store: then a change counts everywhere."""
 MAX_ABSENT: Final = 10_000
@@ -74,23 +70,15 @@ class _Known:
 
 
 class ServiceLogins:
-    """The logins of all principals. Any task may use it; it has nothing to close.
+    """The logins of all principals. Any task may use it; it has nothing to close."""
 
-    `key` encrypts the values; without one, a key is made in the data folder, whose file only its user can read, or in
-    memory if there is no folder.
-    """
-
-    def __init__(
-        self, store: SQLStore, clock: Clock, folder: Path | None, key: str | None = None
-    ) -> None:
+    def __init__(self, store: SQLStore, clock: Clock, sealing: LoginSealing) -> None:
         self.clock = clock
         self.spawn: Spawn | None = None
         """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
         self.pages: LoginPages | None = None
         self._store = store
-        self._folder = folder
-        self._key = key
-        self._encryption: Encryption | None = None
+        self._sealing = sealing
         self._known: dict[tuple[str, str], _Known] = {}
         self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
         """When a principal was last found without a usable login at a service: most services ask for none."""
@@ -211,45 +199,12 @@ class ServiceLogins:
         self._absent.pop((owner, service), None)
 
     async def _seal(self, document: LoginDocument) -> bytes:
-        encryption = await self._load_encryption()
-        return encryption.encrypt(document.model_dump_json(exclude_none=True).encode())
+        return await self._sealing.seal(document.model_dump_json(exclude_none=True))
 
     async def _open(self, record: LoginRecord) -> LoginDocument:
         from .authorization import LoginDocument
 
-        encryption = await self._load_encryption()
-        try:
-            return LoginDocument.model_validate(json.loads(encryption.decrypt(record.sealed)))
-        except DecryptionFailed:
-            raise StoreUnavailable(
-                f"the login at {record.name} is sealed with another key than that of this server"
-            ) from None
-
-    async def _load_encryption(self) -> Encryption:
-        if self._encryption is None:
-            self._encryption = await anyio.to_thread.run_sync(self._new_encryption)
-        return self._encryption
-
-    def _new_encryption(self) -> Encryption:
-        """Blocks for some 50 ms."""
-        return Encryption(self._key or _key_in(self._folder))
-
-
-def _key_in(folder: Path | None) -> str:
-    """Return the key of a data folder; of several processes that make one at once, all get the same."""
-    key = secrets.token_urlsafe(32)
-    if folder is None:
-        return key
-    file = folder / KEY_FILE
-    if not file.exists():
-        new = file.with_name(f".{KEY_FILE}.{secrets.token_hex(4)}")
-        new.touch(mode=0o600)
-        new.write_text(key)
-        # The first link is the key; a file could be read before it is written.
-        with suppress(FileExistsError):
-            file.hardlink_to(new)
-        new.unlink()
-    return file.read_text().strip()
+        return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
 
 
 class BearerAuth(httpx2.Auth):
