@@ -157,7 +157,8 @@ async def test_the_subscriptions_of_a_killed_server_end_with_their_first_message
             for total in range(2, 7):
                 await client.call_tool("grow", {"what": "resources"})
                 await until(lambda expected=total: len(events) >= expected)
-            assert len(events) == 6
+            # One more of each former subscription, or two if its end comes after the next change.
+            assert len(events) in (6, 7)
             tasks.cancel_scope.cancel()
 
 

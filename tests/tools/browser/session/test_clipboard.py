@@ -89,7 +89,8 @@ async def test_a_copy_button_copies_to_the_clipboard_of_its_session(
 ) -> None:
     async with both(service, lab) as (ann, bob):
         await add_button(ann, WAYS[way])
-        assert "Copied!" in await ann.text("click", target="text=Copy")
+        await ann.text("click", target="text=Copy")
+        await ann.text("wait_for", text="Copied!")
         await bob.text("click", target="#word")
         assert await pasted(bob) == ""
         assert await pasted(ann) == "of a button"
