@@ -221,12 +221,16 @@ class ListWatcher:
         """Add the items that connections list now to a service.
 
         The service is probed again if a connection lists an item of a fresh connection differently or not at all, unless it
-        did so before, or does not answer although it announced a change.
+        did so before, or does not answer although it announced a change. The lists of a connection with the login of a
+        principal are theirs alone, and are not added.
         """
         lists: dict[UpstreamConnection, dict[str, ItemT]] = {}
         changed_lists: list[dict[str, ItemT]] = []
         is_incomplete = False
         for connection in connections:
+            if connection.has_own_login:
+                is_incomplete = True
+                continue
             try:
                 with anyio.fail_after(service.connect_seconds):
                     items = lists[connection] = await list_items(connection)

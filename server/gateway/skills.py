@@ -54,8 +54,8 @@ ANSWER_CHARACTERS: Final = 2**16
 
 _NOTE: Final = "Tools in this skill have their server's names; they may have a prefix here."
 _FILE: Final = "SKILL.md"
-_Request: TypeAlias = tuple[str, str, str]
-"""The name of a service, a method, and a URI of the service; empty for a list."""
+_Request: TypeAlias = tuple[str, str, str, str]
+"""A service, a method, a URI of the service, empty for a list, and the one principal of the answer, empty for all."""
 
 
 class _File(BaseModel):
@@ -201,7 +201,9 @@ class Skills:
         self, principal: Principal, service: UpstreamService, method: str, own_uri: str = ""
     ) -> _Answer:
         """Return the kept answer to a request, or begin to ask."""
-        request, now = (service.name, method, own_uri), self._gateway.registry.core.clock.now()
+        logins, now = service.logins, self._gateway.registry.core.clock.now()
+        is_separate = logins is not None and logins.separates(service.name, principal.key)
+        request = (service.name, method, own_uri, principal.key if is_separate else "")
         answer = self._answers.get(request)
         if answer is None or answer.profile is not service.profile or answer.ends_at <= now:
             former = {} if answer is None else answer.result
@@ -213,14 +215,14 @@ class Skills:
     async def _send(
         self, principal: Principal, service: UpstreamService, request: _Request, answer: _Answer
     ) -> None:
-        _, method, own_uri = request
+        _, method, own_uri, owner = request
         seconds = 0.0
         try:
             async with self._turns[service.name].place(principal.key):
                 if method == "skills/list":
-                    answer.result = await service.ask(_list_skills, "list its skills")
+                    answer.result = await service.ask(_list_skills, "list its skills", owner)
                 else:
-                    answer.result = await service.request(method, {"uri": own_uri})
+                    answer.result = await service.request(method, {"uri": own_uri}, owner)
             if method == "skills/list" or room_left(answer.result, ANSWER_CHARACTERS) >= 0:
                 seconds = (_ttl_ms(answer.result) or STEADY_MS) / 1000
         except SessionError as error:

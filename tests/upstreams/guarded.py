@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 import uvicorn
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -24,8 +25,10 @@ from mcp.server.auth.provider import (
     construct_redirect_uri,
 )
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.extension import Extension, MethodBinding
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from mcp_types import RequestParams, Tool
 from pydantic import AnyHttpUrl
 
 
@@ -42,6 +45,12 @@ class Provider:
         self.access: dict[str, AccessToken] = {}
         self.refresh: dict[str, RefreshToken] = {}
         self.used: set[str] = set()
+
+    def number(self) -> int:
+        """Return the number of the login whose token came with the request."""
+        token = get_access_token()
+        assert token is not None
+        return list(self.clients).index(token.client_id) + 1
 
     def write(self, event: str, **more: object) -> None:
         with open(self.log, "a") as file:
@@ -128,6 +137,37 @@ class Provider:
         raise NotImplementedError
 
 
+class Guarded(MCPServer):
+    """A server that has a tool with the number of the login, the first of which is `1`."""
+
+    def __init__(self, provider: Provider, settings: AuthSettings) -> None:
+        skills = [Skills(provider)]
+        super().__init__("guarded", auth=settings, auth_server_provider=provider, extensions=skills)
+        self.provider = provider
+
+    async def list_tools(self) -> list[Tool]:
+        name = f"of_{self.provider.number()}"
+        return [*await super().list_tools(), Tool(name=name, input_schema={"type": "object"})]
+
+
+class Skills(Extension):
+    """A skill with the number of the login."""
+
+    identifier = "io.modelcontextprotocol/skills"
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+
+    def methods(self) -> list[MethodBinding]:
+        return [MethodBinding("skills/list", RequestParams, self.list)]
+
+    async def list(self, ctx: Any, params: RequestParams) -> dict[str, Any]:
+        name = f"of-{self.provider.number()}"
+        front = {"name": name, "description": "Notes"}
+        uri = f"skill://{name}/SKILL.md"
+        return {"skills": [{"uri": uri, "frontmatter": front, "resources": "dynamic"}]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=3600, help="life of an access token")
@@ -147,7 +187,7 @@ def main() -> None:
         required_scopes=["notes"],
         validate_token_resource=True,
     )
-    server = MCPServer("guarded", auth=settings, auth_server_provider=provider)
+    server = Guarded(provider, settings)
 
     @server.tool()
     async def whoami() -> str:

@@ -23,12 +23,7 @@ from mcp_types import (
 )
 
 from ...sessions.attribution import LAST_WORDS
-from ...sessions.errors import (
-    ConnectionLost,
-    OutcomeUnknown,
-    ServiceUnavailable,
-    SessionError,
-)
+from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
 from . import change_stream
@@ -101,6 +96,7 @@ class UpstreamConnection:
         """`asking_tools` are the tools that have asked on other connections to the upstream."""
         self.service = service
         self.restore_report = RestoreReport()
+        self.has_own_login = False
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.busy: str | None = None

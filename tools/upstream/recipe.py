@@ -55,13 +55,21 @@ async def save(recipe: Recipe, connection: UpstreamConnection, folder: Path) -> 
 
 
 async def restore(
-    recipe: Recipe, connection: UpstreamConnection, folder: Path, snapshot: Snapshot
+    recipe: Recipe | None,
+    connection: UpstreamConnection,
+    folder: Path | None,
+    snapshot: Snapshot | None,
+    generation: int,
 ) -> RestoreReport:
     """Write the saved files back and run the restore steps. The result reports a failed step; it is not raised.
+
+    Without a snapshot, a connection that replaces another one has lost everything.
 
     Raises:
         OutcomeUnknown, ConnectionLost: The connection ended during a step.
     """
+    if snapshot is None or recipe is None or folder is None:
+        return _report_total_loss(recipe) if generation > 1 else RestoreReport()
     failed = "its files"
     try:
         for name, path in _files(recipe, folder).items():
@@ -101,7 +109,7 @@ def check_snapshot(recipe: Recipe | None, snapshot: Snapshot) -> Snapshot:
     return filtered
 
 
-def report_total_loss(recipe: Recipe | None) -> RestoreReport:
+def _report_total_loss(recipe: Recipe | None) -> RestoreReport:
     """Return the report for a connection that is replaced without a snapshot."""
     if recipe is None:
         return RestoreReport("", "everything this server kept in memory")

@@ -18,10 +18,10 @@ from mcp.shared.inbound import mcp_param_headers
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON, loads
 from ...sessions.one_line import without_folders
+from ...sessions.records import LOCAL
 from ...sessions.services import (
     LossPolicy,
     PausePolicy,
-    RestoreReport,
     SessionView,
     Snapshot,
     ToolSpec,
@@ -108,6 +108,7 @@ class UpstreamService:
         self._work_folders = WorkFolders(data, name)
         self._needs_folder = needs_folder(config)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
+        self.logins = logins
         self._secrets = Secrets.of(config, inherited_env if config.command else None)
         self._opener = TransportOpener(
             name,
@@ -263,19 +264,21 @@ class UpstreamService:
                 self._pages[uri] = await self.request("resources/read", {"uri": uri})
             return self._pages[uri]
 
-    async def request(self, method: str, params: JSON) -> JSON:
+    async def request(self, method: str, params: JSON, owner: str = "") -> JSON:
         """Send a request outside of any session. Raises like ask()."""
-        context = InternalContext()
-        return await self.ask(lambda it: it.request(method, params, context), f"answer {method}")
+        context, task = InternalContext(), f"answer {method}"
+        return await self.ask(lambda it: it.request(method, params, context), task, owner)
 
-    async def ask(self, work: Work[ResultT], task: str) -> ResultT:
+    async def ask(self, work: Work[ResultT], task: str, owner: str = "") -> ResultT:
         """Return the result of `work` over a temporary connection. An error about its time names the `task`.
+
+        The connection has the login of the principal `owner`; empty: that of the operator.
 
         Raises:
             ServiceUnavailable: The service cannot be opened, or takes longer than `connect_seconds`.
         """
         try:
-            async with self.open_temporary() as connection:
+            async with self.open_temporary(owner) as connection:
                 with anyio.fail_after(self.connect_seconds):
                     return await work(connection)
         except TimeoutError:
@@ -284,10 +287,10 @@ class UpstreamService:
             ) from None
 
     @asynccontextmanager
-    async def open_temporary(self) -> AsyncGenerator[UpstreamConnection]:
+    async def open_temporary(self, owner: str = "") -> AsyncGenerator[UpstreamConnection]:
         """Open a temporary connection outside of any session, and remove its folder afterwards."""
         view = SessionView(
-            id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner="", generation=1
+            id=f"probe_{secrets.token_hex(4)}", name=None, namespace="", owner=owner, generation=1
         )
         if self.transport == "http":
             # The server behind the address may keep sessions by now.
@@ -311,8 +314,8 @@ class UpstreamService:
         kept, older = self._keeper_handle(session), session.has_older_caller
         connection = await self._connect(placeholders, kept, older)
         try:
-            connection.restore_report = await self._restore(
-                session, snapshot, connection, placeholders
+            connection.restore_report = await recipes.restore(
+                self.config.recipe, connection, placeholders.folder, snapshot, session.generation
             )
         except (OutcomeUnknown, ConnectionLost) as error:
             await connection.aclose()
@@ -364,22 +367,14 @@ class UpstreamService:
             self._handle_change(connection, "notifications/tools/list_changed", {})
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         sends_same = self.transport == "http" and not is_filled(self.config)
-        connection.listen(self._turn if sends_same else None)
+        # A connection with the login of a principal lists and announces what others may not see.
+        if self.scope == "session" and self.logins is not None and session.owner != LOCAL.key:
+            connection.has_own_login = self.logins.separates(self.name, session.owner)
+        is_alone = connection.has_own_login or not sends_same
+        connection.listen(None if is_alone else self._turn)
         if self.scope == "session":
             connection.session_id = session.id
             connection.follow(self._followed_uris, session.id)
-
-    async def _restore(
-        self,
-        session: SessionView,
-        snapshot: Snapshot | None,
-        connection: UpstreamConnection,
-        placeholders: Placeholders,
-    ) -> RestoreReport:
-        recipe = self.config.recipe
-        if snapshot is not None and recipe is not None and placeholders.folder is not None:
-            return await recipes.restore(recipe, connection, placeholders.folder, snapshot)
-        return recipes.report_total_loss(recipe) if session.generation > 1 else RestoreReport()
 
     def check_snapshot(self, snapshot: Snapshot) -> Snapshot:
         """Return an imported snapshot reduced to the values that the recipe saves; empty without a recipe. Thread-safe.

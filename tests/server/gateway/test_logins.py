@@ -33,6 +33,7 @@ from support.gateway_process import (
     toml,
 )
 from support.listening import run_listening
+from support.raw_requests import send
 from support.selection import matrix
 from support.token_file import write_tokens
 from support.waiting import until
@@ -73,7 +74,9 @@ class Guarded:
     @property
     def config(self) -> Path:
         config = self.folder / "statehold.toml"
-        config.write_text(toml({"services": {"notes": {"url": self.url}}, **self.settings}))
+        notes = {"url": self.url, **self.settings.get("notes", {})}
+        others = {key: value for key, value in self.settings.items() if key != "notes"}
+        config.write_text(toml({"services": {"notes": notes}, **others}))
         return config
 
     @property
@@ -261,6 +264,29 @@ async def test_a_login_is_its_principals_own(tmp_path: Path, fork_server: ForkSe
                 refused = await ben.call_tool("whoami", {"session_id": session})
                 assert code_of(refused) == "service_unavailable"
                 assert "HTTP 401" in text_of(refused)
+
+
+async def test_the_lists_of_a_principals_own_login_are_theirs_alone(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    tokens = write_tokens(tmp_path / "tokens", f"{ALICE} alice\n{BEN} ben\n")
+    settings: JSON = {"server": {"tokens": str(tokens)}, "notes": {"era": "modern"}}
+    with guarded(tmp_path, fork_server, **settings) as service:
+        assert service.add() == (0, "")
+        assert service.add("--subject", "alice") == (0, "")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with (
+                way.connect(headers={"authorization": f"Bearer {ALICE}"}) as alice,
+                way.connect(headers={"authorization": f"Bearer {BEN}"}) as ben,
+            ):
+                assert await whoami(alice, await opened_session(alice)) == "logged in"
+                for client in (alice, ben):
+                    names = {tool.name for tool in (await client.list_tools()).tools}
+                    assert ("of_1" in names, "of_2" in names) == (True, False)
+                skills = [(await send(each, "skills/list"))["skills"][1:] for each in (alice, ben)]
+                found = [[skill["frontmatter"]["name"] for skill in each] for each in skills]
+                assert found == [["of-2"], []]
 
 
 async def test_a_login_that_cannot_be_renewed_needs_its_person(

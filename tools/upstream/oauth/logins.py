@@ -105,6 +105,10 @@ class ServiceLogins:
             return None
         return Bearer(known.document.tokens.access_token, known.record.version)
 
+    def separates(self, service: str, owner: str) -> bool:
+        """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
+        return any((each, service) in self._known for each in (owner, LOCAL.key))
+
     def _ends_soon(self, known: _Known) -> bool:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
         if ends_at is None or known.document.tokens.refresh_token is None:
