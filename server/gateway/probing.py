@@ -12,7 +12,7 @@ from typing import Final, Literal
 import anyio
 
 from ...sessions.calls.deadline import WaitProgress
-from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.errors import PendingLogin, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import plural
 from ...sessions.services import Service, ToolSpec
@@ -81,6 +81,8 @@ class Probes:
         self._recalled: set[str] = set()
         """Services that offer the tools stored by an earlier process, because their first probe still runs."""
         self._problems: dict[str, str] = {}
+        self._logins: dict[str, PendingLogin] = {}
+        """The logins for want of which services could not be probed."""
         self._are_done = anyio.Event()
         self._probed = anyio.Event()
         """Set, and replaced by a new event, when a service was probed, added or changed."""
@@ -135,7 +137,7 @@ class Probes:
         while self._problems:
             await anyio.sleep(RETRY_SECONDS)
             for name in tuple(self._problems):
-                await self._probe_again(name)
+                await self.probe_again(name)
 
     def end(self) -> None:
         """End all waits, since the gateway is left."""
@@ -169,11 +171,16 @@ class Probes:
                 await self._renew(service)
             tools = await service.tools()
         except SessionError as error:
+            if isinstance(error, ServiceUnavailable) and error.login is not None:
+                self._logins[name] = error.login
+            else:
+                self._logins.pop(name, None)
             if self._problems.get(name) != error.message:
                 logger.warning("service %s is not available: %s", name, error.message)
             self._problems[name] = error.message
             return None
         self._problems.pop(name, None)
+        self._logins.pop(name, None)
         logger.info("service %s is available: %s", name, plural(len(tools), "tool"))
         return tools
 
@@ -347,6 +354,12 @@ class Probes:
         likely = self._unavailable_services_of(name)
         return " ".join(f"{each} is unavailable: {self._problems[each]}" for each in likely) or None
 
+    def missing_login(self, name: str) -> tuple[str, PendingLogin] | None:
+        """Return the service that has to have a tool outside the list, and the login that it could not be probed without."""
+        likely = self._unavailable_services_of(name)
+        login = self._logins.get(likely[0]) if len(likely) == 1 else None
+        return None if login is None else (likely[0], login)
+
     def _unavailable_services_of(self, name: str) -> list[str]:
         candidates = [each for each in self._problems if self._tools.offer(each).may_have(name)]
         # A prefix names the service; without one, any of them may have the tool.
@@ -359,9 +372,10 @@ class Probes:
             async with anyio.create_task_group() as tasks:
                 for service in self._unavailable_services_of(name):
                     repeats = self._repeats.setdefault(service, ProbeRepeats())
-                    tasks.start_soon(repeats.run, asked_at, partial(self._probe_again, service))
+                    tasks.start_soon(repeats.run, asked_at, partial(self.probe_again, service))
 
-    async def _probe_again(self, name: str) -> None:
+    async def probe_again(self, name: str) -> None:
+        """Probe a service that could not be probed, and add its tools to the list."""
         tools = await self._probe(name, self._services[name])
         if tools is not None:
             await self.update_tools(name, tools)

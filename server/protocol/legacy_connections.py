@@ -16,7 +16,7 @@ from ...sessions.records import Principal
 from ...sessions.transitions.create import CreationOptions
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
-from ..sdk.caller import connection_of
+from ..sdk.caller import LOG_LEVEL, connection_of
 
 NOTIFY_SECONDS = 10.0
 """Seconds that notifying a legacy client of a change may take."""
@@ -53,6 +53,12 @@ class LegacyConnections:
         """Notify every client, each in a task of its own: one that reads nothing must not delay the others."""
         for connection in list(self._connections):
             self._spawn(notify, connection, method)
+
+
+async def set_level(ctx: RequestContext, params: types.SetLevelRequestParams) -> types.EmptyResult:
+    """Handle `logging/setLevel`: the connection keeps the level."""
+    connection_of(ctx).state[LOG_LEVEL] = params.level
+    return types.EmptyResult()
 
 
 async def notify(

@@ -21,6 +21,7 @@ import anyio
 from ...access.audit.recorder import OpenRequest
 from ...access.audit.requests import outcome_of
 from ...sessions.calls.hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
+from ...sessions.calls.login_wait import log_in
 from ...sessions.calls.open_work import OpenWork
 from ...sessions.calls.task_records import task_id
 from ...sessions.errors import (
@@ -45,7 +46,7 @@ from ..sdk.caller import (
     may_ask,
 )
 from .error_translation import translate_errors
-from .request_checks import Requester, parked_call_state
+from .request_checks import LoginMissing, Requester, named_session, parked_call_state
 
 GRACE_SECONDS: Final = 2.0
 """Seconds that a request waits for the end of its call before that becomes a task."""
@@ -224,6 +225,29 @@ class OpenCalls:
         call.caller = OpenCaller(ctx, params, call)
         self._spawn(self._run_work, call, partial(work, session))
         return await self._wait_for_outcome(call)
+
+    async def run_after_login(
+        self, ctx: RequestContext, params: JSON, missing: LoginMissing, work: Work
+    ) -> JSON:
+        """Have the person of a caller log in at a service, list its tools, and run the work; or resume that.
+
+        Raises:
+            LoginMissing: they do not log in.
+        """
+
+        async def run(session: str, caller: Caller) -> JSON:
+            if not await log_in(caller, missing.service, missing.awaited):
+                raise missing
+            await self._gateway.probes.probe_again(missing.service)
+            return await work(caller)
+
+        principal, pin = self._requester.principal(ctx), self._requester.pin(ctx)
+        if pin is not None:
+            session = await self._gateway.pinned_sessions.id_of(principal, pin)
+        else:
+            session = str(named_session(params) or "")
+        work_key = f"tools/call {params['name']}"
+        return await self.run_or_resume(ctx, params, principal, session, work_key, run)
 
     def task(self, owner: str, operation_id: str) -> OpenCall | None:
         """Return a task of this process that runs."""

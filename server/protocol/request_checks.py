@@ -22,6 +22,7 @@ from ...sessions.calls.deadline import WaitProgress
 from ...sessions.calls.receipts import digest_of
 from ...sessions.errors import (
     InvalidArgument,
+    PendingLogin,
     ServiceUnavailable,
     SessionError,
     StoreUnavailable,
@@ -114,6 +115,15 @@ def _is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class LoginMissing(ServiceUnavailable):
+    """Raised for a tool of a service that cannot be listed before the person of the caller is logged in there."""
+
+    def __init__(self, message: str, service: str, login: PendingLogin) -> None:
+        super().__init__(message)
+        self.service = service
+        self.awaited = login
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +291,10 @@ class CallParser:
         if entry is None:
             reason = self._gateway.probes.missing_tool_reason(name)
             if reason is not None:
-                raise ServiceUnavailable(f"There is no tool {name[:128]!r} now. {reason}")
+                message = f"There is no tool {name[:128]!r} now. {reason}"
+                if (missing := self._gateway.probes.missing_login(name)) is not None:
+                    raise LoginMissing(message, *missing)
+                raise ServiceUnavailable(message)
             tools = self._gateway.tools.catalog(naming)
             hint = did_you_mean(name, [*tools.own_definitions, *tools.entries])
             absent = await self._absent_services(principal, pin or arguments.get(SESSION_ARGUMENT))

@@ -57,7 +57,6 @@ from ..sdk.caller import (
     COMMAND_SCOPE,
     DELIVERY_SCOPE,
     INSTANCE_META,
-    LOG_LEVEL,
     NOTE_SCOPE,
     SESSION_META,
     Caller,
@@ -77,12 +76,13 @@ from .forwarded_requests import ForwardedRequests
 from .forwarded_subscriptions import ForwardedSubscriptions
 from .forwarder import ForwardedNotice, Forwarder
 from .introduction import add_introduction
-from .legacy_connections import LegacyConnections, notify
+from .legacy_connections import LegacyConnections, notify, set_level
 from .listening import SubscriptionHandlers
 from .open_calls import OpenCalls, grace_of
 from .prompts import Prompts
 from .request_checks import (
     CallParser,
+    LoginMissing,
     OwnCall,
     Requester,
     ServiceCall,
@@ -117,7 +117,7 @@ class StateholdServer(Server[dict[str, Any]]):
             version=version,
             title="Statehold",
             cache_hints=CACHE_HINTS,
-            get_tool_input_schema=self._schema,
+            get_tool_input_schema=lambda name: self.catalog.schemas.get(name),
             on_list_tools=self._list_tools,
         )
         self._gateway = gateway
@@ -153,7 +153,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self._listening.register(self)
         self.add_request_handler("server/discover", types.RequestParams, self._discover)
-        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
         self.add_notification_handler(
             "notifications/initialized", types.NotificationParams, self._legacy_connections.add
         )
@@ -196,9 +196,6 @@ class StateholdServer(Server[dict[str, Any]]):
         """The tool list of callers that name their session."""
         return self._gateway.tools.catalog("explicit")
 
-    def _schema(self, name: str) -> Mapping[str, Any] | None:
-        return self.catalog.schemas.get(name)
-
     async def _list_tools(
         self, ctx: RequestContext, params: types.PaginatedRequestParams | None
     ) -> Any:
@@ -210,12 +207,6 @@ class StateholdServer(Server[dict[str, Any]]):
         if not is_modern(ctx):
             return {"tools": tools}
         return {"tools": tools, "resultType": "complete", "ttlMs": ttl_ms(self._gateway)}
-
-    async def _set_level(
-        self, ctx: RequestContext, params: types.SetLevelRequestParams
-    ) -> types.EmptyResult:
-        connection_of(ctx).state[LOG_LEVEL] = params.level
-        return types.EmptyResult()
 
     def connection(self, session_id: str) -> Connection | None:
         """Return the initialized connection of a session of Streamable HTTP."""
@@ -370,8 +361,16 @@ class StateholdServer(Server[dict[str, Any]]):
                     if not await self._shared_sessions.allows_call(ctx, call, error):
                         raise
                     caller.bind(ctx, params)  # it is not that of the owner any more
+        except LoginMissing as missing:
+            work = partial(self._call_listed, params)
+            return await self.open_calls.run_after_login(ctx, params, missing, work)
         finally:
             caller.close()
+
+    async def _call_listed(self, params: JSON, caller: Caller) -> JSON:
+        call = await self._parser.parse(caller.ctx, params, caller)
+        assert isinstance(call, ServiceCall)
+        return await self._call_service(call, caller)
 
     def return_notice(self, ctx: RequestContext) -> None:
         """Put the notice of a call back for the next answer, because this answer was not delivered."""
@@ -422,9 +421,8 @@ class StateholdServer(Server[dict[str, Any]]):
 
         # A command repeats no arguments when it answers.
         work_key = call.work_key(has_arguments=caller.options.can_return_input_required)
-        principal = call.context.principal
         return await self.open_calls.run_or_resume(
-            ctx, params, principal, call.session, work_key, work
+            ctx, params, call.context.principal, call.session, work_key, work
         )
 
     async def _call_own(self, ctx: RequestContext, call: OwnCall, caller: Caller) -> JSON:
@@ -479,9 +477,9 @@ class StateholdServer(Server[dict[str, Any]]):
         async def work(session: str, caller: Caller) -> JSON:
             return await self._call_service(replace(call, session=session), caller)
 
-        work_key = f"tools/call {call.entry.name}"
+        key, owner = f"tools/call {call.entry.name}", call.principal
         return await self.open_calls.run_or_resume(
-            ctx, params, call.principal, call.session, work_key, work, grace=grace, record=record
+            ctx, params, owner, call.session, key, work, grace=grace, record=record
         )
 
     async def _recorded_result(

@@ -51,6 +51,7 @@ from .idempotency import (
     IdempotencyGuard,
     Receipts,
 )
+from .login_wait import log_in
 from .notices import CallDeferred, Delivery, accepts_notice, shows_content, take_notices
 from .receipt_memory import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
@@ -170,7 +171,7 @@ class Router:
                 try:
                     outcome = await self._send(call)
                 except ServiceUnavailable as unavailable:
-                    if unavailable.login is None or not await _log_in(call, unavailable.login):
+                    if unavailable.login is None or not await self._log_in(call, unavailable.login):
                         raise
                     outcome = await self._send(call)
             except (ConnectionLost, OutcomeUnknown) as lost:
@@ -275,6 +276,19 @@ class Router:
         binding.losses = 0
         return result
 
+    async def _log_in(self, call: Call, login: PendingLogin) -> bool:
+        """Wait until the person of a caller is logged in at the service of a call; see log_in()."""
+        service, hand_over = call.request.service, call.request.hand_over
+        record = partial(self._write_receipt, call)
+        with end_with_session(call.session):
+            return await log_in(call.context, service, login, hand_over, record)
+
+    async def _write_receipt(self, call: Call) -> None:
+        """Write the receipt of a call that is handed over, unless it has one."""
+        if call.operation is not None and call.operation.hand_over is not None:
+            await CallReceipts(self._core, call).tell(call.operation)
+            call.operation.hand_over.began_at = call.started_at
+
     async def _hand_over(self, call: Call, live: LiveConnection, context: DeadlineContext) -> None:
         """Write the receipt of a running call, unless it has one, and let the call run on without its caller.
 
@@ -286,9 +300,8 @@ class Router:
             await live.opening_recorded.wait()
         if not live.opening_recorded.is_set():
             raise StoreUnavailable("the connection is not recorded yet")
+        await self._write_receipt(call)
         if call.operation is not None and call.operation.hand_over is not None:
-            await CallReceipts(self._core, call).tell(call.operation)
-            call.operation.hand_over.began_at = call.started_at
             await call.session.tasks.begin(call.operation.id, live, OPEN_SECONDS)
         context.hand_over()
 
@@ -410,23 +423,6 @@ async def _take_slot(call: Call, live: LiveConnection) -> str:
     owner = call.request.sharee or call.session.record.owner
     slot = live.slots.take_free(owner)
     return slot or await call.waiting.take_slot(live, call.session.id, owner)
-
-
-async def _log_in(call: Call, login: PendingLogin) -> bool:
-    """Have the person of a caller log in at the service. Return False if they cannot be asked, or do not.
-
-    A call that can be handed over is not offered yet, so that no task could ask.
-    """
-    if call.request.hand_over is not None:
-        return False
-    message = f"Log in at {call.request.service}: the call goes on then."
-    params = call.context.options.ask_to_open(login.address, message)
-    with end_with_session(call.session):
-        try:
-            answer = await call.context.ask("elicitation/create", params)
-        except NotAllowed:
-            return False
-        return answer.get("action") == "accept" and await login.wait()
 
 
 def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:

@@ -100,10 +100,14 @@ class TaskClient:
 
 @asynccontextmanager
 async def task_client(
-    url: str, *, tasks: bool = True, headers: Mapping[str, str] | None = None
+    url: str,
+    *,
+    tasks: bool = True,
+    mode: str = "form",
+    headers: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[TaskClient]:
     """Open a client of the server at `url`, which answers forms and declares tasks, unless told not to."""
-    capabilities: JSON = {"elicitation": {"form": {}}}
+    capabilities: JSON = {"elicitation": {mode: {}}}
     if tasks:
         capabilities["extensions"] = {TASKS: {}}
     async with httpx2.AsyncClient(headers=dict(headers or {}), timeout=60) as http:

@@ -29,9 +29,24 @@ LOGIN_SECONDS: Final = 600.0
 """Seconds for which an address may be used, and that a person may take."""
 REQUEST_SECONDS: Final = 60.0
 HEAD_BYTES: Final = 16_384
-_PAGE: Final = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>Statehold</title>"
-    "<body style='font: 1.1em sans-serif; margin: 3em'><h1 style='font-size: 1.3em'>{}</h1><p>{}</p>"
+_PAGE: Final = """<!doctype html>
+<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
+<title>{title} - Statehold</title>
+<style>
+:root {{ color-scheme: light dark; font: 1.0625rem/1.5 system-ui, sans-serif }}
+main {{ max-width: 34rem; margin: 12vh auto 0; padding: 0 1.25rem; overflow-wrap: anywhere }}
+h1 {{ font-size: 1.5rem; line-height: 1.25; margin: 0 }}
+a {{ color: LinkText }}
+small {{ opacity: .7 }}
+</style>
+<main><small>Statehold</small><h1>{title}</h1><p>{text}</p>{link}</main>
+"""
+_HEADERS: Final = (
+    "content-type: text/html; charset=utf-8",
+    "content-security-policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "cache-control: no-store",
+    "referrer-policy: no-referrer",
+    "connection: close",
 )
 
 Put = Callable[[str, str, LoginDocument], Awaitable[None]]
@@ -50,7 +65,7 @@ class Visit:
     expires_at: float
     address: str = ""
     ended: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the person is logged in."""
+    """Set when the person is logged in, at this address or by other means."""
     error: str = ""
     """Why the last try failed."""
     is_running: bool = False
@@ -61,11 +76,6 @@ class Visit:
     arrived: anyio.Event = field(default_factory=anyio.Event)
     target: str = ""
     query: dict[str, str] = field(default_factory=dict[str, str])
-
-    async def wait(self) -> bool:
-        with anyio.move_on_after(LOGIN_SECONDS):
-            await self.ended.wait()
-        return self.ended.is_set()
 
     def begin(self) -> None:
         """Begin a try: a failed one can be repeated at the same address."""
@@ -120,17 +130,26 @@ class LoginPages:
                 server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES)
                 self._origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
                 self._spawn(_hold, server)
-        now = self._clock.now()
-        for token, visit in list(self._visits.items()):
-            if visit.expires_at <= now and not visit.is_running:
-                del self._visits[token]
-            elif (visit.owner, visit.service, visit.config) == (owner, service, config):
+        self._drop_ended()
+        expires_at = self._clock.now() + LOGIN_SECONDS
+        for visit in self._visits.values():
+            if (visit.owner, visit.service, visit.config) == (owner, service, config):
+                visit.expires_at = expires_at
                 return visit
         token = secrets.token_urlsafe(24)
         address = f"{self._origin}{LOGIN}{token}"
-        visit = Visit(owner, service, config, now + LOGIN_SECONDS, address)
+        visit = Visit(owner, service, config, expires_at, address)
         self._visits[token] = visit
         return visit
+
+    def _drop_ended(self) -> None:
+        """Forget the addresses that are over."""
+        now = self._clock.now()
+        self._visits = {
+            token: visit
+            for token, visit in self._visits.items()
+            if visit.is_running or (now < visit.expires_at and not visit.ended.is_set())
+        }
 
     async def _try(self, visit: Visit) -> None:
         """Have the person of a visit log in, once."""
@@ -140,7 +159,6 @@ class LoginPages:
                 document = await log_in(visit.config.url or "", visit.config.login, person)
             await self._put(visit.owner, visit.service, document)
             visit.ended.set()
-            self._visits = {key: each for key, each in self._visits.items() if each is not visit}
         except AuthorizationFailed as error:
             visit.error = error.message
         except StoreUnavailable:
@@ -175,17 +193,15 @@ class LoginPages:
                 lines = [
                     f"HTTP/1.1 {status}",
                     *([f"location: {location}"] if location else []),
-                    "content-type: text/html; charset=utf-8",
                     f"content-length: {len(body)}",
-                    "cache-control: no-store",
-                    "referrer-policy: no-referrer",
-                    "connection: close",
+                    *_HEADERS,
                 ]
                 writer.write("\r\n".join([*lines, "\r\n"]).encode() + body)
                 await writer.drain()
 
     async def _answer(self, method: str, target: str) -> tuple[str, str, bytes]:
         """Return the status, the address of a redirect, and the page for a request."""
+        self._drop_ended()
         parts = urlsplit(target)
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
         visit = self._visits.get(parts.path.removeprefix(LOGIN))
@@ -197,14 +213,15 @@ class LoginPages:
             return ("302 Found", visit.target, b"") if visit.target else _failed(visit)
         visit = self._returning(query.get("state")) if parts.path == CALLBACK else None
         if method != "GET" or visit is None:
-            text = "This address is over, or was used. Ask for a new one."
-            return "404 Not Found", "", _page("No login", text)
+            text = "This address was used, or is older than ten minutes. Call the tool or run the command again."
+            return "404 Not Found", "", _page("No login at this address", text)
         visit.query = query
         visit.arrived.set()
         await visit.tried.wait()
         if visit.error:
             return _failed(visit)
-        return "200 OK", "", _page(f"Logged in at {visit.service}", "You can close this window.")
+        text = f"Calls to {visit.service} use this login from now on. You can close this window."
+        return "200 OK", "", _page(f"Logged in at {visit.service}", text)
 
     def _returning(self, state: str | None) -> Visit | None:
         """Return the visit that led to an authorization server with this `state`."""
@@ -216,11 +233,12 @@ class LoginPages:
 
 
 def _failed(visit: Visit) -> tuple[str, str, bytes]:
-    return "502 Bad Gateway", "", _page(f"No login at {visit.service}", visit.error)
+    link = f'<p><a href="{visit.address}">Try again</a></p>'
+    return "502 Bad Gateway", "", _page(f"Not logged in at {visit.service}", visit.error, link)
 
 
-def _page(title: str, text: str) -> bytes:
-    return _PAGE.format(html.escape(title), html.escape(text)).encode()
+def _page(title: str, text: str, link: str = "") -> bytes:
+    return _PAGE.format(title=html.escape(title), text=html.escape(text), link=link).encode()
 
 
 async def _hold(server: asyncio.Server) -> None:

@@ -109,6 +109,15 @@ class ServiceLogins:
         """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
         return any((each, service) in self._known for each in (owner, LOCAL.key))
 
+    async def version(self, owner: str, service: str, site: str) -> int | None:
+        """Return the version of the login of a principal; None if there is none that can be used.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        known = await self._read(owner, service)
+        return None if known is None or known.document.site != site else known.record.version
+
     def _ends_soon(self, known: _Known) -> bool:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
         if ends_at is None or known.document.tokens.refresh_token is None:
@@ -211,6 +220,33 @@ class ServiceLogins:
         return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
 
 
+class AwaitedLogin:
+    """A login that the user of this machine can do, at an address or by the command, in place of a refused one."""
+
+    def __init__(self, logins: ServiceLogins, visit: Visit, refused: int | None) -> None:
+        """`refused` is the version of the login whose token was refused, None without one."""
+        self.address = visit.address
+        self._logins = logins
+        self._visit = visit
+        self._refused = refused
+
+    async def wait(self) -> bool:
+        """Wait until the user is logged in. Return False if they take too long."""
+        from .login_pages import LOGIN_SECONDS
+
+        visit = self._visit
+        site = visit.config.url or ""
+        with anyio.move_on_after(LOGIN_SECONDS):
+            while not visit.ended.is_set():
+                with anyio.move_on_after(KEPT_SECONDS):
+                    await visit.ended.wait()
+                with suppress(StoreUnavailable):
+                    version = await self._logins.version(visit.owner, visit.service, site)
+                    if version not in (None, self._refused):
+                        visit.ended.set()
+        return visit.ended.is_set()
+
+
 class BearerAuth(httpx2.Auth):
     """Sends the access token of a principal with each request to a service, and renews it when it is refused."""
 
@@ -231,14 +267,15 @@ class BearerAuth(httpx2.Auth):
         if response.status_code == 401 and bearer is not None:
             renewed = await self._bearer(bearer)
             if renewed is not None and renewed.version != bearer.version:
-                _set_bearer(request, renewed)
+                bearer = renewed
+                _set_bearer(request, bearer)
                 response = yield request
         if response.status_code == 401 and CHALLENGE in response.headers.get(
             "www-authenticate", ""
         ):
-            request.extensions[LOGIN] = await self._login()
+            request.extensions[LOGIN] = await self._login(bearer)
 
-    async def _login(self) -> Visit | None:
+    async def _login(self, refused: Bearer | None) -> AwaitedLogin | None:
         """Return the login that the user of this machine can do; None for another principal."""
         logins = self._logins
         if logins.spawn is None or self._owner != LOCAL.key:
@@ -248,7 +285,8 @@ class BearerAuth(httpx2.Auth):
 
             logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
         try:
-            return await logins.pages.visit(self._owner, self._service, self._config)
+            visit = await logins.pages.visit(self._owner, self._service, self._config)
+            return AwaitedLogin(logins, visit, None if refused is None else refused.version)
         except OSError as error:
             logger.warning("no port can be opened for a login: %s", error.strerror)
             return None
