@@ -66,7 +66,10 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
         pages = LoginPages(logins.put, clock, tasks.start_soon)
-        visit = await pages.visit(owner.key, arguments.name, service)
+        try:
+            visit = await pages.visit(owner.key, arguments.name, service)
+        except OSError as error:
+            return complain(f"no port can be opened for the login: {error.strerror}", FAILURE)
         tasks.start_soon(_show_address, visit, arguments.url_only)
         with anyio.move_on_after(LOGIN_SECONDS):
             await visit.tried.wait()

@@ -1,13 +1,19 @@
-// An OpenID provider on a loopback port: node oidc_provider.mjs [opaque]
+// An OpenID provider on a loopback port: node oidc_provider.mjs [opaque] [forms SECONDS LOG]
 //
 // It prints its issuer URL. Every login is that of the account in the cookie `account`, else alice, and every consent is
 // given, for the scopes that were asked for. With `opaque`, access tokens are opaque, else JWT.
+//
+// With `forms`, a person logs in and agrees at its pages, to the scope `notes`. Access tokens live for SECONDS, refresh tokens
+// are used once, and LOG gets one line per answer of the token endpoint.
 import { generateKeyPairSync } from "node:crypto";
+import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";
 
 import Provider from "oidc-provider";
 
-const SCOPES = "statehold:read statehold:use statehold:control statehold:admin";
+const hasForms = process.argv.includes("forms");
+const [seconds, log] = hasForms ? process.argv.slice(-2) : ["300"];
+const SCOPES = hasForms ? "notes" : "statehold:read statehold:use statehold:control statehold:admin";
 const groupsOf = (account) => (account === "olga" ? ["staff", "operators"] : ["staff"]);
 const isOpaque = process.argv.includes("opaque");
 const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
@@ -27,7 +33,7 @@ const provider = new Provider(issuer, {
   ],
   cookies: { keys: ["only for tests"] },
   features: {
-    devInteractions: { enabled: false },
+    devInteractions: { enabled: hasForms },
     introspection: { enabled: true, allowedPolicy: () => true },
     registration: { enabled: true },
     resourceIndicators: {
@@ -36,7 +42,7 @@ const provider = new Provider(issuer, {
       getResourceServerInfo: (_, resource) => ({
         scope: SCOPES,
         audience: resource,
-        accessTokenTTL: 300,
+        accessTokenTTL: Number(seconds),
         accessTokenFormat: isOpaque ? "opaque" : "jwt",
         jwt: { sign: { alg: "RS256" } },
       }),
@@ -46,8 +52,9 @@ const provider = new Provider(issuer, {
   extraTokenClaims: (_, token) => ({ groups: groupsOf(token.accountId) }),
   claims: { openid: ["sub", "groups"] },
   findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, groups: groupsOf(id) }) }),
-  interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
+  ...(hasForms || { interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` } }),
   issueRefreshToken: () => true,
+  rotateRefreshToken: true,
   expiresWithSession: () => false,
   jwks: { keys: [{ ...privateKey.export({ format: "jwk" }), use: "sig", alg: "RS256", kid: "one" }] },
   pkce: { required: () => true },
@@ -80,7 +87,7 @@ async function register(request, response) {
 }
 
 const answer = provider.callback();
-const handlers = { "/interaction/": interact, "/reg": register };
+const handlers = hasForms ? { "/reg": register } : { "/interaction/": interact, "/reg": register };
 server.on("request", (request, response) => {
   const path = Object.keys(handlers).find((start) => request.url.startsWith(start));
   if (path === undefined) {
@@ -92,4 +99,12 @@ server.on("request", (request, response) => {
     response.end(String(error));
   });
 });
+if (hasForms) {
+  const write = (outcome) => (context, error) => {
+    const { params } = context.oidc;
+    appendFileSync(log, `${JSON.stringify({ outcome, grant: params?.grant_type, error: error?.error, why: error?.error_detail })}\n`);
+  };
+  provider.on("grant.success", write("success"));
+  provider.on("grant.error", write("error"));
+}
 console.log(issuer);

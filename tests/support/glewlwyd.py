@@ -54,11 +54,12 @@ database = {{ type = "sqlite3"; path = "{database}"; }};
 class Glewlwyd:
     """A running provider. `issuer` is its issuer identifier."""
 
-    def __init__(self, port: int, scopes: list[str], resource: str) -> None:
+    def __init__(self, port: int, scopes: list[str], resource: str, seconds: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.issuer = f"{self.url}/api/oidc"
         self._scopes = scopes
         self._resource = resource
+        self._seconds = seconds
 
     def configure(self) -> None:
         """Add the scopes, the person, the client and the OpenID Connect plugin, as an administrator does."""
@@ -96,7 +97,7 @@ class Glewlwyd:
             "jwt-key-size": "256",
             "key": private.decode(),
             "cert": public.decode(),
-            "access-token-duration": 300,
+            "access-token-duration": self._seconds,
             "refresh-token-duration": 3600,
             "code-duration": 60,
             "refresh-token-rolling": True,
@@ -153,7 +154,9 @@ class Glewlwyd:
             }
             return self._token(person, form)
 
-    def add_client(self, client_id: str, secret: str, redirect_uri: str) -> None:
+    def add_client(
+        self, client_id: str, secret: str, redirect_uri: str, method: str = "client_secret_basic"
+    ) -> None:
         """Add a client with a secret, as an administrator does."""
         with httpx2.Client(base_url=self.url, timeout=60) as admin:
             _send(admin, "auth/", {"username": "admin", "password": "password"})
@@ -163,18 +166,18 @@ class Glewlwyd:
                 "password": secret,
                 "enabled": True,
                 "redirect_uri": [redirect_uri],
-                "authorization_type": ["code"],
-                "token_endpoint_auth_method": ["client_secret_basic"],
+                "authorization_type": ["code", "refresh_token"],
+                "token_endpoint_auth_method": [method],
                 "scope": [],
             }
             _send(admin, "client/", client)
 
-    def answer(self, url: str, client_id: str) -> str:
+    def answer(self, url: str, client_id: str, scope: str = "openid") -> str:
         """Have the person log in and agree at the URL to which a client leads. Return the URL that leads back."""
         with httpx2.Client(timeout=60) as person:
             login = {"username": ACCOUNT, "password": PASSWORD}
             assert person.post(f"{self.url}/api/auth/", json=login).status_code == 200
-            agreed = person.put(f"{self.url}/api/auth/grant/{client_id}", json={"scope": "openid"})
+            agreed = person.put(f"{self.url}/api/auth/grant/{client_id}", json={"scope": scope})
             assert agreed.status_code == 200, agreed.text
             # The page of the login adds it once the person has agreed.
             answer = person.get(f"{url}&g_continue")
@@ -204,9 +207,9 @@ def _send(client: httpx2.Client, path: str, body: Any) -> None:
 
 @contextmanager
 def running_glewlwyd(
-    folder: Path, port: int, scopes: list[str], resource: str
+    folder: Path, port: int, scopes: list[str], resource: str, *, seconds: int = 300
 ) -> Generator[Glewlwyd]:
-    """Run a provider until the block ends. Its tokens of the scopes are for `resource`."""
+    """Run a provider until the block ends. Its tokens of the scopes are for `resource`, and live for `seconds`."""
     database, settings = folder / "glewlwyd.db", folder / "glewlwyd.conf"
     with closing(sqlite3.connect(database)) as connection:
         connection.executescript(gzip.decompress(SCHEMA.read_bytes()).decode())
@@ -218,7 +221,7 @@ def running_glewlwyd(
             stdout=log,
             stderr=log,
         )
-    provider = Glewlwyd(port, scopes, resource)
+    provider = Glewlwyd(port, scopes, resource, seconds)
     try:
         until_blocking(lambda: _answers(provider.url), within=60)
         provider.configure()

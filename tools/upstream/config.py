@@ -108,6 +108,12 @@ class LoginSettings(BaseModel):
     scope: str | None = Field(
         default=None, description="Scopes to ask for. Default: those that the server names."
     )
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port of its page, `http://127.0.0.1:PORT/callback`. Default: any.",
+    )
 
 
 Transport = Literal["stdio", "http", "sse"]

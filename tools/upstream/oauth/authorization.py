@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -28,6 +29,7 @@ from pydantic import AnyUrl, BaseModel
 
 from ....sessions.clock import SystemClock
 from ....sessions.errors import ServiceUnavailable
+from ....sessions.json_codec import JSON
 from ...browser.egress.addresses import is_loopback_host
 from ...browser.egress.resolver import Resolver
 from ...http_client import http_options, read_body, server_of
@@ -149,8 +151,18 @@ def _provider(
     client = OAuthClientMetadata(
         client_name=CLIENT_NAME, redirect_uris=[AnyUrl(redirect_uri)], scope=scope
     )
-    show, wait = (None, None) if person is None else (person.show, person.wait)
-    return OAuthClientProvider(site, client, storage, show, wait)
+    if person is None:
+        return OAuthClientProvider(site, client, storage)
+
+    async def wait() -> AuthorizationCodeResult:
+        result, metadata = await person.wait(), provider.context.oauth_metadata
+        issuer = None if metadata is None else str(metadata.issuer)
+        if result.iss and issuer and issuers_match(result.iss, issuer):
+            result.iss = issuer  # See _with_named_issuer().
+        return result
+
+    provider = OAuthClientProvider(site, client, storage, person.show, wait)
+    return provider
 
 
 def _document(site: str, provider: OAuthClientProvider, storage: _Storage) -> LoginDocument:
@@ -190,11 +202,28 @@ async def _drive(
                 return response
             else:
                 response, refusal = refusal, None
-            outgoing = await flow.asend(response)
+            outgoing = await flow.asend(_with_named_issuer(response, provider))
     except StopAsyncIteration:
         return response
     finally:
         await flow.aclose()
+
+
+def _with_named_issuer(answer: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
+    """Return an answer with the issuer as the service has named it, if that differs in a slash after the host.
+
+    The Python SDK's servers, and FastMCP's, name a root issuer with a slash that it lacks; a client compares the texts
+    (RFC 8414, section 3.3).
+    """
+    named = provider.context.auth_server_url
+    with suppress(ValueError):
+        body: object = answer.json()
+        metadata = cast("JSON", body) if isinstance(body, dict) else {}
+        issuer: object = metadata.get("issuer")
+        if named and isinstance(issuer, str) and named != issuer and issuers_match(issuer, named):
+            metadata["issuer"] = named
+            return httpx2.Response(answer.status_code, json=metadata, request=answer.request)
+    return answer
 
 
 def _words(error: Exception) -> str:

@@ -63,7 +63,8 @@ class Visit:
     service: str
     config: UpstreamConfig
     expires_at: float
-    address: str = ""
+    origin: str
+    address: str
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set when the person is logged in, at this address or by other means."""
     error: str = ""
@@ -109,7 +110,8 @@ class LoginPages:
         self._clock = clock
         self._spawn = spawn
         self._opening = anyio.Lock()
-        self._origin = ""
+        self._origins: dict[int, str] = {}
+        """The origins by the ports that the services name, 0 for any port."""
         self._visits: dict[str, Visit] = {}
         self._requests = 0
         self._answered = anyio.Event()
@@ -123,13 +125,9 @@ class LoginPages:
         """Return the visit of a principal to a service, with its address: a new one, or one that is not over.
 
         Raises:
-            OSError: no port can be opened.
+            OSError: the port cannot be opened.
         """
-        async with self._opening:
-            if not self._origin:
-                server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=HEAD_BYTES)
-                self._origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-                self._spawn(_hold, server)
+        origin = await self._open(config.login.port or 0)
         self._drop_ended()
         expires_at = self._clock.now() + LOGIN_SECONDS
         for visit in self._visits.values():
@@ -137,10 +135,20 @@ class LoginPages:
                 visit.expires_at = expires_at
                 return visit
         token = secrets.token_urlsafe(24)
-        address = f"{self._origin}{LOGIN}{token}"
-        visit = Visit(owner, service, config, expires_at, address)
+        visit = Visit(owner, service, config, expires_at, origin, f"{origin}{LOGIN}{token}")
         self._visits[token] = visit
         return visit
+
+    async def _open(self, port: int) -> str:
+        """Open a port unless it is open. Return its origin."""
+        async with self._opening:
+            if port not in self._origins:
+                server = await asyncio.start_server(
+                    self._serve, "127.0.0.1", port, limit=HEAD_BYTES
+                )
+                self._origins[port] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+                self._spawn(_hold, server)
+            return self._origins[port]
 
     def _drop_ended(self) -> None:
         """Forget the addresses that are over."""
@@ -153,7 +161,7 @@ class LoginPages:
 
     async def _try(self, visit: Visit) -> None:
         """Have the person of a visit log in, once."""
-        person = Person(f"{self._origin}{CALLBACK}", visit.show, visit.wait_returned)
+        person = Person(f"{visit.origin}{CALLBACK}", visit.show, visit.wait_returned)
         try:
             with anyio.fail_after(LOGIN_SECONDS):
                 document = await log_in(visit.config.url or "", visit.config.login, person)
