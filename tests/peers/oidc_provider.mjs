@@ -1,10 +1,10 @@
-// An OpenID provider on a loopback port: node oidc_provider.mjs [opaque] [forms SECONDS LOG]
+// An OpenID provider on a loopback port: node oidc_provider.mjs [opaque] [forms SECONDS LOG HOLD]
 //
 // It prints its issuer URL. Every login is that of the account in the cookie `account`, else alice, and every consent is
 // given, for the scopes that were asked for. With `opaque`, access tokens are opaque, else JWT.
 //
 // With `forms`, a person logs in and agrees at its pages, to the scope `notes`. Access tokens live for SECONDS, refresh tokens
-// are used once, and LOG gets one line per answer of the token endpoint.
+// are used once, and LOG gets one line per answer of the token endpoint, which is sent HOLD milliseconds later.
 import { generateKeyPairSync } from "node:crypto";
 import { appendFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -12,7 +12,7 @@ import { createServer } from "node:http";
 import Provider from "oidc-provider";
 
 const hasForms = process.argv.includes("forms");
-const [seconds, log] = hasForms ? process.argv.slice(-2) : ["300"];
+const [seconds, log, hold] = hasForms ? process.argv.slice(-3) : ["300"];
 const SCOPES = hasForms ? "notes" : "statehold:read statehold:use statehold:control statehold:admin";
 const groupsOf = (account) => (account === "olga" ? ["staff", "operators"] : ["staff"]);
 const isOpaque = process.argv.includes("opaque");
@@ -89,6 +89,10 @@ async function register(request, response) {
 const answer = provider.callback();
 const handlers = hasForms ? { "/reg": register } : { "/interaction/": interact, "/reg": register };
 server.on("request", (request, response) => {
+  if (hold > 0 && request.url.startsWith("/token")) {
+    const end = response.end.bind(response);
+    response.end = (...parts) => setTimeout(() => end(...parts), hold);
+  }
   const path = Object.keys(handlers).find((start) => request.url.startsWith(start));
   if (path === undefined) {
     answer(request, response);

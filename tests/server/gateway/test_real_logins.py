@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,10 +17,15 @@ from playwright.async_api import Browser, async_playwright
 from support.gateway_process import JSON, Way, opened_session, serving, text_of, toml
 from support.glewlwyd import running_glewlwyd
 from support.listening import run_listening
+from support.openid_provider import (
+    PEERS,
+    OpenIdProvider,
+    running_provider,
+    typescript_server,
+)
 from support.parts import require
 from support.waiting import until
 
-PEERS = Path(__file__).resolve().parents[2] / "peers"
 TOKEN_SECONDS = 2
 pytestmark = pytest.mark.thorough
 
@@ -35,41 +38,22 @@ async def browser(chromium: str) -> AsyncGenerator[Browser]:
             yield opened
 
 
-class Provider:
-    """A running oidc-provider. A refresh token that is used twice ends its login."""
-
-    def __init__(self, issuer: str, log: Path) -> None:
-        self.issuer = issuer
-        self._log = log
-
-    def grants(self) -> list[JSON]:
-        """Return the answers of its token endpoint."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
-
-
 @pytest.fixture
-def provider(npm_peers: Path, tmp_path: Path) -> Generator[Provider]:
-    log = tmp_path / "provider.log"
-    command = ["node", str(PEERS / "oidc_provider.mjs"), "forms", str(TOKEN_SECONDS), str(log)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Provider(process.stdout.readline().strip(), log)
-        finally:
-            process.terminate()
+def provider(npm_peers: Path, tmp_path: Path) -> Generator[OpenIdProvider]:
+    with running_provider(tmp_path / "provider.log", seconds=TOKEN_SECONDS) as running:
+        yield running
 
 
 @pytest.fixture(params=["typescript", "fastmcp", "sdk"])
 def guarded_url(
-    request: pytest.FixtureRequest, provider: Provider, peers_python: str
+    request: pytest.FixtureRequest, provider: OpenIdProvider, peers_python: str
 ) -> Generator[str]:
     """The URL of a server that demands tokens of the provider."""
-    if request.param == "typescript":
-        command = ["node", str(PEERS / "guarded_server.mjs"), provider.issuer]
-    else:
-        program = str(PEERS / "python" / "guarded_server.py")
-        command = [peers_python, program, request.param, provider.issuer]
-    with run_listening(command) as port:
+    program = str(PEERS / "python" / "guarded_server.py")
+    command = [peers_python, program, request.param, provider.issuer]
+    is_typescript = request.param == "typescript"
+    server = typescript_server(provider.issuer) if is_typescript else run_listening(command)
+    with server as port:
         yield f"http://127.0.0.1:{port}/mcp"
 
 
@@ -94,7 +78,7 @@ class Person:
 
 
 async def test_a_person_logs_in_with_three_clicks_and_the_token_is_renewed(
-    tmp_path: Path, provider: Provider, guarded_url: str, browser: Browser
+    tmp_path: Path, provider: OpenIdProvider, guarded_url: str, browser: Browser
 ) -> None:
     config, data = tmp_path / "statehold.toml", tmp_path / "data"
     config.write_text(toml({"services": {"notes": {"url": guarded_url}}}))
@@ -107,8 +91,7 @@ async def test_a_person_logs_in_with_three_clicks_and_the_token_is_renewed(
 
             async def is_renewed() -> bool:
                 assert (await whoami(client, session)).partition("\n")[0] == "ada"
-                renewals = [each for each in provider.grants() if each["grant"] == "refresh_token"]
-                return len(renewals) > 2
+                return provider.renewals() > 2
 
             await until(is_renewed)
     assert person.clicks == 3

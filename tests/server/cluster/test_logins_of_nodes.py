@@ -1,0 +1,132 @@
+"""Nodes that share a login: its tokens live for a second, and the provider ends it when a refresh token is used twice."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from itertools import cycle
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from support.cluster_nodes import Start
+from support.gateway_process import JSON, Running, Way, kill, opened_session, text_of
+from support.openid_provider import (
+    OpenIdProvider,
+    add_login,
+    running_provider,
+    typescript_server,
+)
+from support.waiting import until
+
+NAMES = ("a", "b", "c")
+SESSIONS = 2
+"""Sessions of each node that call at once."""
+pytestmark = [pytest.mark.fault, pytest.mark.thorough]
+
+
+class Nodes:
+    """Three nodes of one database, whose service demands tokens."""
+
+    def __init__(self, start: Start, folder: Path, provider: OpenIdProvider, url: str) -> None:
+        self._start = start
+        self._folder = folder
+        self._provider = provider
+        self._more: JSON = {"logins_key": "k" * 32, "services": {"notes": {"url": url}}}
+        self._stacks = {name: ExitStack() for name in NAMES}
+        self.running: dict[str, Running] = {}
+        self.refused = 0
+        """Calls that met a token that had ended on its way."""
+
+    def run(self, name: str) -> None:
+        node = self._start(name, more=self._more)
+        self.running[name] = self._stacks[name].enter_context(node)
+
+    def kill(self, name: str) -> None:
+        kill(self.running.pop(name))
+        self._stacks[name].close()
+
+    def stop(self) -> None:
+        for stack in self._stacks.values():
+            stack.close()
+
+    async def log_in(self) -> None:
+        config, data = self._folder / "a.toml", self._folder / "command"
+        await anyio.to_thread.run_sync(add_login, config, data, "notes")
+
+    async def call(self, name: str, calls: int) -> None:
+        """Call the service of a node so often, in one session."""
+        way = Way("http", "modern", Path(), Path(), url=self.running[name].url)
+        async with way.connect() as client:
+            session = await opened_session(client)
+
+            async def is_answered() -> bool:
+                result = await client.call_tool("whoami", {"session_id": session})
+                assert not result.is_error or "401" in text_of(result), text_of(result)
+                return not result.is_error
+
+            # A node looks for a login once a second, and for the tools that it could not list.
+            await until(is_answered)
+            for _ in range(calls):
+                self.refused += not await is_answered()
+
+    async def call_until_renewed(self, name: str) -> None:
+        before = self._provider.renewals()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.call, name, 1_000_000)
+            await until(lambda: self._provider.renewals() > before)
+            self.kill(name)
+            tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+def provider(
+    npm_peers: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> Generator[OpenIdProvider]:
+    log = tmp_path / "provider.log"
+    with running_provider(log, seconds=1, hold_ms=getattr(request, "param", 0)) as running:
+        yield running
+
+
+@pytest.fixture
+def nodes(start: Start, tmp_path: Path, provider: OpenIdProvider) -> Generator[Nodes]:
+    with typescript_server(provider.issuer) as port:
+        opened = Nodes(start, tmp_path, provider, f"http://127.0.0.1:{port}/mcp")
+        try:
+            for name in NAMES:
+                opened.run(name)
+            yield opened
+        finally:
+            opened.stop()
+
+
+@pytest.mark.parametrize("calls", [1200])
+async def test_no_refresh_token_is_used_twice(
+    nodes: Nodes, provider: OpenIdProvider, calls: int
+) -> None:
+    await nodes.log_in()
+    async with anyio.create_task_group() as tasks:
+        for name in NAMES * SESSIONS:
+            tasks.start_soon(nodes.call, name, calls // len(NAMES * SESSIONS))
+    assert {each["outcome"] for each in provider.grants()} == {"success"}
+    assert provider.renewals() > 3
+    assert nodes.refused <= calls * 0.01
+
+
+@pytest.mark.parametrize(("provider", "kills"), [(100, 3)], indirect=["provider"])
+async def test_a_node_that_dies_while_it_renews_costs_the_login_at_most(
+    nodes: Nodes, provider: OpenIdProvider, kills: int
+) -> None:
+    """The answer of the provider is lost. No other node uses the token again, until the lease is over."""
+    for _, name in zip(range(kills), cycle(NAMES), strict=False):
+        await nodes.log_in()
+        await nodes.call_until_renewed(name)
+        other = next(each for each in NAMES if each != name)
+        with anyio.move_on_after(1):
+            await nodes.call(other, 1)
+        nodes.run(name)
+    await nodes.log_in()
+    for name in NAMES:
+        await nodes.call(name, 1)
+    assert {each["outcome"] for each in provider.grants()} == {"success"}
