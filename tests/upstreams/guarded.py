@@ -38,6 +38,8 @@ class Provider:
     def __init__(self, url: str, seconds: int, log: str, *, refreshes: bool) -> None:
         self.url = url
         self.seconds = seconds
+        self.stated: int | None = None
+        """The life of an access token as the client is told, if that is another one."""
         self.log = log
         self.refreshes = refreshes
         self.clients: dict[str, OAuthClientInformationFull] = {}
@@ -61,7 +63,7 @@ class Provider:
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         self.clients[client_info.client_id] = client_info
-        self.write("registered")
+        self.write("registered", secret=client_info.client_secret)
 
     async def authorize(
         self, client: OAuthClientInformationFull, params: AuthorizationParams
@@ -117,12 +119,13 @@ class Provider:
         access, refresh = f"at-{secrets.token_urlsafe(24)}", f"rt-{secrets.token_urlsafe(24)}"
         common: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
         ends_at = int(time.time() + self.seconds)
+        self.write("issued", tokens=[access, refresh])
         self.access[access] = AccessToken(token=access, expires_at=ends_at, **common)
         if self.refreshes:
             self.refresh[refresh] = RefreshToken(token=refresh, **common)
         return OAuthToken(
             access_token=access,
-            expires_in=self.seconds,
+            expires_in=self.seconds if self.stated is None else self.stated,
             scope=" ".join(scopes),
             refresh_token=refresh if self.refreshes else None,
         )
@@ -171,6 +174,7 @@ class Skills(Extension):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=3600, help="life of an access token")
+    parser.add_argument("--stated", type=int, help="its life as the client is told")
     parser.add_argument("--no-refresh", action="store_true")
     parser.add_argument("--log", required=True)
     parsed = parser.parse_args()
@@ -178,6 +182,7 @@ def main() -> None:
     port = listener.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     provider = Provider(url, parsed.seconds, parsed.log, refreshes=not parsed.no_refresh)
+    provider.stated = parsed.stated
     settings = AuthSettings(
         issuer_url=AnyHttpUrl(url),
         resource_server_url=AnyHttpUrl(f"{url}/mcp"),

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-import subprocess
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +12,25 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp import Client
 from mcp_types import (
     ElicitRequestParams,
     ElicitRequestURLParams,
     ElicitResult,
-    ToolListChangedNotification,
 )
 from sqlalchemy import Connection
 from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
-    UPSTREAMS,
     Era,
     Way,
     code_of,
     opened_session,
     serving,
-    statehold,
     text_of,
-    toml,
 )
-from support.listening import run_listening
+from support.guarded_service import Guarded, guarded, log_in, target_of, whoami
 from support.raw_requests import send
 from support.selection import matrix
-from support.task_client import TaskClient, task_client
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -51,95 +41,6 @@ from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
-
-
-Visiting = Callable[[str], None]
-
-
-def target_of(address: str) -> str:
-    """Open an address, and return that of the authorization server to which it leads."""
-    redirect = httpx2.get(address, timeout=30)
-    assert redirect.status_code == 302, redirect.text
-    return redirect.headers["location"]
-
-
-def log_in(address: str) -> None:
-    """Open an address as a browser does, and follow it to the page that says that the login is done."""
-    page = httpx2.get(target_of(address), follow_redirects=True, timeout=30)
-    assert (page.status_code, "Logged in at notes" in page.text) == (200, True), page.text
-
-
-@dataclass
-class Guarded:
-    """A service that asks for a login, and the configuration that names it."""
-
-    folder: Path
-    url: str
-    settings: JSON = field(default_factory=dict[str, Any])
-
-    @property
-    def config(self) -> Path:
-        config = self.folder / "statehold.toml"
-        notes = {"url": self.url, **self.settings.get("notes", {})}
-        others = {key: value for key, value in self.settings.items() if key != "notes"}
-        config.write_text(toml({"services": {"notes": notes}, **others}))
-        return config
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    def command(self, *words: str) -> list[str]:
-        flags = ["--config", str(self.config), "--data", str(self.data)]
-        return [*statehold(), "logins", *words, *flags]
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=60, check=False
-        )
-
-    def add(self, *words: str, visit: Visiting | None = None) -> tuple[int, str]:
-        """Log in as a person does; return the exit code and stderr."""
-        with subprocess.Popen(
-            self.command("add", "notes", "--url-only", *words),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if match := re.fullmatch(r"\s+(http\S+)\n", line):
-                    (visit or log_in)(match[1])
-            assert process.stderr is not None
-            errors = process.stderr.read()
-        return process.returncode, errors
-
-    def logins(self) -> list[JSON]:
-        listed = self.run("list", "--json")
-        assert listed.returncode == 0, listed.stderr
-        return json.loads(listed.stdout)["logins"]
-
-    def events(self) -> list[str]:
-        log = self.folder / "log"
-        lines = log.read_text().splitlines() if log.exists() else []
-        return [json.loads(line)["event"] for line in lines]
-
-
-@contextmanager
-def guarded(
-    folder: Path, fork_server: ForkServer, *options: str, **settings: Any
-) -> Generator[Guarded]:
-    program = fork_server.command(
-        str(UPSTREAMS / "guarded.py"), "--log", str(folder / "log"), *options
-    )
-    with run_listening(program) as port:
-        yield Guarded(folder, f"http://127.0.0.1:{port}/mcp", settings)
-
-
-async def whoami(client: Client, session: str) -> str:
-    result = await client.call_tool("whoami", {"session_id": session})
-    assert not result.is_error, text_of(result)
-    return text_of(result)
 
 
 async def test_a_person_logs_in_once_and_every_session_uses_it(
@@ -228,91 +129,6 @@ async def test_a_client_is_asked_to_open_the_address_and_the_call_goes_on(
                 assert await whoami(client, session) == "logged in"
     assert asked == ["Log in at notes: the call goes on then."]
     assert service.events().count("authorized") == 2
-
-
-async def login_task(caller: TaskClient, session: str) -> tuple[str, str]:
-    """Call the service until that needs a login. Return the task of the call, and the address that it asks to open."""
-
-    async def task() -> JSON | None:
-        answer = await caller.call("whoami", {"session_id": session})
-        return None if answer["resultType"] == "complete" else answer
-
-    answer = await until(task)
-    assert answer is not None
-    assert (answer["resultType"], answer["status"]) == ("task", "input_required"), answer
-    [question] = answer["inputRequests"].values()
-    params = question["params"]
-    assert (question["method"], params["mode"]) == ("elicitation/create", "url"), question
-    return answer["taskId"], params["url"]
-
-
-async def test_a_call_waits_as_a_task_and_goes_on_when_its_person_is_logged_in(
-    tmp_path: Path, fork_server: ForkServer
-) -> None:
-    def open_target(address: str) -> int:
-        return httpx2.get(address, timeout=30).status_code
-
-    with guarded(tmp_path, fork_server) as service:
-        assert service.add() == (0, "")
-        with serving(service.config, service.data) as running:
-            async with task_client(running.url + "/mcp", mode="url") as caller:
-                for log_in_by in ("address", "command", "nothing"):
-                    session = await caller.session()
-                    answer = await caller.call("whoami", {"session_id": session})
-                    assert answer["content"][0]["text"] == "logged in"
-                    forget = await anyio.to_thread.run_sync(service.run, "forget", "notes")
-                    assert forget.returncode == 0
-                    task, address = await login_task(caller, session)
-                    if log_in_by == "address":
-                        await anyio.to_thread.run_sync(log_in, address)
-                    elif log_in_by == "command":
-                        added = await anyio.to_thread.run_sync(service.add)
-                        assert added == (0, "")
-                    else:
-                        await caller.call("session_close", {"session_id": session})
-                        ended = await caller.end_of(task)
-                        assert "session_closed" in str(ended), ended
-                        other = await caller.session()
-                        task, _ = await login_task(caller, other)
-                        await caller.result("tasks/cancel", {"taskId": task})
-                        assert (await caller.end_of(task))["status"] == "cancelled"
-                        assert "inputRequests" not in await caller.get(task)
-                        break
-                    ended = await caller.end_of(task)
-                    assert "logged in" in str(ended["result"]), ended
-                    assert await anyio.to_thread.run_sync(open_target, address) == 404
-        assert service.events().count("authorized") == 3
-
-
-@pytest.mark.parametrize("era", matrix("legacy", "modern", quick=1))
-async def test_a_tool_that_is_not_listed_yet_is_called_after_the_login(
-    tmp_path: Path, fork_server: ForkServer, era: Era
-) -> None:
-    changed = anyio.Event()
-
-    async def open_address(context: object, params: ElicitRequestParams) -> ElicitResult:
-        assert isinstance(params, ElicitRequestURLParams)
-        await anyio.to_thread.run_sync(log_in, params.url)
-        return ElicitResult(action="accept")
-
-    async def note(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            changed.set()
-
-    with (
-        guarded(tmp_path, fork_server) as service,
-        serving(service.config, service.data) as running,
-    ):
-        way = Way("http", era, service.config, service.data, url=running.url)
-        async with way.connect(elicitation_callback=open_address, message_handler=note) as client:
-            listed = {tool.name for tool in (await client.list_tools()).tools}
-            assert "whoami" not in listed
-            assert await whoami(client, await opened_session(client)) == "logged in"
-            listed = {tool.name for tool in (await client.list_tools()).tools}
-            assert "whoami" in listed
-            if era == "legacy":
-                with anyio.fail_after(10):
-                    await changed.wait()
 
 
 @pytest.mark.parametrize("calls", [10, pytest.param(300, marks=pytest.mark.thorough)])
