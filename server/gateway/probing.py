@@ -81,7 +81,7 @@ class Probes:
         self._recalled: set[str] = set()
         """Services that offer the tools stored by an earlier process, because their first probe still runs."""
         self._problems: dict[str, str] = {}
-        self._logins: dict[str, PendingLogin] = {}
+        self.missing_logins: dict[str, PendingLogin] = {}
         """The logins for want of which services could not be probed."""
         self._are_done = anyio.Event()
         self._probed = anyio.Event()
@@ -135,9 +135,22 @@ class Probes:
         for note in self.on_done:
             note()
         while self._problems:
-            await anyio.sleep(RETRY_SECONDS)
+            with anyio.move_on_after(RETRY_SECONDS):
+                await self._wait_for_login()
             for name in tuple(self._problems):
                 await self.probe_again(name)
+
+    async def _wait_for_login(self) -> None:
+        """Return when the person of one of the missing logins is logged in."""
+        async with anyio.create_task_group() as tasks:
+
+            async def wait(login: PendingLogin) -> None:
+                if await login.wait():
+                    tasks.cancel_scope.cancel()
+
+            for login in self.missing_logins.values():
+                tasks.start_soon(wait, login)
+            await anyio.sleep_forever()
 
     def end(self) -> None:
         """End all waits, since the gateway is left."""
@@ -172,15 +185,15 @@ class Probes:
             tools = await service.tools()
         except SessionError as error:
             if isinstance(error, ServiceUnavailable) and error.login is not None:
-                self._logins[name] = error.login
+                self.missing_logins[name] = error.login
             else:
-                self._logins.pop(name, None)
+                self.missing_logins.pop(name, None)
             if self._problems.get(name) != error.message:
                 logger.warning("service %s is not available: %s", name, error.message)
             self._problems[name] = error.message
             return None
         self._problems.pop(name, None)
-        self._logins.pop(name, None)
+        self.missing_logins.pop(name, None)
         logger.info("service %s is available: %s", name, plural(len(tools), "tool"))
         return tools
 
@@ -357,7 +370,7 @@ class Probes:
     def missing_login(self, name: str) -> tuple[str, PendingLogin] | None:
         """Return the service that has to have a tool outside the list, and the login that it could not be probed without."""
         likely = self._unavailable_services_of(name)
-        login = self._logins.get(likely[0]) if len(likely) == 1 else None
+        login = self.missing_logins.get(likely[0]) if len(likely) == 1 else None
         return None if login is None else (likely[0], login)
 
     def _unavailable_services_of(self, name: str) -> list[str]:

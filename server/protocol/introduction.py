@@ -73,6 +73,11 @@ def instructions(gateway: Gateway, *, is_pinned: bool) -> str:
         return next(iter(by_service.values()))
     parts = [_PINNED if is_pinned else _NAMED]
     parts += [f"{name}: {text}" for name, text in by_service.items()]
+    parts += [
+        f"{name}: its tools are listed when your user is logged in there. Ask them to open {login.address} in a browser "
+        "of this machine."
+        for name, login in gateway.probes.missing_logins.items()
+    ]
     return "\n\n".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import anyio
@@ -74,6 +75,30 @@ async def test_a_call_waits_as_a_task_and_goes_on_when_its_person_is_logged_in(
                     assert "logged in" in str(ended["result"]), ended
                     assert await anyio.to_thread.run_sync(open_target, address) == 404
         assert service.events().count("authorized") == 3
+
+
+async def test_a_client_learns_the_address_and_then_the_tools(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    """Hosts call listed tools only."""
+    changed = anyio.Event()
+
+    async def note(message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            changed.set()
+
+    with (
+        guarded(tmp_path, fork_server) as service,
+        serving(service.config, service.data) as running,
+    ):
+        way = Way("http", "legacy", service.config, service.data, url=running.url)
+        async with way.connect(message_handler=note) as client:
+            address = re.search(r"http://127\.0\.0\.1:\d+/login/[\w-]+", client.instructions or "")
+            assert address is not None, client.instructions
+            await anyio.to_thread.run_sync(log_in, address[0])
+            with anyio.fail_after(10):
+                await changed.wait()
+            assert await whoami(client, await opened_session(client)) == "logged in"
 
 
 @pytest.mark.parametrize("era", matrix("legacy", "modern", quick=1))

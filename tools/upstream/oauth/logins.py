@@ -109,13 +109,13 @@ class ServiceLogins:
         """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
         return any((each, service) in self._known for each in (owner, LOCAL.key))
 
-    async def version(self, owner: str, service: str, site: str) -> int | None:
-        """Return the version of the login of a principal; None if there is none that can be used.
+    async def version(self, visit: Visit) -> int | None:
+        """Return the version of the login that a visit replaces; None if there is none that can be used.
 
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        known = await self._read(owner, service)
+        known, site = await self._read(visit.owner, visit.service), visit.config.url
         return None if known is None or known.document.site != site else known.record.version
 
     def _ends_soon(self, known: _Known) -> bool:
@@ -224,7 +224,7 @@ class AwaitedLogin:
     """A login that the user of this machine can do, at an address or by the command, in place of a refused one."""
 
     def __init__(self, logins: ServiceLogins, visit: Visit, refused: int | None) -> None:
-        """`refused` is the version of the login whose token was refused, None without one."""
+        """`refused` is the version of the present login, which is refused, None without one."""
         self.address = visit.address
         self._logins = logins
         self._visit = visit
@@ -235,13 +235,12 @@ class AwaitedLogin:
         from .login_pages import LOGIN_SECONDS
 
         visit = self._visit
-        site = visit.config.url or ""
         with anyio.move_on_after(LOGIN_SECONDS):
             while not visit.ended.is_set():
                 with anyio.move_on_after(KEPT_SECONDS):
                     await visit.ended.wait()
                 with suppress(StoreUnavailable):
-                    version = await self._logins.version(visit.owner, visit.service, site)
+                    version = await self._logins.version(visit)
                     if version not in (None, self._refused):
                         visit.ended.set()
         return visit.ended.is_set()
@@ -267,15 +266,14 @@ class BearerAuth(httpx2.Auth):
         if response.status_code == 401 and bearer is not None:
             renewed = await self._bearer(bearer)
             if renewed is not None and renewed.version != bearer.version:
-                bearer = renewed
-                _set_bearer(request, bearer)
+                _set_bearer(request, renewed)
                 response = yield request
         if response.status_code == 401 and CHALLENGE in response.headers.get(
             "www-authenticate", ""
         ):
-            request.extensions[LOGIN] = await self._login(bearer)
+            request.extensions[LOGIN] = await self._login()
 
-    async def _login(self, refused: Bearer | None) -> AwaitedLogin | None:
+    async def _login(self) -> AwaitedLogin | None:
         """Return the login that the user of this machine can do; None for another principal."""
         logins = self._logins
         if logins.spawn is None or self._owner != LOCAL.key:
@@ -286,7 +284,9 @@ class BearerAuth(httpx2.Auth):
             logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
         try:
             visit = await logins.pages.visit(self._owner, self._service, self._config)
-            return AwaitedLogin(logins, visit, None if refused is None else refused.version)
+            return AwaitedLogin(logins, visit, await logins.version(visit))
+        except StoreUnavailable:
+            return None
         except OSError as error:
             logger.warning("no port can be opened for a login: %s", error.strerror)
             return None
