@@ -49,9 +49,10 @@ class OpenWork:
 
     @property
     def question(self) -> str | None:
-        """The text of the open questions; None without one."""
+        """The text of the open questions, each with the address that it asks to open; None without one."""
         params = [each["params"] for each in self.questions.values()]
-        return "\n".join(str(each.get("message", "")) for each in params) if params else None
+        texts = [f"{each.get('message', '')} {each.get('url', '')}".rstrip() for each in params]
+        return "\n".join(texts) if texts else None
 
     async def ask(self, method: str, params: JSON) -> JSON:
         """Put a question to whoever answers it; return the answer."""

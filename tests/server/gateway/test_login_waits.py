@@ -16,7 +16,7 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 from support.fork_server import ForkServer
-from support.gateway_process import JSON, Era, Way, opened_session, serving
+from support.gateway_process import JSON, Era, Way, opened_session, serving, text_of
 from support.guarded_service import guarded, log_in, whoami
 from support.selection import matrix
 from support.task_client import TaskClient, task_client
@@ -75,6 +75,39 @@ async def test_a_call_waits_as_a_task_and_goes_on_when_its_person_is_logged_in(
                     assert "logged in" in str(ended["result"]), ended
                     assert await anyio.to_thread.run_sync(open_target, address) == 404
         assert service.events().count("authorized") == 3
+
+
+async def test_a_call_goes_on_after_its_request_when_its_person_is_logged_in(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    """The client has no tasks, and is asked in the request, which ends before the person answers."""
+    asked = anyio.Event()
+
+    async def ponder(context: object, params: ElicitRequestParams) -> ElicitResult:
+        asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    settings: JSON = {"toolsets": ["core", "calls"], "server": {"hand_over": 1}}
+    with guarded(tmp_path, fork_server, **settings) as service:
+        assert service.add() == (0, "")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "legacy", service.config, service.data, url=running.url)
+            async with way.connect(elicitation_callback=ponder) as client:
+                session = await opened_session(client)
+                assert await whoami(client, session) == "logged in"
+                assert service.run("forget", "notes").returncode == 0
+
+                async def task() -> str | None:
+                    result = await client.call_tool("whoami", {"session_id": session})
+                    found = re.search(r"task_id is ([\w.-]+\w)", text_of(result))
+                    return found and found[1]
+
+                task_id = await until(task)
+                assert asked.is_set()
+                assert await anyio.to_thread.run_sync(service.add) == (0, "")
+                result = await client.call_tool("call_result", {"task_id": task_id})
+                assert "logged in" in text_of(result)
 
 
 async def test_a_client_learns_the_address_and_then_the_tools(
