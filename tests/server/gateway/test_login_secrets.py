@@ -196,6 +196,7 @@ def test_a_forged_answer_brings_no_login(tmp_path: Path, fork_server: ForkServer
         query = {"code": "forged", "state": sent["state"], "iss": "https://evil.example"}
         refused = httpx2.get(sent["redirect_uri"], params=query)
         assert (refused.status_code, "iss mismatch" in refused.text) == (502, True)
+        assert f'href="{address}"' in refused.text  # it can be tried again
 
     with guarded(tmp_path, fork_server) as service:
         code, _ = service.add(visit=forge)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import httpx2
 import pytest
@@ -18,9 +19,17 @@ from mcp_types import (
 from support.fork_server import ForkServer
 from support.gateway_process import JSON, Era, Way, opened_session, serving, text_of
 from support.guarded_service import guarded, log_in, whoami
+from support.loop_clock import LoopClock
 from support.selection import matrix
 from support.task_client import TaskClient, task_client
 from support.waiting import until
+
+from statehold.sessions.clock import ManualClock
+from statehold.sessions.store.sql import SQLStore
+from statehold.tools.logins.sealing import LoginSealing
+from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages
+from statehold.tools.upstream.oauth.logins import AwaitedLogin, ServiceLogins
 
 
 async def login_task(caller: TaskClient, session: str) -> tuple[str, str]:
@@ -163,3 +172,30 @@ async def test_a_tool_that_is_not_listed_yet_is_called_after_the_login(
             if era == "legacy":
                 with anyio.fail_after(10):
                     await changed.wait()
+
+
+async def test_an_address_and_its_wait_are_over_after_ten_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, later = ManualClock(), LoopClock(monkeypatch)
+    config = UpstreamConfig(url="https://example.org/mcp")
+    async with SQLStore.memory() as store, anyio.create_task_group() as tasks:
+        logins = ServiceLogins(store, clock, LoginSealing(None))
+        pages = LoginPages(logins.put, clock, tasks.start_soon)
+        visit = await pages.visit("ada", "notes", config)
+        assert (await pages.visit("ada", "notes", config)).address == visit.address
+        waited: list[bool] = []
+
+        async def wait() -> None:
+            waited.append(await AwaitedLogin(logins, visit, None).wait())
+
+        tasks.start_soon(wait)
+        await anyio.lowlevel.checkpoint()
+        clock.advance(LOGIN_SECONDS)
+        await later.by(LOGIN_SECONDS)
+        await until(lambda: waited)
+        assert waited == [False]
+        async with httpx2.AsyncClient() as browser:
+            assert (await browser.get(visit.address)).status_code == 404
+        assert (await pages.visit("ada", "notes", config)).address != visit.address
+        tasks.cancel_scope.cancel()
