@@ -6,12 +6,14 @@ It prints its port, and writes one JSON line per event to a log. Whoever opens t
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import secrets
 import socket
 import sys
 import time
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import uvicorn
@@ -24,12 +26,19 @@ from mcp.server.auth.provider import (
     TokenError,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.extension import Extension, MethodBinding
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_types import RequestParams, Tool
 from pydantic import AnyHttpUrl
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+MACHINE = ("machine", "secret-of-the-machine")
+"""The id and the secret of a client that logs itself in."""
 
 
 class Provider:
@@ -117,6 +126,7 @@ class Provider:
         access, refresh = f"at-{secrets.token_urlsafe(24)}", f"rt-{secrets.token_urlsafe(24)}"
         common: dict[str, Any] = {"client_id": client_id, "scopes": scopes, "resource": resource}
         ends_at = int(time.time() + self.seconds)
+        self.write("issued", tokens=[access, refresh])
         self.access[access] = AccessToken(token=access, expires_at=ends_at, **common)
         if self.refreshes:
             self.refresh[refresh] = RefreshToken(token=refresh, **common)
@@ -134,7 +144,22 @@ class Provider:
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
-        raise NotImplementedError
+        self.access.pop(token.token, None)
+        self.refresh.pop(token.token, None)
+        self.write("revoked", kind=type(token).__name__)
+
+    async def token_of_client(self, request: Request) -> Response:
+        """Give the client MACHINE a token of its own, which the SDK's authorization server has no grant for."""
+        form = await request.form()
+        expected = f"Basic {base64.b64encode(':'.join(MACHINE).encode()).decode()}"
+        if (form["grant_type"], request.headers["authorization"]) != (
+            "client_credentials",
+            expected,
+        ):
+            return JSONResponse({"error": "invalid_client"}, status_code=401)
+        self.write("machine", resource=form["resource"])
+        token = self.issue(MACHINE[0], ["notes"], str(form["resource"]))
+        return JSONResponse(token.model_dump(exclude={"refresh_token"}))
 
 
 class Guarded(MCPServer):
@@ -172,6 +197,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=3600, help="life of an access token")
     parser.add_argument("--no-refresh", action="store_true")
+    parser.add_argument("--revokes", action="store_true", help="with a revocation endpoint")
+    parser.add_argument("--machine", action="store_true", help="for the client MACHINE alone")
     parser.add_argument("--log", required=True)
     parsed = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -184,6 +211,7 @@ def main() -> None:
         client_registration_options=ClientRegistrationOptions(
             enabled=True, valid_scopes=["notes"], default_scopes=["notes"]
         ),
+        revocation_options=RevocationOptions(enabled=parsed.revokes),
         required_scopes=["notes"],
         validate_token_resource=True,
     )
@@ -194,7 +222,22 @@ def main() -> None:
         provider.write("called")
         return "logged in"
 
+    @server.tool()
+    async def echo(ctx: Context, way: str) -> str:
+        """Repeat the token of the request, in a result, a message or an error."""
+        assert ctx.headers is not None
+        header = ctx.headers["authorization"]
+        texts = [header, json.dumps({"headers": [header]}), quote(header)]
+        texts += [base64.b64encode(b"x" * n + header.encode()).decode() for n in range(3)]
+        if way == "message":
+            await ctx.report_progress(1, 2, " ".join(texts))
+        elif way == "error":
+            raise ToolError(" ".join(texts))
+        return " ".join(texts)
+
     app = server.streamable_http_app()
+    if parsed.machine:
+        app.router.routes.insert(0, Route("/token", provider.token_of_client, methods=["POST"]))
     config = uvicorn.Config(app, log_level="warning")
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
-import subprocess
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +12,18 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp import Client
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 from sqlalchemy import Connection
 from support.fork_server import ForkServer
 from support.gateway_process import (
-    JSON,
-    UPSTREAMS,
     Era,
     Way,
     code_of,
     opened_session,
     serving,
-    statehold,
     text_of,
-    toml,
 )
-from support.listening import run_listening
+from support.guarded_service import Guarded, guarded, log_in, target_of, whoami
 from support.raw_requests import send
 from support.selection import matrix
 from support.token_file import write_tokens
@@ -41,99 +32,11 @@ from support.waiting import until
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.sealing import LoginSealing
+from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
-
-
-Visiting = Callable[[str], None]
-
-
-def target_of(address: str) -> str:
-    """Open an address, and return that of the authorization server to which it leads."""
-    redirect = httpx2.get(address, timeout=30)
-    assert redirect.status_code == 302, redirect.text
-    return redirect.headers["location"]
-
-
-def log_in(address: str) -> None:
-    """Open an address as a browser does, and follow it to the page that says that the login is done."""
-    page = httpx2.get(target_of(address), follow_redirects=True, timeout=30)
-    assert (page.status_code, "Logged in at notes" in page.text) == (200, True), page.text
-
-
-@dataclass
-class Guarded:
-    """A service that asks for a login, and the configuration that names it."""
-
-    folder: Path
-    url: str
-    settings: JSON = field(default_factory=dict[str, Any])
-
-    @property
-    def config(self) -> Path:
-        config = self.folder / "statehold.toml"
-        notes = {"url": self.url, **self.settings.get("notes", {})}
-        others = {key: value for key, value in self.settings.items() if key != "notes"}
-        config.write_text(toml({"services": {"notes": notes}, **others}))
-        return config
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    def command(self, *words: str) -> list[str]:
-        flags = ["--config", str(self.config), "--data", str(self.data)]
-        return [*statehold(), "logins", *words, *flags]
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=60, check=False
-        )
-
-    def add(self, *words: str, visit: Visiting | None = None) -> tuple[int, str]:
-        """Log in as a person does; return the exit code and stderr."""
-        with subprocess.Popen(
-            self.command("add", "notes", "--url-only", *words),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if match := re.fullmatch(r"\s+(http\S+)\n", line):
-                    (visit or log_in)(match[1])
-            assert process.stderr is not None
-            errors = process.stderr.read()
-        return process.returncode, errors
-
-    def logins(self) -> list[JSON]:
-        listed = self.run("list", "--json")
-        assert listed.returncode == 0, listed.stderr
-        return json.loads(listed.stdout)["logins"]
-
-    def events(self) -> list[str]:
-        log = self.folder / "log"
-        lines = log.read_text().splitlines() if log.exists() else []
-        return [json.loads(line)["event"] for line in lines]
-
-
-@contextmanager
-def guarded(
-    folder: Path, fork_server: ForkServer, *options: str, **settings: Any
-) -> Generator[Guarded]:
-    program = fork_server.command(
-        str(UPSTREAMS / "guarded.py"), "--log", str(folder / "log"), *options
-    )
-    with run_listening(program) as port:
-        yield Guarded(folder, f"http://127.0.0.1:{port}/mcp", settings)
-
-
-async def whoami(client: Client, session: str) -> str:
-    result = await client.call_tool("whoami", {"session_id": session})
-    assert not result.is_error, text_of(result)
-    return text_of(result)
 
 
 async def test_a_person_logs_in_once_and_every_session_uses_it(
@@ -391,22 +294,21 @@ async def test_a_service_without_a_login_costs_one_look_at_the_store_a_second(
             return await read(query)
 
         monkeypatch.setattr(store.transactions, "read", counted)
-        logins, site = (
-            ServiceLogins(store, clock, LoginSealing(None)),
-            "https://example.org/mcp?key=secret",
-        )
+        logins = ServiceLogins(store, clock, LoginSealing(None))
+        site = "https://example.org/mcp?key=secret"
+        config = UpstreamConfig(url=site)
         for _ in range(10):
-            assert await logins.bearer("ada", "notes", site) is None
+            assert await logins.bearer("ada", "notes", config) is None
         assert looks == 1
         tokens = {"access_token": "a", "token_type": "Bearer"}
         document = {"site": site, "client": {"client_id": "c"}, "tokens": tokens}
         await logins.put("ada", "notes", LoginDocument.model_validate(document))
-        bearer = await logins.bearer("ada", "notes", site)
+        bearer = await logins.bearer("ada", "notes", config)
         assert bearer is not None
         assert bearer.token == "a"
         before = looks
         for _ in range(10):
-            await logins.bearer("ada", "notes", site)
+            await logins.bearer("ada", "notes", config)
         assert looks == before
         [stored] = await store.logins.page()
         assert stored.site == "https://example.org"

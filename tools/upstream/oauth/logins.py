@@ -21,21 +21,25 @@ import httpx2
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
 from ....sessions.owned_map import BoundedMap
-from ....sessions.records import LOCAL
-from ....sessions.store.base import OK, LoginRecord
+from ....sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
+from ....sessions.records import LOCAL, Principal
+from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from ...http_client import server_of
+from ...logins.masks import MASKS, Masks
 from ...logins.sealing import LoginSealing
 
 if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
-    from ..config import UpstreamConfig
+    from ..config import LoginSettings, UpstreamConfig
     from .authorization import LoginDocument
     from .login_pages import LoginPages, Spawn, Visit
 
 logger = logging.getLogger("statehold.upstream")
 
+KIND: Final = "oauth"
 CHALLENGE: Final = "resource_metadata="
 """The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
+LACKS_SCOPE: Final = "insufficient_scope"
 LOGIN: Final = "statehold_login"
 """The extension of a request that was refused for want of a login: the login that its user can do."""
 KEPT_SECONDS: Final = 1.0
@@ -50,6 +54,10 @@ RENEWAL_SECONDS: Final = 40.0
 """Seconds that a renewal may take, and that others wait for it."""
 LOOK_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
+FAILED_SECONDS: Final = 30.0
+"""Seconds after which the client of a service, which got no token, asks for one again."""
+NOTED_SECONDS: Final = 300.0
+"""Seconds in which one entry of the audit log stands for all uses of a login, and one for all refusals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,8 @@ class Bearer:
 
     token: str = field(repr=False)
     version: int
+    masks: Masks = field(repr=False)
+    scope: str | None
 
 
 @dataclass(slots=True)
@@ -67,25 +77,42 @@ class _Known:
     record: LoginRecord
     document: LoginDocument = field(repr=False)
     read_at: float
+    masks: Masks = field(repr=False)
 
 
 class ServiceLogins:
-    """The logins of all principals. Any task may use it; it has nothing to close."""
+    """The logins of all principals. Any task may use it; it has nothing to close.
 
-    def __init__(self, store: SQLStore, clock: Clock, sealing: LoginSealing) -> None:
+    `log` is the audit log, if there is one. `command` is the person whose command runs in this process.
+    """
+
+    def __init__(
+        self,
+        store: SQLStore,
+        clock: Clock,
+        sealing: LoginSealing,
+        log: AuditLog | None = None,
+        command: str | None = None,
+    ) -> None:
         self.clock = clock
         self.spawn: Spawn | None = None
         """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
         self.pages: LoginPages | None = None
         self._store = store
         self._sealing = sealing
+        self._log = log
+        self._command = command
+        self._noted = BoundedMap[tuple[str, ...], float](MAX_ABSENT)
+        """When a use or a refusal had its last entry in the audit log."""
+        self._failed: dict[str, float] = {}
+        """When the client of a service, which logs itself in, last failed to."""
         self._known: dict[tuple[str, str], _Known] = {}
         self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
         """When a principal was last found without a usable login at a service: most services ask for none."""
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def bearer(
-        self, owner: str, service: str, site: str, *, but: Bearer | None = None
+        self, owner: str, service: str, config: UpstreamConfig, *, but: Bearer | None = None
     ) -> Bearer | None:
         """Return the access token of a principal for a service, renewed if it ends soon or is `but`, which was refused.
 
@@ -95,15 +122,45 @@ class ServiceLogins:
             StoreUnavailable: the store does not answer.
         """
         known = await self._read(owner, service)
-        if known is None or known.document.site != site:
+        if known is not None and known.document.site != config.url:
+            self.note_refusal(owner, service, "moved")
+            known = None
+        if known is None and config.login.grant == "client_credentials":
+            known = await self._fetch(owner, service, config)
+        if known is None:
             return None
         is_refused = but is not None and but.version == known.record.version
         if is_refused or self._ends_soon(known):
             async with self._turns[owner, service]:
-                known = await self._renewed(owner, service, known)
+                known = await self._renewed(owner, service, known, config.login)
         if known is None:
             return None
-        return Bearer(known.document.tokens.access_token, known.record.version)
+        self._note_seldom("use", owner, service)
+        document = known.document
+        tokens = document.tokens
+        return Bearer(tokens.access_token, known.record.version, known.masks, tokens.scope)
+
+    async def _fetch(self, owner: str, service: str, config: UpstreamConfig) -> _Known | None:
+        """Log the client of a service in, unless it has just failed or its login was revoked."""
+        from .authorization import AuthorizationFailed, log_in
+
+        async with self._turns[owner, service]:
+            known = await self._read(owner, service, anew=True)
+            if known is not None and known.document.site == config.url:
+                return known
+            record = await self._store.logins.find(owner, service)
+            is_revoked = record is not None and record.state == REVOKED
+            if is_revoked or self.clock.now() < self._failed.get(service, 0.0) + FAILED_SECONDS:
+                return None
+            try:
+                with anyio.fail_after(RENEWAL_SECONDS):
+                    document = await log_in(config.url or "", config.login, None)
+            except (AuthorizationFailed, TimeoutError) as error:
+                logger.warning("the client of %s gets no token: %s", service, error)
+                self._failed[service] = self.clock.now()
+                return None
+            await self.put(owner, service, document)
+            return await self._read(owner, service, anew=True)
 
     def separates(self, service: str, owner: str) -> bool:
         """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
@@ -111,7 +168,7 @@ class ServiceLogins:
 
     def _ends_soon(self, known: _Known) -> bool:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
-        if ends_at is None or known.document.tokens.refresh_token is None:
+        if ends_at is None or not known.document.can_renew:
             return False
         return self.clock.now() >= ends_at - min(EARLY_SECONDS, lives * EARLY_PART)
 
@@ -123,42 +180,47 @@ class ServiceLogins:
         if not anew and now < self._absent.get(key, -math.inf) + KEPT_SECONDS:
             return None
         record = await self._store.logins.find(owner, service)
-        if record is None or record.state != OK:
+        if record is None or record.kind != KIND or record.state != OK:
             self._known.pop(key, None)
             self._absent[key] = now
+            if record is not None:
+                self.note_refusal(owner, service, record.state)
             return None
         if known is None or known.record.version != record.version:
-            known = _Known(record, await self._open(record), now)
+            document = await self._open(record)
+            known = _Known(record, document, now, Masks(document.secrets))
         known.record, known.read_at = record, now
         self._known[key] = known
         return known
 
-    async def _renewed(self, owner: str, service: str, used: _Known) -> _Known | None:
+    async def _renewed(
+        self, owner: str, service: str, used: _Known, settings: LoginSettings
+    ) -> _Known | None:
         """Renew a login, here or by another process. Return it when that is done, None if it cannot be used."""
         deadline = self.clock.now() + RENEWAL_SECONDS
         while self.clock.now() < deadline:
             known = await self._read(owner, service, anew=True)
             if known is None or known.record.version != used.record.version:
                 return known
-            if known.document.tokens.refresh_token is None:
+            if not known.document.can_renew:
                 await self._end(known.record, "its token has ended and cannot be renewed")
                 return None
             now, version = self.clock.now(), known.record.version
             if await self._store.logins.lease(owner, service, version, now, now + LEASE_SECONDS):
                 # The answer of the server must be stored, also if the caller leaves.
                 with anyio.CancelScope(shield=True):
-                    return await self._renew(known)
+                    return await self._renew(known, settings)
             await anyio.sleep(LOOK_SECONDS)
         return None
 
-    async def _renew(self, known: _Known) -> _Known | None:
+    async def _renew(self, known: _Known, settings: LoginSettings) -> _Known | None:
         # Imported here: most servers have no such login, and it would take 10 ms of their start.
         from .authorization import AuthorizationFailed, renew
 
         record = known.record
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
-                document = await renew(known.document)
+                document = await renew(known.document, settings)
         except (AuthorizationFailed, TimeoutError) as error:
             logger.warning("the login at %s was not renewed: %s", record.name, error)
             await self._store.logins.release(record)
@@ -171,27 +233,66 @@ class ServiceLogins:
             while True:
                 # The former refresh token is used up: a store that does not answer is waited for.
                 with suppress(StoreUnavailable):
-                    await self._store.logins.renew(record, sealed, expires_at)
+                    if await self._store.logins.renew(record, sealed, expires_at):
+                        self._note("renew", record.owner, record.name)
+                    else:
+                        await self._end_unstored(record, document)
                     return await self._read(record.owner, record.name, anew=True)
                 await anyio.sleep(RETRY_SECONDS)
         return None
 
     async def _end(self, record: LoginRecord, reason: str) -> None:
         logger.warning("the login at %s needs its person: %s", record.name, reason)
-        await self._store.logins.end(record, reason, self.clock.now())
+        if await self._store.logins.end(record, reason, self.clock.now()):
+            self._note("renew", record.owner, record.name, NEEDS_HUMAN)
         self._known.pop((record.owner, record.name), None)
+
+    async def _end_unstored(self, record: LoginRecord, document: LoginDocument) -> None:
+        """End the new tokens of a login that was revoked during its renewal."""
+        from .authorization import AuthorizationFailed, revoke
+
+        current = await self._store.logins.find(record.owner, record.name)
+        if current is not None and current.state == REVOKED:
+            with suppress(AuthorizationFailed):
+                await revoke(document)
+
+    async def revoke(self, owner: str, service: str) -> str | None:
+        """End the use of a login, on all nodes within KEPT_SECONDS, and then its tokens at the authorization server.
+
+        Return why the second failed, empty if it did not; None if there is no login.
+
+        Raises:
+            StoreUnavailable: the store does not answer; the login may go on.
+        """
+        from .authorization import AuthorizationFailed, revoke
+
+        record = await self._store.logins.find(owner, service)
+        if record is None or record.kind != KIND:
+            return None
+        await self._admit("revoke", owner, service)
+        await self._store.logins.revoke(owner, service, self.clock.now())
+        self._known.pop((owner, service), None)
+        try:
+            await revoke(await self._open(record))
+        except (AuthorizationFailed, StoreUnavailable) as error:
+            return str(error)
+        return ""
 
     def _end_of(self, document: LoginDocument) -> float | None:
         seconds = document.tokens.expires_in
         return None if seconds is None else self.clock.now() + seconds
 
     async def put(self, owner: str, service: str, document: LoginDocument) -> None:
-        """Store a new login in place of an earlier one."""
+        """Store a new login in place of an earlier one.
+
+        Raises:
+            StoreUnavailable: the store, or a required audit log, does not answer.
+        """
         issuer = "" if document.metadata is None else str(document.metadata.issuer)
         record = LoginRecord(
             owner=owner,
             name=service,
-            kind="oauth",
+            kind=KIND,
             site=server_of(document.site),
             issuer=issuer,
             state=OK,
@@ -199,8 +300,10 @@ class ServiceLogins:
             sealed=await self._seal(document),
             expires_at=self._end_of(document),
         )
+        await self._admit("grant", owner, service)
         await self._store.logins.put(record)
-        self._absent.pop((owner, service), None)
+        for known in (self._absent, self._known):
+            known.pop((owner, service), None)
 
     async def _seal(self, document: LoginDocument) -> bytes:
         return await self._sealing.seal(document.model_dump_json(exclude_none=True))
@@ -209,6 +312,39 @@ class ServiceLogins:
         from .authorization import LoginDocument
 
         return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
+
+    async def _admit(self, verb: str, owner: str, service: str) -> None:
+        """Record a change before it is made. Raises StoreUnavailable if a required log cannot be written."""
+        if self._log is not None:
+            await self._log.admit(self._entry(verb, owner, service, "ok"))
+
+    def _note(self, verb: str, owner: str, service: str, outcome: str = "ok") -> None:
+        if self._log is not None:
+            self._log.note(self._entry(verb, owner, service, outcome))
+
+    def _note_seldom(self, verb: str, owner: str, service: str, outcome: str = "ok") -> None:
+        """Record a use or a refusal, at most once in NOTED_SECONDS: there is one with each request."""
+        key, now = (verb, owner, service), self.clock.now()
+        if now >= self._noted.get(key, -math.inf) + NOTED_SECONDS:
+            self._noted[key] = now
+            self._note(verb, owner, service, outcome)
+
+    def note_refusal(self, owner: str, service: str, outcome: str) -> None:
+        """Record that a principal got no token for a service that asks for one."""
+        self._note_seldom("refuse", owner, service, outcome)
+
+    def _entry(self, verb: str, owner: str, service: str, outcome: str) -> AuditEntry:
+        return AuditEntry(
+            at=self.clock.now(),
+            event=AuditEvent.LOGIN,
+            actor=Principal.of_key(owner),
+            actor_name=self._command,
+            operation=f"login.{verb}",
+            tool=service,
+            decision="deny" if verb == "refuse" else "allow",
+            outcome=outcome,
+            transport="" if self._command is None else "command",
+        )
 
 
 class BearerAuth(httpx2.Auth):
@@ -221,48 +357,74 @@ class BearerAuth(httpx2.Auth):
         self._owner = owner
         self._service = service
         self._config = config
+        self._masks: tuple[Masks, ...] = ()
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         bearer = await self._bearer(None)
-        _set_bearer(request, bearer)
+        self._use(request, bearer)
         response = yield request
         if response.status_code == 401 and bearer is not None:
             renewed = await self._bearer(bearer)
             if renewed is not None and renewed.version != bearer.version:
-                _set_bearer(request, renewed)
+                self._use(request, renewed)
                 response = yield request
-        if response.status_code == 401 and CHALLENGE in response.headers.get(
-            "www-authenticate", ""
-        ):
-            request.extensions[LOGIN] = await self._login()
+        challenge = response.headers.get("www-authenticate", "")
+        if response.status_code == 401 and (CHALLENGE in challenge or self._may_log_in(challenge)):
+            self._logins.note_refusal(self._owner, self._service, "absent")
+            request.extensions[LOGIN] = await self._login(self._config)
+        elif response.status_code == 403 and LACKS_SCOPE in challenge and bearer is not None:
+            config = _with_more_scopes(self._config, bearer.scope, response)
+            if config is not None:
+                request.extensions[LOGIN] = await self._login(config)
 
-    async def _login(self) -> Visit | None:
+    def _may_log_in(self, challenge: str) -> bool:
+        """Whether a server without the metadata of RFC 9728 in its challenge may have a login, as older ones do."""
+        return "bearer" in challenge.lower() and not self._config.headers
+
+    def _use(self, request: httpx2.Request, bearer: Bearer | None) -> None:
+        """Send a token, and hide it and the former one of this connection in the response."""
+        if bearer is not None:
+            if bearer.masks not in self._masks:
+                self._masks = (*self._masks[-1:], bearer.masks)
+            request.headers["authorization"] = f"Bearer {bearer.token}"
+        if self._masks:
+            request.extensions[MASKS] = self._masks
+
+    async def _login(self, config: UpstreamConfig) -> Visit | None:
         """Return the login that the user of this machine can do; None for another principal."""
         logins = self._logins
-        if logins.spawn is None or self._owner != LOCAL.key:
+        is_of_person = config.login.grant == "authorization_code"
+        if logins.spawn is None or self._owner != LOCAL.key or not is_of_person:
             return None
         if logins.pages is None:
             from .login_pages import LoginPages
 
             logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
         try:
-            return await logins.pages.visit(self._owner, self._service, self._config)
+            return await logins.pages.visit(self._owner, self._service, config)
         except OSError as error:
             logger.warning("no port can be opened for a login: %s", error.strerror)
             return None
 
     async def _bearer(self, refused: Bearer | None) -> Bearer | None:
         try:
-            site = self._config.url or ""
-            return await self._logins.bearer(self._owner, self._service, site, but=refused)
+            return await self._logins.bearer(self._owner, self._service, self._config, but=refused)
         except StoreUnavailable as error:
             # An error here would end the whole connection; without a token, this request alone is refused.
             logger.warning("the login at %s cannot be read: %s", self._service, error)
             return None
 
 
-def _set_bearer(request: httpx2.Request, bearer: Bearer | None) -> None:
-    if bearer is not None:
-        request.headers["authorization"] = f"Bearer {bearer.token}"
+def _with_more_scopes(
+    config: UpstreamConfig, granted: str | None, response: httpx2.Response
+) -> UpstreamConfig | None:
+    """Return a configuration whose login has the scopes that a server wants, too (SEP-2350); None if it had them all."""
+    from mcp.client.auth.utils import extract_scope_from_www_auth, union_scopes
+
+    scope = union_scopes(granted, extract_scope_from_www_auth(response))
+    if scope is None or set(scope.split()) == set((granted or "").split()):
+        return None
+    login = config.login.model_copy(update={"scope": scope})
+    return config.model_copy(update={"login": login})
