@@ -14,15 +14,17 @@ from ..server.exit_codes import FAILURE, NOT_FOUND, OK
 from ..server.gateway.stores import store_of
 from ..server.printing import complain
 from ..sessions.clock import SystemClock
+from ..sessions.errors import ServiceUnavailable
 from ..sessions.principals.audit_log import AuditLog
 from ..sessions.records import LOCAL, Principal
 from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
+from ..tools.logins.audit import LoginAudit
 from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
-from ..tools.upstream.oauth.logins import ServiceLogins
+from ..tools.upstream.oauth.logins import KIND, ServiceLogins
 from .output import say, say_json, table
 from .parser import CommandLine
 
@@ -57,16 +59,21 @@ def _logins(config: Config, store: SQLStore) -> ServiceLogins:
     required, actor = config.audit == "required", Actor.of_command()
     log = None if config.audit == "off" else AuditLog(store, "command", is_required=required)
     sealing = LoginSealing(config.data, config.logins_key)
-    return ServiceLogins(store, SystemClock(), sealing, log, command=actor.name)
+    clock = SystemClock()
+    return ServiceLogins(store, clock, sealing, LoginAudit(log, clock, actor.name))
 
 
 async def _revoke(logins: ServiceLogins, owner: Principal, name: str) -> int:
-    problem = await logins.revoke(owner.key, name)
-    if problem is None:
+    login = await logins.revoke(owner.key, name)
+    if login is None:
         return complain(f"there is no login at {name}", NOT_FOUND)
     say(f"The login at {name} is revoked: nothing uses it after a second.")
-    if problem:
-        return complain(f"its authorization server may still know it: {problem}", FAILURE)
+    if login.kind != KIND:
+        return OK
+    try:
+        await logins.end_tokens(login)
+    except ServiceUnavailable as error:
+        return complain(f"its authorization server may still know it: {error.message}", FAILURE)
     say("Its authorization server has ended its tokens.")
     return OK
 
@@ -92,7 +99,7 @@ async def _add(
         return await _add_client(logins, arguments.name, service)
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
-        pages = LoginPages(logins.put, logins.clock, tasks.start_soon)
+        pages = LoginPages(logins.put, logins.audit, logins.clock, tasks.start_soon)
         visit = await pages.visit(owner.key, arguments.name, service)
         tasks.start_soon(_show_address, visit, arguments.url_only)
         with anyio.move_on_after(LOGIN_SECONDS):
@@ -111,11 +118,11 @@ async def _add(
 
 async def _add_client(logins: ServiceLogins, name: str, service: UpstreamConfig) -> int:
     """Log the client of a service in, for all principals."""
-    from ..tools.upstream.oauth.authorization import AuthorizationFailed, log_in
+    from ..tools.upstream.oauth.authorization import log_in
 
     try:
         document = await log_in(service.url or "", service.login, None)
-    except AuthorizationFailed as error:
+    except ServiceUnavailable as error:
         return complain(error.message, FAILURE)
     await logins.put(LOCAL.key, name, document)
     say(f"The client of {name} is logged in.")

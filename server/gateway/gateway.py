@@ -21,6 +21,7 @@ from ...sessions.node import Node
 from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
+from ...tools.logins.audit import LoginAudit
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
@@ -139,7 +140,8 @@ class Gateway:
         sealing = LoginSealing(folder, config.logins_key)
         required = config.audit == "required"
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
-        self._logins = ServiceLogins(store, clock or SystemClock(), sealing, log)
+        clock = clock or SystemClock()
+        self._logins = ServiceLogins(store, clock, sealing, LoginAudit(log, clock))
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()

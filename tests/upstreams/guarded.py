@@ -156,7 +156,8 @@ class Provider:
             "client_credentials",
             expected,
         ):
-            return JSONResponse({"error": "invalid_client"}, status_code=401)
+            given = base64.b64decode(request.headers["authorization"].split()[1]).decode()
+            return JSONResponse({"error": "invalid_client", "given": given}, status_code=401)
         self.write("machine", resource=form["resource"])
         token = self.issue(MACHINE[0], ["notes"], str(form["resource"]))
         return JSONResponse(token.model_dump(exclude={"refresh_token"}))

@@ -149,6 +149,7 @@ async def test_a_client_logs_itself_in_for_all_principals(
         service.settings["notes"]["login"]["client_secret"] = "wrong-secret"
         failed = service.run("add", "notes")
         assert (failed.returncode, "invalid_client" in failed.stderr) == (1, True)
+        assert "machine:[login]" in failed.stderr
 
 
 async def test_a_client_without_its_authorization_server_is_refused(

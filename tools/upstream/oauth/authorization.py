@@ -38,6 +38,7 @@ from ....sessions.errors import ServiceUnavailable
 from ...browser.egress.addresses import is_loopback_host
 from ...browser.egress.resolver import Resolver
 from ...http_client import http_options, read_body, server_of
+from ...logins.masks import Masks, hide
 from ...outbound import UNREACHABLE, DestinationRefused, OutboundClient
 from ..config import LoginSettings
 
@@ -128,7 +129,7 @@ async def log_in(site: str, settings: LoginSettings, person: Person | None) -> L
         AuthorizationFailed: the server asks for no login, or the login failed.
     """
     storage = _Storage()
-    async with _sender(site) as send:
+    async with _sender(site, settings.client_secret) as send:
         provider = _provider(site, storage, settings, person)
         refusal = await send(_probe(site))
         if refusal.status_code not in (401, 403):
@@ -310,8 +311,10 @@ def _probe(site: str) -> httpx2.Request:
 
 
 @asynccontextmanager
-async def _sender(site: str) -> AsyncGenerator[_Send]:
+async def _sender(site: str, secret: str | None = None) -> AsyncGenerator[_Send]:
     """Open the requests of one login: those to the origin of the service as any of that, others guarded.
+
+    An error repeats no `secret`, also if a server does.
 
     Raises:
         AuthorizationFailed: a request or a step in the block failed.
@@ -323,7 +326,8 @@ async def _sender(site: str) -> AsyncGenerator[_Send]:
         async with httpx2.AsyncClient(**http_options(site), timeout=SECONDS) as http:
             yield partial(_send, http, outbound, origin)
     except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError) as error:
-        raise AuthorizationFailed(f"The login failed: {_words(error)}.") from error
+        words = hide([Masks([secret or ""])], _words(error))
+        raise AuthorizationFailed(f"The login failed: {words}.") from error
 
 
 async def _send(

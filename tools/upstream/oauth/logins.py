@@ -21,10 +21,10 @@ import httpx2
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
 from ....sessions.owned_map import BoundedMap
-from ....sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
-from ....sessions.records import LOCAL, Principal
+from ....sessions.records import LOCAL
 from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from ...http_client import server_of
+from ...logins.audit import LoginAudit
 from ...logins.masks import MASKS, Masks
 from ...logins.sealing import LoginSealing
 
@@ -56,8 +56,6 @@ LOOK_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
 FAILED_SECONDS: Final = 30.0
 """Seconds after which the client of a service, which got no token, asks for one again."""
-NOTED_SECONDS: Final = 300.0
-"""Seconds in which one entry of the audit log stands for all uses of a login, and one for all refusals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +79,10 @@ class _Known:
 
 
 class ServiceLogins:
-    """The logins of all principals. Any task may use it; it has nothing to close.
-
-    `log` is the audit log, if there is one. `command` is the person whose command runs in this process.
-    """
+    """The logins of all principals. Any task may use it; it has nothing to close."""
 
     def __init__(
-        self,
-        store: SQLStore,
-        clock: Clock,
-        sealing: LoginSealing,
-        log: AuditLog | None = None,
-        command: str | None = None,
+        self, store: SQLStore, clock: Clock, sealing: LoginSealing, audit: LoginAudit
     ) -> None:
         self.clock = clock
         self.spawn: Spawn | None = None
@@ -100,10 +90,7 @@ class ServiceLogins:
         self.pages: LoginPages | None = None
         self._store = store
         self._sealing = sealing
-        self._log = log
-        self._command = command
-        self._noted = BoundedMap[tuple[str, ...], float](MAX_ABSENT)
-        """When a use or a refusal had its last entry in the audit log."""
+        self.audit = audit
         self._failed: dict[str, float] = {}
         """When the client of a service, which logs itself in, last failed to."""
         self._known: dict[tuple[str, str], _Known] = {}
@@ -123,7 +110,7 @@ class ServiceLogins:
         """
         known = await self._read(owner, service)
         if known is not None and known.document.site != config.url:
-            self.note_refusal(owner, service, "moved")
+            self.audit.note_seldom("refuse", owner, service, "moved")
             known = None
         if known is None and config.login.grant == "client_credentials":
             known = await self._fetch(owner, service, config)
@@ -135,7 +122,7 @@ class ServiceLogins:
                 known = await self._renewed(owner, service, known, config.login)
         if known is None:
             return None
-        self._note_seldom("use", owner, service)
+        self.audit.note_seldom("use", owner, service)
         document = known.document
         tokens = document.tokens
         return Bearer(tokens.access_token, known.record.version, known.masks, tokens.scope)
@@ -184,7 +171,7 @@ class ServiceLogins:
             self._known.pop(key, None)
             self._absent[key] = now
             if record is not None:
-                self.note_refusal(owner, service, record.state)
+                self.audit.note_seldom("refuse", owner, service, record.state)
             return None
         if known is None or known.record.version != record.version:
             document = await self._open(record)
@@ -234,7 +221,7 @@ class ServiceLogins:
                 # The former refresh token is used up: a store that does not answer is waited for.
                 with suppress(StoreUnavailable):
                     if await self._store.logins.renew(record, sealed, expires_at):
-                        self._note("renew", record.owner, record.name)
+                        self.audit.note("renew", record.owner, record.name)
                     else:
                         await self._end_unstored(record, document)
                     return await self._read(record.owner, record.name, anew=True)
@@ -244,7 +231,7 @@ class ServiceLogins:
     async def _end(self, record: LoginRecord, reason: str) -> None:
         logger.warning("the login at %s needs its person: %s", record.name, reason)
         if await self._store.logins.end(record, reason, self.clock.now()):
-            self._note("renew", record.owner, record.name, NEEDS_HUMAN)
+            self.audit.note("renew", record.owner, record.name, NEEDS_HUMAN)
         self._known.pop((record.owner, record.name), None)
 
     async def _end_unstored(self, record: LoginRecord, document: LoginDocument) -> None:
@@ -256,27 +243,29 @@ class ServiceLogins:
             with suppress(AuthorizationFailed):
                 await revoke(document)
 
-    async def revoke(self, owner: str, service: str) -> str | None:
-        """End the use of a login, on all nodes within KEPT_SECONDS, and then its tokens at the authorization server.
-
-        Return why the second failed, empty if it did not; None if there is no login.
+    async def revoke(self, owner: str, service: str) -> LoginRecord | None:
+        """End the use of a login on all nodes, within KEPT_SECONDS. Return it as it was, None if there is none.
 
         Raises:
-            StoreUnavailable: the store does not answer; the login may go on.
+            StoreUnavailable: the store, or a required audit log, does not answer; the login goes on.
         """
-        from .authorization import AuthorizationFailed, revoke
-
         record = await self._store.logins.find(owner, service)
-        if record is None or record.kind != KIND:
-            return None
-        await self._admit("revoke", owner, service)
-        await self._store.logins.revoke(owner, service, self.clock.now())
-        self._known.pop((owner, service), None)
-        try:
-            await revoke(await self._open(record))
-        except (AuthorizationFailed, StoreUnavailable) as error:
-            return str(error)
-        return ""
+        if record is not None:
+            await self.audit.admit("revoke", owner, service)
+            await self._store.logins.revoke(owner, service, self.clock.now())
+            self._known.pop((owner, service), None)
+        return record
+
+    async def end_tokens(self, record: LoginRecord) -> None:
+        """Have the authorization server of a revoked login end its tokens.
+
+        Raises:
+            AuthorizationFailed: it did not.
+            StoreUnavailable: the login cannot be opened.
+        """
+        from .authorization import revoke
+
+        await revoke(await self._open(record))
 
     def _end_of(self, document: LoginDocument) -> float | None:
         seconds = document.tokens.expires_in
@@ -300,7 +289,7 @@ class ServiceLogins:
             sealed=await self._seal(document),
             expires_at=self._end_of(document),
         )
-        await self._admit("grant", owner, service)
+        await self.audit.admit("grant", owner, service)
         await self._store.logins.put(record)
         for known in (self._absent, self._known):
             known.pop((owner, service), None)
@@ -312,39 +301,6 @@ class ServiceLogins:
         from .authorization import LoginDocument
 
         return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
-
-    async def _admit(self, verb: str, owner: str, service: str) -> None:
-        """Record a change before it is made. Raises StoreUnavailable if a required log cannot be written."""
-        if self._log is not None:
-            await self._log.admit(self._entry(verb, owner, service, "ok"))
-
-    def _note(self, verb: str, owner: str, service: str, outcome: str = "ok") -> None:
-        if self._log is not None:
-            self._log.note(self._entry(verb, owner, service, outcome))
-
-    def _note_seldom(self, verb: str, owner: str, service: str, outcome: str = "ok") -> None:
-        """Record a use or a refusal, at most once in NOTED_SECONDS: there is one with each request."""
-        key, now = (verb, owner, service), self.clock.now()
-        if now >= self._noted.get(key, -math.inf) + NOTED_SECONDS:
-            self._noted[key] = now
-            self._note(verb, owner, service, outcome)
-
-    def note_refusal(self, owner: str, service: str, outcome: str) -> None:
-        """Record that a principal got no token for a service that asks for one."""
-        self._note_seldom("refuse", owner, service, outcome)
-
-    def _entry(self, verb: str, owner: str, service: str, outcome: str) -> AuditEntry:
-        return AuditEntry(
-            at=self.clock.now(),
-            event=AuditEvent.LOGIN,
-            actor=Principal.of_key(owner),
-            actor_name=self._command,
-            operation=f"login.{verb}",
-            tool=service,
-            decision="deny" if verb == "refuse" else "allow",
-            outcome=outcome,
-            transport="" if self._command is None else "command",
-        )
 
 
 class BearerAuth(httpx2.Auth):
@@ -372,7 +328,7 @@ class BearerAuth(httpx2.Auth):
                 response = yield request
         challenge = response.headers.get("www-authenticate", "")
         if response.status_code == 401 and (CHALLENGE in challenge or self._may_log_in(challenge)):
-            self._logins.note_refusal(self._owner, self._service, "absent")
+            self._logins.audit.note_seldom("refuse", self._owner, self._service, "absent")
             request.extensions[LOGIN] = await self._login(self._config)
         elif response.status_code == 403 and LACKS_SCOPE in challenge and bearer is not None:
             config = _with_more_scopes(self._config, bearer.scope, response)
@@ -401,7 +357,7 @@ class BearerAuth(httpx2.Auth):
         if logins.pages is None:
             from .login_pages import LoginPages
 
-            logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
+            logins.pages = LoginPages(logins.put, logins.audit, logins.clock, logins.spawn)
         try:
             return await logins.pages.visit(self._owner, self._service, config)
         except OSError as error:
