@@ -238,6 +238,7 @@ def main() -> None:
 
     app = server.streamable_http_app()
     if parsed.machine:
+        provider.clients[MACHINE[0]] = OAuthClientInformationFull(client_id=MACHINE[0])
         app.router.routes.insert(0, Route("/token", provider.token_of_client, methods=["POST"]))
     config = uvicorn.Config(app, log_level="warning")
     sys.stdout.write(json.dumps({"port": port}) + "\n")

@@ -96,7 +96,8 @@ def _secret_parts(config: UpstreamConfig) -> Generator[str]:
             yield from _of_text(value)
         else:
             yield value
-    yield from filter(None, (config.login.client_secret, config.login.private_key))
+    if config.login.client_secret:
+        yield config.login.client_secret
     yield from _of_arguments(config.args)
     if config.url is not None:
         yield from _of_text(config.url)

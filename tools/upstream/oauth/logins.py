@@ -222,8 +222,6 @@ class ServiceLogins:
                 with suppress(StoreUnavailable):
                     if await self._store.logins.renew(record, sealed, expires_at):
                         self.audit.note("renew", record.owner, record.name)
-                    else:
-                        await self._end_unstored(record, document)
                     return await self._read(record.owner, record.name, anew=True)
                 await anyio.sleep(RETRY_SECONDS)
         return None
@@ -233,15 +231,6 @@ class ServiceLogins:
         if await self._store.logins.end(record, reason, self.clock.now()):
             self.audit.note("renew", record.owner, record.name, NEEDS_HUMAN)
         self._known.pop((record.owner, record.name), None)
-
-    async def _end_unstored(self, record: LoginRecord, document: LoginDocument) -> None:
-        """End the new tokens of a login that was revoked during its renewal."""
-        from .authorization import AuthorizationFailed, revoke
-
-        current = await self._store.logins.find(record.owner, record.name)
-        if current is not None and current.state == REVOKED:
-            with suppress(AuthorizationFailed):
-                await revoke(document)
 
     async def revoke(self, owner: str, service: str) -> LoginRecord | None:
         """End the use of a login on all nodes, within KEPT_SECONDS. Return it as it was, None if there is none.
