@@ -52,6 +52,16 @@ async def test_a_compressed_body_is_hidden_too() -> None:
     assert hidden == b"[login]"
 
 
+async def test_a_secret_that_takes_the_place_of_another_is_hidden_in_an_open_stream() -> None:
+    masks = Masks(["first-secret"])
+    assert masks.hide(b"first-secret") == b"[login]"
+    for secret in ("second-secret", "third-secret"):
+        masks.add([secret])
+    assert masks.hide(b"first-secret third-secret") == b"[login] [login]"
+    masks.add(["fourth-secret"])
+    assert masks.hide(b"first-secret fourth-secret") == b"first-secret [login]"
+
+
 async def test_an_event_is_not_held_back() -> None:
     events = [b"data: one\n\n", b"data: at-", b"0123, two\n\n"]
     response = masked(response_of(events))

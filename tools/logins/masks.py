@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode, urlsafe_b64encode
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Final
 from urllib.parse import quote
@@ -16,14 +17,23 @@ MASKS: Final = "statehold_masks"
 LEAST: Final = 8
 """Characters of the shortest secret that is hidden; a shorter one occurs in ordinary words."""
 
+MAX_SETS: Final = 3
+
 
 class Masks:
-    """Hides some secrets in bytes: as they are, and in JSON, base64 and addresses. It does not change."""
+    """Hides some secrets in bytes: as they are, and in JSON, base64 and addresses.
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for text in secrets if len(text) >= LEAST for form in _forms(text)}
-        self._forms = sorted(forms, key=len, reverse=True)
-        self._longest = max(map(len, forms), default=0)
+    Secrets that take the place of others can be added, also while it hides them in a stream: the last MAX_SETS are hidden.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._sets = deque[set[bytes]](maxlen=MAX_SETS)
+        self.add(secrets)
+
+    def add(self, secrets: Iterable[str]) -> None:
+        self._sets.append({form for text in secrets if len(text) >= LEAST for form in _forms(text)})
+        self._forms = sorted(set[bytes]().union(*self._sets), key=len, reverse=True)
+        self._longest = max(map(len, self._forms), default=0)
 
     def hide(self, data: bytes) -> bytes:
         for form in self._forms:

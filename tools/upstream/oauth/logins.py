@@ -64,7 +64,6 @@ class Bearer:
 
     token: str = field(repr=False)
     version: int
-    masks: Masks = field(repr=False)
     scope: str | None
 
 
@@ -75,7 +74,6 @@ class _Known:
     record: LoginRecord
     document: LoginDocument = field(repr=False)
     read_at: float
-    masks: Masks = field(repr=False)
 
 
 class ServiceLogins:
@@ -96,6 +94,8 @@ class ServiceLogins:
         self._known: dict[tuple[str, str], _Known] = {}
         self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
         """When a principal was last found without a usable login at a service: most services ask for none."""
+        self._masks: defaultdict[tuple[str, str], Masks] = defaultdict(Masks)
+        """The masks of the last tokens: a server may repeat one that was renewed, or revoked."""
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def bearer(
@@ -123,9 +123,13 @@ class ServiceLogins:
         if known is None:
             return None
         self.audit.note_seldom("use", owner, service)
-        document = known.document
-        tokens = document.tokens
-        return Bearer(tokens.access_token, known.record.version, known.masks, tokens.scope)
+        tokens = known.document.tokens
+        return Bearer(tokens.access_token, known.record.version, tokens.scope)
+
+    def masks(self, owner: str, service: str) -> tuple[Masks, ...]:
+        """Return the masks for a response of a service to a principal, none if this process has used no login for it."""
+        masks = self._masks.get((owner, service))
+        return () if masks is None else (masks,)
 
     async def _fetch(self, owner: str, service: str, config: UpstreamConfig) -> _Known | None:
         """Log the client of a service in, unless it has just failed or its login was revoked."""
@@ -174,8 +178,8 @@ class ServiceLogins:
                 self.audit.note_seldom("refuse", owner, service, record.state)
             return None
         if known is None or known.record.version != record.version:
-            document = await self._open(record)
-            known = _Known(record, document, now, Masks(document.secrets))
+            known = _Known(record, await self._open(record), now)
+            self._masks[key].add(known.document.secrets)
         known.record, known.read_at = record, now
         self._known[key] = known
         return known
@@ -302,7 +306,6 @@ class BearerAuth(httpx2.Auth):
         self._owner = owner
         self._service = service
         self._config = config
-        self._masks: tuple[Masks, ...] = ()
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -313,11 +316,13 @@ class BearerAuth(httpx2.Auth):
         if response.status_code == 401 and bearer is not None:
             renewed = await self._bearer(bearer)
             if renewed is not None and renewed.version != bearer.version:
-                self._use(request, renewed)
+                bearer = renewed
+                self._use(request, bearer)
                 response = yield request
         challenge = response.headers.get("www-authenticate", "")
         if response.status_code == 401 and (CHALLENGE in challenge or self._may_log_in(challenge)):
-            self._logins.audit.note_seldom("refuse", self._owner, self._service, "absent")
+            if bearer is None:
+                self._logins.audit.note_seldom("refuse", self._owner, self._service, "absent")
             request.extensions[LOGIN] = await self._login(self._config)
         elif response.status_code == 403 and LACKS_SCOPE in challenge and bearer is not None:
             config = _with_more_scopes(self._config, bearer.scope, response)
@@ -329,13 +334,10 @@ class BearerAuth(httpx2.Auth):
         return "bearer" in challenge.lower() and not self._config.headers
 
     def _use(self, request: httpx2.Request, bearer: Bearer | None) -> None:
-        """Send a token, and hide it and the former one of this connection in the response."""
+        """Send a token, and hide it in the response."""
+        request.extensions[MASKS] = self._logins.masks(self._owner, self._service)
         if bearer is not None:
-            if bearer.masks not in self._masks:
-                self._masks = (*self._masks[-1:], bearer.masks)
             request.headers["authorization"] = f"Bearer {bearer.token}"
-        if self._masks:
-            request.extensions[MASKS] = self._masks
 
     async def _login(self, config: UpstreamConfig) -> Visit | None:
         """Return the login that the user of this machine can do; None for another principal."""
