@@ -79,6 +79,9 @@ async def test_renewals_and_refusals_are_in_the_audit_log(
         entries = service.audit()
         assert sorted(set(entries)) == ["grant ok", "refuse absent", "renew ok", "use ok"]
         assert [entries.count(each) for each in ("use ok", "refuse absent")] == [1, 1]
+        assert {each["api"]["operation"] for each in service.audit_events()} == {
+            f"login.{each}" for each in ("grant", "use", "renew", "refuse")
+        }
 
 
 async def test_a_token_that_its_service_repeats_is_hidden(
