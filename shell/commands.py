@@ -215,6 +215,13 @@ def _logins() -> Group:
                 JSON_OPTION,
             ),
             Command(
+                "revoke",
+                "End a login, here within a second and then at its authorization server.",
+                "statehold logins revoke tracker",
+                name,
+                *owner,
+            ),
+            Command(
                 "forget",
                 "Forget a login; sessions use it for a second at most.",
                 "statehold logins forget tracker",

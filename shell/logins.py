@@ -1,4 +1,4 @@
-"""`statehold logins`: log in at services that ask for it, see the logins, and forget them."""
+"""`statehold logins`: log in at services that ask for it, see the logins, revoke and forget them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import webbrowser
 import anyio
 import anyio.to_thread
 
+from ..access.audit.recorder import Actor
 from ..access.config.types import ConfigError
 from ..server.config.model import Config
 from ..server.exit_codes import FAILURE, NOT_FOUND, OK
 from ..server.gateway.stores import store_of
 from ..server.printing import complain
 from ..sessions.clock import SystemClock
+from ..sessions.errors import ServiceUnavailable
+from ..sessions.principals.audit_log import AuditLog
 from ..sessions.records import LOCAL, Principal
 from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
+from ..tools.logins.audit import LoginAudit
 from ..tools.logins.sealing import LoginSealing
-from ..tools.upstream.config import UpstreamConfig
+from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
-from ..tools.upstream.oauth.logins import ServiceLogins
+from ..tools.upstream.oauth.logins import KIND, ServiceLogins
 from .output import say, say_json, table
 from .parser import CommandLine
 
@@ -45,7 +49,33 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)
             say(f"The login at {arguments.name} is forgotten; its site may still know it.")
             return OK
-        return await _add(config, store, owner, arguments)
+        logins = _logins(config, store)
+        if arguments.action == "revoke":
+            return await _revoke(logins, owner, arguments.name)
+        return await _add(config, logins, owner, arguments)
+
+
+def _logins(config: Config, store: SQLStore) -> ServiceLogins:
+    required, actor = config.audit == "required", Actor.of_command()
+    log = None if config.audit == "off" else AuditLog(store, "command", is_required=required)
+    sealing = LoginSealing(config.data, config.logins_key)
+    clock = SystemClock()
+    return ServiceLogins(store, clock, sealing, LoginAudit(log, clock, actor.name))
+
+
+async def _revoke(logins: ServiceLogins, owner: Principal, name: str) -> int:
+    login = await logins.revoke(owner.key, name)
+    if login is None:
+        return complain(f"there is no login at {name}", NOT_FOUND)
+    say(f"The login at {name} is revoked: nothing uses it after a second.")
+    if login.kind != KIND:
+        return OK
+    try:
+        await logins.end_tokens(login)
+    except ServiceUnavailable as error:
+        return complain(f"its authorization server may still know it: {error.message}", FAILURE)
+    say("Its authorization server has ended its tokens.")
+    return OK
 
 
 def _owner(arguments: CommandLine) -> Principal:
@@ -54,18 +84,22 @@ def _owner(arguments: CommandLine) -> Principal:
     return Principal(issuer=arguments.issuer or "", subject=arguments.subject)
 
 
-async def _add(config: Config, store: SQLStore, owner: Principal, arguments: CommandLine) -> int:
+async def _add(
+    config: Config, logins: ServiceLogins, owner: Principal, arguments: CommandLine
+) -> int:
     service = config.enabled_services().get(arguments.name)
+    if isinstance(service, UnusableConfig):
+        raise ConfigError(f"{arguments.name}: {service.problem}")
     if not isinstance(service, UpstreamConfig) or service.url is None:
         raise ConfigError(f"{arguments.name}: is no enabled service with a `url`")
     if arguments.scope is not None:
         login = service.login.model_copy(update={"scope": arguments.scope})
         service = service.model_copy(update={"login": login})
-    clock = SystemClock()
-    logins = ServiceLogins(store, clock, LoginSealing(config.data, config.logins_key))
+    if service.login.grant == "client_credentials":
+        return await _add_client(logins, arguments.name, service)
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
-        pages = LoginPages(logins.put, clock, tasks.start_soon)
+        pages = LoginPages(logins.put, logins.audit, logins.clock, tasks.start_soon)
         try:
             visit = await pages.visit(owner.key, arguments.name, service)
         except OSError as error:
@@ -82,6 +116,19 @@ async def _add(config: Config, store: SQLStore, owner: Principal, arguments: Com
     say(
         f"{owner.subject} is logged in at {arguments.name}. A server that runs uses it within half a minute."
     )
+    return OK
+
+
+async def _add_client(logins: ServiceLogins, name: str, service: UpstreamConfig) -> int:
+    """Log the client of a service in, for all principals."""
+    from ..tools.upstream.oauth.authorization import log_in
+
+    try:
+        document = await log_in(service.url or "", service.login, None)
+    except ServiceUnavailable as error:
+        return complain(error.message, FAILURE)
+    await logins.put(LOCAL.key, name, document)
+    say(f"The client of {name} is logged in.")
     return OK
 
 

@@ -55,7 +55,9 @@ def export_line(row: AuditRow, export_format: ExportFormat) -> str:
 
 
 def _ocsf(members: JSON) -> JSON:
-    is_login = members.get("event") == "login"
+    name = str(members.get("operation", ""))
+    is_of_service = name.startswith("login.")
+    is_login = members.get("event") == "login" and not is_of_service
     class_uid = _AUTHENTICATION if is_login else _API_ACTIVITY
     activity = (_LOGOFF if members.get("operation") == "logout" else _LOGON) if is_login else _OTHER
     outcome = members.get("outcome")
@@ -65,7 +67,7 @@ def _ocsf(members: JSON) -> JSON:
         "name": members.get("actor_name") or members.get("subject", ""),
         "domain": members.get("issuer", ""),
     }
-    operation = str(members.get("tool") or members.get("operation", ""))
+    operation = str((not is_of_service and members.get("tool")) or name)
     event: JSON = {
         "activity_id": activity,
         "category_uid": class_uid // 1000,

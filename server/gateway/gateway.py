@@ -21,6 +21,7 @@ from ...sessions.node import Node
 from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
+from ...tools.logins.audit import LoginAudit
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
@@ -137,7 +138,10 @@ class Gateway:
         self._has_local_callers = has_local_callers
         folder = None if config.ephemeral else config.data
         sealing = LoginSealing(folder, config.logins_key)
-        self._logins = ServiceLogins(store, clock or SystemClock(), sealing)
+        required = config.audit == "required"
+        log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
+        clock = clock or SystemClock()
+        self._logins = ServiceLogins(store, clock, sealing, LoginAudit(log, clock))
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()
@@ -178,8 +182,6 @@ class Gateway:
         self.prompt_renames: Mapping[str, str] = {}
         """A line about the renamed prompts of each service that has some."""
         self.tools = ToolList(config, settings, own_tools, self.names)
-        required = config.audit == "required"
-        log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
         self.audit = Audit(log, core.clock)
         updates = ListUpdates()
         self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)

@@ -23,7 +23,8 @@ RESTARTED: Final = "the server was restarted"
 
 OK: Final = "ok"
 NEEDS_HUMAN: Final = "needs_human"
-"""The states of a login: it can be used, or its person has to log in again."""
+REVOKED: Final = "revoked"
+"""The states of a login: it can be used, or its person has to log in again, in the last because it was revoked."""
 
 
 @dataclass(slots=True)

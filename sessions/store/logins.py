@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from . import schema
-from .base import NEEDS_HUMAN, OK, LoginRecord
+from .base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from .rows import columns_of
 from .transactions import Queries, read_method, write_method
 
@@ -84,6 +84,13 @@ def end(connection: Connection, login: LoginRecord, reason: str, now: float) -> 
     return _change(connection, login, {**state, "version": login.version + 1, "lease_ends_at": 0.0})
 
 
+def revoke(connection: Connection, owner: str, name: str, now: float) -> bool:
+    """End the use of a login, also by a process that renews it. Return False if there is none."""
+    values = {"state": REVOKED, "reason": "", "since": now, "version": _l.version + 1}
+    statement = update(schema.login).where(_this(owner, name))
+    return connection.execute(statement.values(values | {"lease_ends_at": 0.0})).rowcount == 1
+
+
 def _change(connection: Connection, login: LoginRecord, values: Mapping[str, object]) -> bool:
     this = (_this(login.owner, login.name), _l.version == login.version)
     return connection.execute(update(schema.login).where(*this).values(values)).rowcount == 1
@@ -104,4 +111,5 @@ class LoginStore(Queries):
     renew = write_method(renew)
     release = write_method(release)
     end = write_method(end)
+    revoke = write_method(revoke)
     delete = write_method(delete_one)

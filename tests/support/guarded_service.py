@@ -94,15 +94,21 @@ class Guarded:
 
     def audit(self) -> list[str]:
         """Return the entries of the audit log about logins: the operation, without its prefix, and the outcome."""
-        words = ["audit", "export", "--data", str(self.data)]
-        command = [*statehold(), *words]
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        entries = [json.loads(line) for line in lines.stdout.splitlines()]
         return [
             f"{each['operation'].removeprefix('login.')} {each['outcome']}"
-            for each in entries
+            for each in self._exported()
             if each["operation"].startswith("login.")
         ]
+
+    def audit_events(self) -> list[JSON]:
+        """Return those entries as events of OCSF."""
+        exported = self._exported("--format", "ocsf")
+        return [each for each in exported if each["unmapped"]["event"] == "login"]
+
+    def _exported(self, *words: str) -> list[JSON]:
+        command = [*statehold(), "audit", "export", "--data", str(self.data), *words]
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return [json.loads(line) for line in lines.stdout.splitlines()]
 
 
 @contextmanager

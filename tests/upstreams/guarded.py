@@ -6,12 +6,14 @@ It prints its port, and writes one JSON line per event to a log. Whoever opens t
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import secrets
 import socket
 import sys
 import time
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import uvicorn
@@ -24,12 +26,19 @@ from mcp.server.auth.provider import (
     TokenError,
     construct_redirect_uri,
 )
-from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
+from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions, RevocationOptions
 from mcp.server.extension import Extension, MethodBinding
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_types import RequestParams, Tool
 from pydantic import AnyHttpUrl
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+MACHINE = ("machine", "secret-of-the-machine")
+"""The id and the secret of a client that logs itself in."""
 
 
 class Provider:
@@ -137,7 +146,23 @@ class Provider:
         raise NotImplementedError
 
     async def revoke_token(self, token: AccessToken | RefreshToken) -> None:
-        raise NotImplementedError
+        self.access.pop(token.token, None)
+        self.refresh.pop(token.token, None)
+        self.write("revoked", kind=type(token).__name__)
+
+    async def token_of_client(self, request: Request) -> Response:
+        """Give the client MACHINE a token of its own, which the SDK's authorization server has no grant for."""
+        form = await request.form()
+        expected = f"Basic {base64.b64encode(':'.join(MACHINE).encode()).decode()}"
+        if (form["grant_type"], request.headers["authorization"]) != (
+            "client_credentials",
+            expected,
+        ):
+            given = base64.b64decode(request.headers["authorization"].split()[1]).decode()
+            return JSONResponse({"error": "invalid_client", "given": given}, status_code=401)
+        self.write("machine", resource=form["resource"])
+        token = self.issue(MACHINE[0], ["notes"], str(form["resource"]))
+        return JSONResponse(token.model_dump(exclude={"refresh_token"}))
 
 
 class Guarded(MCPServer):
@@ -176,6 +201,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3600, help="life of an access token")
     parser.add_argument("--stated", type=int, help="its life as the client is told")
     parser.add_argument("--no-refresh", action="store_true")
+    parser.add_argument("--revokes", action="store_true", help="with a revocation endpoint")
+    parser.add_argument("--machine", action="store_true", help="for the client MACHINE alone")
     parser.add_argument("--log", required=True)
     parsed = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -189,6 +216,7 @@ def main() -> None:
         client_registration_options=ClientRegistrationOptions(
             enabled=True, valid_scopes=["notes"], default_scopes=["notes"]
         ),
+        revocation_options=RevocationOptions(enabled=parsed.revokes),
         required_scopes=["notes"],
         validate_token_resource=True,
     )
@@ -199,7 +227,23 @@ def main() -> None:
         provider.write("called")
         return "logged in"
 
+    @server.tool()
+    async def echo(ctx: Context, way: str) -> str:
+        """Repeat the token of the request, in a result, a message or an error."""
+        assert ctx.headers is not None
+        header = ctx.headers["authorization"]
+        texts = [header, json.dumps({"headers": [header]}), quote(header)]
+        texts += [base64.b64encode(b"x" * n + header.encode()).decode() for n in range(3)]
+        if way == "message":
+            await ctx.report_progress(1, 2, " ".join(texts))
+        elif way == "error":
+            raise ToolError(" ".join(texts))
+        return " ".join(texts)
+
     app = server.streamable_http_app()
+    if parsed.machine:
+        provider.clients[MACHINE[0]] = OAuthClientInformationFull(client_id=MACHINE[0])
+        app.router.routes.insert(0, Route("/token", provider.token_of_client, methods=["POST"]))
     config = uvicorn.Config(app, log_level="warning")
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()

@@ -101,10 +101,38 @@ class LoginSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    grant: Literal["authorization_code", "client_credentials"] = Field(
+        default="authorization_code",
+        description=(
+            "`authorization_code`: each principal logs in. `client_credentials`: the client has a login of its own, "
+            "which all sessions use."
+        ),
+    )
     client_id: str | None = Field(
         default=None, description="Id of the client. Default: Statehold registers itself."
     )
     client_secret: str | None = Field(default=None, description="Its secret, if it has one.")
+    private_key: str | None = Field(
+        default=None,
+        description=(
+            "Its key in PEM, instead of a secret, as `${file:PATH}`; for `client_credentials` only."
+        ),
+    )
+    token_endpoint_auth_method: Literal["client_secret_basic", "client_secret_post"] = Field(
+        default="client_secret_basic", description="How it sends its secret."
+    )
+    client_metadata_url: str | None = Field(
+        default=None,
+        description=(
+            "HTTPS address of a client metadata document, the id of the client at servers that read such documents."
+        ),
+    )
+    issuer: str | None = Field(
+        default=None,
+        description=(
+            "The authorization server that knows the client: no other one gets its secret. Needed for `client_credentials`."
+        ),
+    )
     scope: str | None = Field(
         default=None, description="Scopes to ask for. Default: those that the server names."
     )
@@ -114,6 +142,19 @@ class LoginSettings(BaseModel):
         le=65535,
         description="Port of its page, `http://127.0.0.1:PORT/callback`. Default: any.",
     )
+
+    @model_validator(mode="after")
+    def _check(self) -> LoginSettings:
+        if self.grant == "client_credentials":
+            if not (self.client_id and self.issuer):
+                raise _wrong('grant = "client_credentials" needs a `client_id` and an `issuer`')
+            if bool(self.client_secret) == bool(self.private_key):
+                raise _wrong(
+                    'grant = "client_credentials" needs a `client_secret` or a `private_key`'
+                )
+        elif self.private_key:
+            raise _wrong('`private_key` needs grant = "client_credentials"', "private_key")
+        return self
 
 
 Transport = Literal["stdio", "http", "sse"]

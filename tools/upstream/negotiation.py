@@ -263,7 +263,8 @@ async def negotiate(
     a session; None where the connection is one. The caller still has to send `notifications/initialized` to a legacy peer.
 
     Raises:
-        UpstreamRefused, HttpRefused: The upstream refused all eras; this is the error of the first one.
+        UpstreamRefused, HttpRefused: The upstream refused all eras; this is the error of the first one, or the one that asks
+            for a login.
         UpstreamMisbehaved: The answer is malformed.
         EraUndecided: A fresh connection is needed.
     """
@@ -275,7 +276,9 @@ async def negotiate(
         try:
             peer = await introduce(send, service)
         except _REFUSALS as error:
-            first_error = first_error or error
+            # A server that allows one introduction without a login may refuse it for its era.
+            asks_login = isinstance(error, HttpRefused) and error.refusal.status == 401
+            first_error = error if asks_login else first_error or error
             continue
         if not plan.reason and not peer.modern and has_session is not None:
             if has_session():

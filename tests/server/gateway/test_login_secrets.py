@@ -22,6 +22,7 @@ from support.token_file import write_tokens
 from statehold.sessions.clock import SystemClock
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.sql import SQLStore
+from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
@@ -151,7 +152,10 @@ async def test_a_service_that_leads_elsewhere_gets_no_token_there(
             "tokens": {**tokens, "token_type": "Bearer", "expires_in": 3600},
         }
         async with SQLStore.sqlite(service.data) as store:
-            logins = ServiceLogins(store, SystemClock(), LoginSealing(service.data))
+            clock = SystemClock()
+            logins = ServiceLogins(
+                store, clock, LoginSealing(service.data), LoginAudit(None, clock)
+            )
             await logins.put(LOCAL.key, "notes", LoginDocument.model_validate(document))
         with serving(service.config, service.data) as running:
             way = Way("http", "modern", service.config, service.data, url=running.url)

@@ -12,11 +12,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 import pytest
-from mcp_types import (
-    ElicitRequestParams,
-    ElicitRequestURLParams,
-    ElicitResult,
-)
+from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 from sqlalchemy import Connection
 from support.fork_server import ForkServer
 from support.gateway_process import (
@@ -36,7 +32,9 @@ from support.waiting import until
 
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.store.sql import SQLStore
+from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.sealing import LoginSealing
+from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
 
@@ -252,10 +250,11 @@ def test_only_the_answer_of_this_login_is_taken(tmp_path: Path, fork_server: For
         denied = httpx2.get(sent["redirect_uri"], params=query)
         assert (denied.status_code, "&lt;b&gt;" in denied.text) == (502, True)
 
-    with guarded(tmp_path, fork_server) as service:
+    with guarded(tmp_path, fork_server, audit="on") as service:
         code, errors = service.add(visit=deny)
         assert (code, service.logins()) == (1, [])
         assert "access_denied" in errors
+        assert service.audit() == ["refuse failed"]
         assert "Traceback" not in errors
         assert service.add(visit=forge) == (0, "")
 
@@ -298,22 +297,21 @@ async def test_a_service_without_a_login_costs_one_look_at_the_store_a_second(
             return await read(query)
 
         monkeypatch.setattr(store.transactions, "read", counted)
-        logins, site = (
-            ServiceLogins(store, clock, LoginSealing(None)),
-            "https://example.org/mcp?key=secret",
-        )
+        logins = ServiceLogins(store, clock, LoginSealing(None), LoginAudit(None, clock))
+        site = "https://example.org/mcp?key=secret"
+        config = UpstreamConfig(url=site)
         for _ in range(10):
-            assert await logins.bearer("ada", "notes", site) is None
+            assert await logins.bearer("ada", "notes", config) is None
         assert looks == 1
         tokens = {"access_token": "a", "token_type": "Bearer"}
         document = {"site": site, "client": {"client_id": "c"}, "tokens": tokens}
         await logins.put("ada", "notes", LoginDocument.model_validate(document))
-        bearer = await logins.bearer("ada", "notes", site)
+        bearer = await logins.bearer("ada", "notes", config)
         assert bearer is not None
         assert bearer.token == "a"
         before = looks
         for _ in range(10):
-            await logins.bearer("ada", "notes", site)
+            await logins.bearer("ada", "notes", config)
         assert looks == before
         [stored] = await store.logins.page()
         assert stored.site == "https://example.org"

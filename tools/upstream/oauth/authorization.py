@@ -14,7 +14,14 @@ from functools import partial
 from typing import Final, cast
 
 import httpx2
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -33,6 +40,7 @@ from ....sessions.json_codec import JSON
 from ...browser.egress.addresses import is_loopback_host
 from ...browser.egress.resolver import Resolver
 from ...http_client import http_options, read_body, server_of
+from ...logins.masks import Masks, hide
 from ...outbound import UNREACHABLE, DestinationRefused, OutboundClient
 from ..config import LoginSettings
 
@@ -40,6 +48,7 @@ from ..config import LoginSettings
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
 
 CLIENT_NAME: Final = "Statehold"
+CLIENT_CREDENTIALS: Final = "client_credentials"
 ANSWER_BYTES: Final = 1 << 20
 SECONDS: Final = 20.0
 """Seconds of one request to the server of the service."""
@@ -64,6 +73,21 @@ class LoginDocument(BaseModel):
     tokens: OAuthToken
     metadata: OAuthMetadata | None = None
     resource: ProtectedResourceMetadata | None = None
+
+    @property
+    def can_renew(self) -> bool:
+        return self.tokens.refresh_token is not None or self.is_of_client
+
+    @property
+    def is_of_client(self) -> bool:
+        """Whether the client logged itself in, without a person."""
+        return self.client.grant_types == [CLIENT_CREDENTIALS]
+
+    @property
+    def secrets(self) -> list[str]:
+        tokens = self.tokens
+        texts = (tokens.access_token, tokens.refresh_token, self.client.client_secret)
+        return list(filter(None, texts))
 
 
 @dataclass
@@ -98,43 +122,43 @@ class Person:
     """Returns what the person brings back."""
 
 
-async def log_in(site: str, settings: LoginSettings, person: Person) -> LoginDocument:
-    """Have a person log in at the server of a service. It takes as long as they do; cancelling it leaves nothing behind.
+async def log_in(site: str, settings: LoginSettings, person: Person | None) -> LoginDocument:
+    """Have a person log in at the server of a service, or without one the client with its own credentials (SEP-1046).
+
+    It takes as long as a person does; cancelling it leaves nothing behind.
 
     Raises:
         AuthorizationFailed: the server asks for no login, or the login failed.
     """
     storage = _Storage()
-    if settings.client_id is not None:
-        storage.client = OAuthClientInformationFull(
-            client_id=settings.client_id,
-            client_secret=settings.client_secret,
-            redirect_uris=[AnyUrl(person.redirect_uri)],
-            token_endpoint_auth_method="client_secret_post" if settings.client_secret else "none",
-        )
-    provider = _provider(site, storage, person, settings.scope)
-    async with _sender(site) as send:
+    async with _sender(site, settings.client_secret) as send:
+        provider = _provider(site, storage, settings, person)
         refusal = await send(_probe(site))
         if refusal.status_code not in (401, 403):
             raise AuthorizationFailed(
                 f"{server_of(site)} asks for no login (HTTP {refusal.status_code})."
             )
+        if settings.scope is not None:
+            # The SDK takes the first scope of the challenge before all others.
+            challenge = refusal.headers.get("www-authenticate", "Bearer")
+            challenge = f'Bearer scope="{settings.scope}", {challenge.partition(" ")[2]}'
+            refusal.headers["www-authenticate"] = challenge
         await _drive(provider, storage, _probe(site), send, refusal)
     return _document(site, provider, storage)
 
 
-async def renew(document: LoginDocument) -> LoginDocument | None:
+async def renew(document: LoginDocument, settings: LoginSettings) -> LoginDocument | None:
     """Return a login with new tokens, None if the authorization server refuses to give some: its person has to log in again.
 
     Raises:
         AuthorizationFailed: the authorization server cannot be asked now.
     """
+    if document.is_of_client:
+        return await log_in(document.site, settings, None)
     storage = _Storage(document.client, document.tokens)
-    provider = _provider(document.site, storage, None, document.tokens.scope)
-    provider.context.oauth_metadata = document.metadata
-    provider.context.protected_resource_metadata = document.resource
-    provider.context.token_expiry_time = _EXPIRED
     async with _sender(document.site) as send:
+        provider = _restored(document, storage)
+        provider.context.token_expiry_time = _EXPIRED
         last = await _drive(provider, storage, _probe(document.site), send, None)
     if storage.new_tokens is not None:
         return _document(document.site, provider, storage)
@@ -144,29 +168,102 @@ async def renew(document: LoginDocument) -> LoginDocument | None:
     return None
 
 
-def _provider(
-    site: str, storage: _Storage, person: Person | None, scope: str | None
-) -> OAuthClientProvider:
-    redirect_uri = "http://127.0.0.1/callback" if person is None else person.redirect_uri
-    client = OAuthClientMetadata(
-        client_name=CLIENT_NAME, redirect_uris=[AnyUrl(redirect_uri)], scope=scope
-    )
-    if person is None:
-        return OAuthClientProvider(site, client, storage)
+async def revoke(document: LoginDocument) -> None:
+    """Have the authorization server end the tokens of a login (RFC 7009).
 
-    async def wait() -> AuthorizationCodeResult:
+    Raises:
+        AuthorizationFailed: it did not, or names no endpoint for that.
+    """
+    endpoint = None if document.metadata is None else document.metadata.revocation_endpoint
+    if endpoint is None:
+        raise AuthorizationFailed("The authorization server has no revocation endpoint.")
+    context, tokens = _restored(document, _Storage(document.client)).context, document.tokens
+    context.client_info = document.client
+    async with _sender(document.site) as send:
+        for hint in ("refresh_token", "access_token"):
+            if token := getattr(tokens, hint):
+                form = {"token": token, "token_type_hint": hint}
+                form["client_id"] = document.client.client_id
+                form, headers = context.prepare_token_auth(form, {})
+                answer = await send(
+                    httpx2.Request("POST", str(endpoint), data=form, headers=headers)
+                )
+                if answer.status_code != 200:
+                    raise AuthorizationFailed(
+                        f"The authorization server refused to end the login (HTTP {answer.status_code})."
+                    )
+
+
+def _restored(document: LoginDocument, storage: _Storage) -> OAuthClientProvider:
+    """Return the SDK's client of a login, which discovers nothing again."""
+    settings = LoginSettings(scope=document.tokens.scope)
+    provider = _provider(document.site, storage, settings, None)
+    provider.context.oauth_metadata = document.metadata
+    provider.context.protected_resource_metadata = document.resource
+    return provider
+
+
+def _provider(
+    site: str, storage: _Storage, settings: LoginSettings, person: Person | None
+) -> OAuthClientProvider:
+    client_id, secret, issuer = settings.client_id, settings.client_secret, settings.issuer
+    method, scope = settings.token_endpoint_auth_method, settings.scope
+    if settings.grant == CLIENT_CREDENTIALS:
+        assert client_id is not None
+        if settings.private_key is not None:
+            sign = _assertions(client_id, settings.private_key)
+            return PrivateKeyJWTOAuthProvider(site, storage, client_id, sign, scope, issuer)
+        assert secret is not None
+        return ClientCredentialsOAuthProvider(
+            site, storage, client_id, secret, method, scope, issuer
+        )
+    redirects = [AnyUrl("http://127.0.0.1/callback" if person is None else person.redirect_uri)]
+    if client_id is not None:
+        storage.client = OAuthClientInformationFull(
+            client_id=client_id,
+            client_secret=secret,
+            redirect_uris=redirects,
+            token_endpoint_auth_method=method if secret else "none",
+            issuer=issuer,
+        )
+
+    async def wait_for_person() -> AuthorizationCodeResult:
+        assert person is not None
         result, metadata = await person.wait(), provider.context.oauth_metadata
         issuer = None if metadata is None else str(metadata.issuer)
         if result.iss and issuer and issuers_match(result.iss, issuer):
             result.iss = issuer  # See _with_named_issuer().
         return result
 
-    provider = OAuthClientProvider(site, client, storage, person.show, wait)
+    client = OAuthClientMetadata(client_name=CLIENT_NAME, redirect_uris=redirects, scope=scope)
+    show, wait = (None, None) if person is None else (person.show, wait_for_person)
+    provider = OAuthClientProvider(
+        site, client, storage, show, wait, client_metadata_url=settings.client_metadata_url
+    )
     return provider
 
 
+def _assertions(client_id: str, key: str) -> Callable[[str], Awaitable[str]]:
+    """Return what signs the assertions of a client with its key (RFC 7523).
+
+    Raises:
+        ValueError: the key cannot be read.
+    """
+    try:
+        private_key = load_pem_private_key(key.encode(), None)
+    except TypeError as error:
+        raise ValueError("the private key is encrypted") from error
+    algorithm = "RS256"
+    if isinstance(private_key, EllipticCurvePrivateKey):
+        algorithm = f"ES{min(private_key.key_size, 512)}"
+    return SignedJWTParameters(
+        issuer=client_id, subject=client_id, signing_key=key, signing_algorithm=algorithm
+    ).create_assertion_provider()
+
+
 def _document(site: str, provider: OAuthClientProvider, storage: _Storage) -> LoginDocument:
-    tokens, client, context = storage.new_tokens, storage.client, provider.context
+    tokens, context = storage.new_tokens, provider.context
+    client = context.client_info
     if tokens is None or client is None:
         raise AuthorizationFailed(f"The authorization server of {server_of(site)} gave no token.")
     return LoginDocument(
@@ -243,8 +340,10 @@ def _probe(site: str) -> httpx2.Request:
 
 
 @asynccontextmanager
-async def _sender(site: str) -> AsyncGenerator[_Send]:
+async def _sender(site: str, secret: str | None = None) -> AsyncGenerator[_Send]:
     """Open the requests of one login: those to the origin of the service as any of that, others guarded.
+
+    An error repeats no `secret`, also if a server does.
 
     Raises:
         AuthorizationFailed: a request or a step in the block failed.
@@ -256,7 +355,8 @@ async def _sender(site: str) -> AsyncGenerator[_Send]:
         async with httpx2.AsyncClient(**http_options(site), timeout=SECONDS) as http:
             yield partial(_send, http, outbound, origin)
     except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError) as error:
-        raise AuthorizationFailed(f"The login failed: {_words(error)}.") from error
+        words = hide([Masks([secret or ""])], _words(error))
+        raise AuthorizationFailed(f"The login failed: {words}.") from error
 
 
 async def _send(

@@ -20,6 +20,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
+from ...logins.audit import LoginAudit
 from ..config import UpstreamConfig
 from .authorization import AuthorizationFailed, LoginDocument, Person, log_in
 
@@ -105,8 +106,9 @@ class Visit:
 class LoginPages:
     """The login pages of one process. The port is closed with the task in which `spawn` keeps it."""
 
-    def __init__(self, put: Put, clock: Clock, spawn: Spawn) -> None:
+    def __init__(self, put: Put, audit: LoginAudit, clock: Clock, spawn: Spawn) -> None:
         self._put = put
+        self._audit = audit
         self._clock = clock
         self._spawn = spawn
         self._opening = anyio.Lock()
@@ -169,6 +171,7 @@ class LoginPages:
             visit.ended.set()
         except AuthorizationFailed as error:
             visit.error = error.message
+            self._audit.note("refuse", visit.owner, visit.service, "failed")
         except StoreUnavailable:
             visit.error = "The login cannot be stored now."
         except TimeoutError:

@@ -22,20 +22,24 @@ from ....sessions.clock import Clock
 from ....sessions.errors import StoreUnavailable
 from ....sessions.owned_map import BoundedMap
 from ....sessions.records import LOCAL
-from ....sessions.store.base import OK, LoginRecord
+from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from ...http_client import server_of
+from ...logins.audit import LoginAudit
+from ...logins.masks import MASKS, Masks
 from ...logins.sealing import LoginSealing
 
 if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
-    from ..config import UpstreamConfig
+    from ..config import LoginSettings, UpstreamConfig
     from .authorization import LoginDocument
     from .login_pages import LoginPages, Spawn, Visit
 
 logger = logging.getLogger("statehold.upstream")
 
+KIND: Final = "oauth"
 CHALLENGE: Final = "resource_metadata="
 """The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
+LACKS_SCOPE: Final = "insufficient_scope"
 LOGIN: Final = "statehold_login"
 """The extension of a request that was refused for want of a login: the login that its user can do."""
 KEPT_SECONDS: Final = 1.0
@@ -50,6 +54,8 @@ RENEWAL_SECONDS: Final = 40.0
 """Seconds that a renewal may take, and that others wait for it."""
 LOOK_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
+FAILED_SECONDS: Final = 30.0
+"""Seconds after which the client of a service, which got no token, asks for one again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Bearer:
 
     token: str = field(repr=False)
     version: int
+    scope: str | None
 
 
 @dataclass(slots=True)
@@ -72,20 +79,27 @@ class _Known:
 class ServiceLogins:
     """The logins of all principals. Any task may use it; it has nothing to close."""
 
-    def __init__(self, store: SQLStore, clock: Clock, sealing: LoginSealing) -> None:
+    def __init__(
+        self, store: SQLStore, clock: Clock, sealing: LoginSealing, audit: LoginAudit
+    ) -> None:
         self.clock = clock
         self.spawn: Spawn | None = None
         """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
         self.pages: LoginPages | None = None
         self._store = store
         self._sealing = sealing
+        self.audit = audit
+        self._failed: dict[str, float] = {}
+        """When the client of a service, which logs itself in, last failed to."""
         self._known: dict[tuple[str, str], _Known] = {}
         self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
         """When a principal was last found without a usable login at a service: most services ask for none."""
+        self._masks: defaultdict[tuple[str, str], Masks] = defaultdict(Masks)
+        """The masks of the last tokens: a server may repeat one that was renewed, or revoked."""
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def bearer(
-        self, owner: str, service: str, site: str, *, but: Bearer | None = None
+        self, owner: str, service: str, config: UpstreamConfig, *, but: Bearer | None = None
     ) -> Bearer | None:
         """Return the access token of a principal for a service, renewed if it ends soon or is `but`, which was refused.
 
@@ -95,15 +109,49 @@ class ServiceLogins:
             StoreUnavailable: the store does not answer.
         """
         known = await self._read(owner, service)
-        if known is None or known.document.site != site:
+        if known is not None and known.document.site != config.url:
+            self.audit.note_seldom("refuse", owner, service, "moved")
+            known = None
+        if known is None and config.login.grant == "client_credentials":
+            known = await self._fetch(owner, service, config)
+        if known is None:
             return None
         is_refused = but is not None and but.version == known.record.version
         if is_refused or self._ends_soon(known):
             async with self._turns[owner, service]:
-                known = await self._renewed(owner, service, known)
+                known = await self._renewed(owner, service, known, config.login)
         if known is None:
             return None
-        return Bearer(known.document.tokens.access_token, known.record.version)
+        self.audit.note_seldom("use", owner, service)
+        tokens = known.document.tokens
+        return Bearer(tokens.access_token, known.record.version, tokens.scope)
+
+    def masks(self, owner: str, service: str) -> tuple[Masks, ...]:
+        """Return the masks for a response of a service to a principal, none if this process has used no login for it."""
+        masks = self._masks.get((owner, service))
+        return () if masks is None else (masks,)
+
+    async def _fetch(self, owner: str, service: str, config: UpstreamConfig) -> _Known | None:
+        """Log the client of a service in, unless it has just failed or its login was revoked."""
+        from .authorization import AuthorizationFailed, log_in
+
+        async with self._turns[owner, service]:
+            known = await self._read(owner, service, anew=True)
+            if known is not None and known.document.site == config.url:
+                return known
+            record = await self._store.logins.find(owner, service)
+            is_revoked = record is not None and record.state == REVOKED
+            if is_revoked or self.clock.now() < self._failed.get(service, 0.0) + FAILED_SECONDS:
+                return None
+            try:
+                with anyio.fail_after(RENEWAL_SECONDS):
+                    document = await log_in(config.url or "", config.login, None)
+            except (AuthorizationFailed, TimeoutError) as error:
+                logger.warning("the client of %s gets no token: %s", service, error)
+                self._failed[service] = self.clock.now()
+                return None
+            await self.put(owner, service, document)
+            return await self._read(owner, service, anew=True)
 
     def separates(self, service: str, owner: str) -> bool:
         """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
@@ -120,7 +168,7 @@ class ServiceLogins:
 
     def _ends_soon(self, known: _Known) -> bool:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
-        if ends_at is None or known.document.tokens.refresh_token is None:
+        if ends_at is None or not known.document.can_renew:
             return False
         return self.clock.now() >= ends_at - min(EARLY_SECONDS, lives * EARLY_PART)
 
@@ -132,42 +180,47 @@ class ServiceLogins:
         if not anew and now < self._absent.get(key, -math.inf) + KEPT_SECONDS:
             return None
         record = await self._store.logins.find(owner, service)
-        if record is None or record.state != OK:
+        if record is None or record.kind != KIND or record.state != OK:
             self._known.pop(key, None)
             self._absent[key] = now
+            if record is not None:
+                self.audit.note_seldom("refuse", owner, service, record.state)
             return None
         if known is None or known.record.version != record.version:
             known = _Known(record, await self._open(record), now)
+            self._masks[key].add(known.document.secrets)
         known.record, known.read_at = record, now
         self._known[key] = known
         return known
 
-    async def _renewed(self, owner: str, service: str, used: _Known) -> _Known | None:
+    async def _renewed(
+        self, owner: str, service: str, used: _Known, settings: LoginSettings
+    ) -> _Known | None:
         """Renew a login, here or by another process. Return it when that is done, None if it cannot be used."""
         deadline = self.clock.now() + RENEWAL_SECONDS
         while self.clock.now() < deadline:
             known = await self._read(owner, service, anew=True)
             if known is None or known.record.version != used.record.version:
                 return known
-            if known.document.tokens.refresh_token is None:
+            if not known.document.can_renew:
                 await self._end(known.record, "its token has ended and cannot be renewed")
                 return None
             now, version = self.clock.now(), known.record.version
             if await self._store.logins.lease(owner, service, version, now, now + LEASE_SECONDS):
                 # The answer of the server must be stored, also if the caller leaves.
                 with anyio.CancelScope(shield=True):
-                    return await self._renew(known)
+                    return await self._renew(known, settings)
             await anyio.sleep(LOOK_SECONDS)
         return None
 
-    async def _renew(self, known: _Known) -> _Known | None:
+    async def _renew(self, known: _Known, settings: LoginSettings) -> _Known | None:
         # Imported here: most servers have no such login, and it would take 10 ms of their start.
         from .authorization import AuthorizationFailed, renew
 
         record = known.record
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
-                document = await renew(known.document)
+                document = await renew(known.document, settings)
         except (AuthorizationFailed, TimeoutError) as error:
             logger.warning("the login at %s was not renewed: %s", record.name, error)
             await self._store.logins.release(record)
@@ -180,27 +233,57 @@ class ServiceLogins:
             while True:
                 # The former refresh token is used up: a store that does not answer is waited for.
                 with suppress(StoreUnavailable):
-                    await self._store.logins.renew(record, sealed, expires_at)
+                    if await self._store.logins.renew(record, sealed, expires_at):
+                        self.audit.note("renew", record.owner, record.name)
                     return await self._read(record.owner, record.name, anew=True)
                 await anyio.sleep(RETRY_SECONDS)
         return None
 
     async def _end(self, record: LoginRecord, reason: str) -> None:
         logger.warning("the login at %s needs its person: %s", record.name, reason)
-        await self._store.logins.end(record, reason, self.clock.now())
+        if await self._store.logins.end(record, reason, self.clock.now()):
+            self.audit.note("renew", record.owner, record.name, NEEDS_HUMAN)
         self._known.pop((record.owner, record.name), None)
+
+    async def revoke(self, owner: str, service: str) -> LoginRecord | None:
+        """End the use of a login on all nodes, within KEPT_SECONDS. Return it as it was, None if there is none.
+
+        Raises:
+            StoreUnavailable: the store, or a required audit log, does not answer; the login goes on.
+        """
+        record = await self._store.logins.find(owner, service)
+        if record is not None:
+            await self.audit.admit("revoke", owner, service)
+            await self._store.logins.revoke(owner, service, self.clock.now())
+            self._known.pop((owner, service), None)
+        return record
+
+    async def end_tokens(self, record: LoginRecord) -> None:
+        """Have the authorization server of a revoked login end its tokens.
+
+        Raises:
+            AuthorizationFailed: it did not.
+            StoreUnavailable: the login cannot be opened.
+        """
+        from .authorization import revoke
+
+        await revoke(await self._open(record))
 
     def _end_of(self, document: LoginDocument) -> float | None:
         seconds = document.tokens.expires_in
         return None if seconds is None else self.clock.now() + seconds
 
     async def put(self, owner: str, service: str, document: LoginDocument) -> None:
-        """Store a new login in place of an earlier one."""
+        """Store a new login in place of an earlier one.
+
+        Raises:
+            StoreUnavailable: the store, or a required audit log, does not answer.
+        """
         issuer = "" if document.metadata is None else str(document.metadata.issuer)
         record = LoginRecord(
             owner=owner,
             name=service,
-            kind="oauth",
+            kind=KIND,
             site=server_of(document.site),
             issuer=issuer,
             state=OK,
@@ -208,8 +291,10 @@ class ServiceLogins:
             sealed=await self._seal(document),
             expires_at=self._end_of(document),
         )
+        await self.audit.admit("grant", owner, service)
         await self._store.logins.put(record)
-        self._absent.pop((owner, service), None)
+        for known in (self._absent, self._known):
+            known.pop((owner, service), None)
 
     async def _seal(self, document: LoginDocument) -> bytes:
         return await self._sealing.seal(document.model_dump_json(exclude_none=True))
@@ -261,29 +346,46 @@ class BearerAuth(httpx2.Auth):
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         bearer = await self._bearer(None)
-        _set_bearer(request, bearer)
+        self._use(request, bearer)
         response = yield request
         if response.status_code == 401 and bearer is not None:
             renewed = await self._bearer(bearer)
             if renewed is not None and renewed.version != bearer.version:
-                _set_bearer(request, renewed)
+                bearer = renewed
+                self._use(request, bearer)
                 response = yield request
-        if response.status_code == 401 and CHALLENGE in response.headers.get(
-            "www-authenticate", ""
-        ):
-            request.extensions[LOGIN] = await self._login()
+        challenge = response.headers.get("www-authenticate", "")
+        if response.status_code == 401 and (CHALLENGE in challenge or self._may_log_in(challenge)):
+            if bearer is None:
+                self._logins.audit.note_seldom("refuse", self._owner, self._service, "absent")
+            request.extensions[LOGIN] = await self._login(self._config)
+        elif response.status_code == 403 and LACKS_SCOPE in challenge and bearer is not None:
+            config = _with_more_scopes(self._config, bearer.scope, response)
+            if config is not None:
+                request.extensions[LOGIN] = await self._login(config)
 
-    async def _login(self) -> AwaitedLogin | None:
+    def _may_log_in(self, challenge: str) -> bool:
+        """Whether a server without the metadata of RFC 9728 in its challenge may have a login, as older ones do."""
+        return "bearer" in challenge.lower() and not self._config.headers
+
+    def _use(self, request: httpx2.Request, bearer: Bearer | None) -> None:
+        """Send a token, and hide it in the response."""
+        request.extensions[MASKS] = self._logins.masks(self._owner, self._service)
+        if bearer is not None:
+            request.headers["authorization"] = f"Bearer {bearer.token}"
+
+    async def _login(self, config: UpstreamConfig) -> AwaitedLogin | None:
         """Return the login that the user of this machine can do; None for another principal."""
         logins = self._logins
-        if logins.spawn is None or self._owner != LOCAL.key:
+        is_of_person = config.login.grant == "authorization_code"
+        if logins.spawn is None or self._owner != LOCAL.key or not is_of_person:
             return None
         if logins.pages is None:
             from .login_pages import LoginPages
 
-            logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
+            logins.pages = LoginPages(logins.put, logins.audit, logins.clock, logins.spawn)
         try:
-            visit = await logins.pages.visit(self._owner, self._service, self._config)
+            visit = await logins.pages.visit(self._owner, self._service, config)
             return AwaitedLogin(logins, visit, await logins.version(visit))
         except StoreUnavailable:
             return None
@@ -293,14 +395,21 @@ class BearerAuth(httpx2.Auth):
 
     async def _bearer(self, refused: Bearer | None) -> Bearer | None:
         try:
-            site = self._config.url or ""
-            return await self._logins.bearer(self._owner, self._service, site, but=refused)
+            return await self._logins.bearer(self._owner, self._service, self._config, but=refused)
         except StoreUnavailable as error:
             # An error here would end the whole connection; without a token, this request alone is refused.
             logger.warning("the login at %s cannot be read: %s", self._service, error)
             return None
 
 
-def _set_bearer(request: httpx2.Request, bearer: Bearer | None) -> None:
-    if bearer is not None:
-        request.headers["authorization"] = f"Bearer {bearer.token}"
+def _with_more_scopes(
+    config: UpstreamConfig, granted: str | None, response: httpx2.Response
+) -> UpstreamConfig | None:
+    """Return a configuration whose login has the scopes that a server wants, too (SEP-2350); None if it had them all."""
+    from mcp.client.auth.utils import extract_scope_from_www_auth, union_scopes
+
+    scope = union_scopes(granted, extract_scope_from_www_auth(response))
+    if scope is None or set(scope.split()) == set((granted or "").split()):
+        return None
+    login = config.login.model_copy(update={"scope": scope})
+    return config.model_copy(update={"login": login})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import socket
 from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -22,6 +22,7 @@ from ....sessions.json_codec import JSON
 from ....sessions.owned_map import BoundedMap
 from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
+from ...logins.masks import MASKS, hide, masked
 from ..change_stream import LISTEN, Reopening
 from ..oauth.logins import LOGIN
 from ..sdk import redirect_location
@@ -126,7 +127,7 @@ class HttpClient(httpx2.AsyncClient):
         if not is_stream:
             response.stream = _BoundedBody(response.stream)
         if is_post:
-            note = functools.partial(self._record_break, request)
+            note = partial(self._record_break, request)
             response.stream = _BreakableBody(response.stream, note)
             if not is_stream and response.is_success:
                 SOLE_ANSWER.set(request.content)
@@ -155,11 +156,12 @@ class HttpClient(httpx2.AsyncClient):
     ) -> httpx2.Response:
         """Send a request. One that expects no answer is sent twice if it fails, because a repeat of it does nothing."""
         try:
-            return await super().send(request, **options)
+            response = await super().send(request, **options)
         except httpx2.TransportError:
             if request.method != "POST" or _request_id(request) is not None:
                 raise
-            return await super().send(request, **options)
+            response = await super().send(request, **options)
+        return masked(response)
 
     def _is_listening(self, request: httpx2.Request) -> bool:
         """Return whether a request opens the stream of the server's own messages; others resume that of an answer."""
@@ -180,7 +182,7 @@ class HttpClient(httpx2.AsyncClient):
                 await self._reopening.pause()
             self._waits_to_listen = True
             try:
-                response = await super().send(request, **options)
+                response = masked(await super().send(request, **options))
             except httpx2.TransportError:
                 continue
             status = response.status_code
@@ -270,7 +272,7 @@ def refusal_in(response: httpx2.Response, redirects: Collection[str] = ()) -> Ht
         offers_login=offers_login,
         login=response.request.extensions.get(LOGIN),
         words=words,
-    )
+    ).redacted(partial(hide, response.request.extensions.get(MASKS, ())))
 
 
 def _content_type(response: httpx2.Response) -> str:

@@ -112,8 +112,9 @@ class TransportOpener:
             key.lower() == "authorization" for key in self._config.headers
         ):
             return None
-        # A connection of all sessions is the operator's, as are those of no session.
-        is_own = self._config.scope == "session" and placeholders.owner
+        # A connection of all sessions is the operator's, as are those of no session, and the login of a client.
+        is_of_person = self._config.login.grant == "authorization_code"
+        is_own = self._config.scope == "session" and is_of_person and placeholders.owner
         owner = placeholders.owner if is_own else LOCAL.key
         return BearerAuth(self._logins, owner, self._name, self._config)
 

@@ -1,0 +1,90 @@
+"""The scenarios of logins of the official conformance suite: each passes through Statehold as it does with the SDK's client.
+
+The suite starts a service and its authorization server, and runs a client with the address of the service.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+
+pytestmark = [pytest.mark.peer, pytest.mark.thorough, pytest.mark.timeout(600)]
+
+UNSUPPORTED = {
+    "auth/enterprise-managed-authorization": "the SDK's client exchanges no identity of an enterprise for an assertion",
+    "auth/dpop": "the SDK's client binds no token to a key",
+    "auth/dpop-nonce": "the SDK's client binds no token to a key",
+    "auth/wif-jwt-bearer": "the SDK's client sends no assertion of a workload as a grant",
+}
+"""Scenarios of extensions that the direct client does not pass, with the reason."""
+SCENARIO = re.compile(r"- (auth/\S+) \[(?:.*,)?(\S+)\]")
+LEAST = 25
+"""Scenarios that the suite has at least."""
+
+
+class Scenario(NamedTuple):
+    name: str
+    version: str
+
+
+class Suite(NamedTuple):
+    """Runs the scenarios of the suite with the clients of support/conformance_login.py."""
+
+    node: str
+    program: Path
+    folder: Path
+
+    def scenarios(self) -> list[Scenario]:
+        listed = self._run("list", "--client").stdout
+        found = [Scenario(*match) for match in SCENARIO.findall(listed)]
+        return [each for each in found if each.name not in UNSUPPORTED]
+
+    def faults(self, way: str, scenario: Scenario) -> list[str]:
+        """Return the checks that fail, and the last words of a client that does."""
+        name, version = scenario
+        folder = self.folder / way / name.replace("/", "_")
+        client = f"{sys.executable} -m support.conformance_login {way}"
+        chosen = [] if version == "extension" else ["--spec-version", version]
+        words = ["--command", client, "--scenario", name, *chosen, "--timeout", "60000"]
+        run = self._run("client", *words, "-o", str(folder))
+        [file] = folder.rglob("checks.json")
+        checks = cast("list[dict[str, Any]]", json.loads(file.read_text()))
+        assert any(each["status"] == "SUCCESS" for each in checks), checks
+        faults = [each["id"] for each in checks if each["status"] in ("FAILURE", "WARNING")]
+        return faults if faults or run.returncode == 0 else [run.stderr[-2000:]]
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        tests = Path(__file__).resolve().parents[1]
+        return subprocess.run(
+            [self.node, str(self.program), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(tests)},
+            timeout=120,
+            check=False,
+        )
+
+
+def test_logins_that_pass_directly_pass_through(
+    node22: str, npm_peers: Path, tmp_path: Path
+) -> None:
+    program = npm_peers / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+    suite = Suite(node22, program, tmp_path)
+    scenarios = suite.scenarios()
+    assert len(scenarios) >= LEAST
+    with ThreadPoolExecutor(2) as pool:
+        runs = {
+            (way, each.name): pool.submit(suite.faults, way, each)
+            for each in scenarios
+            for way in ("direct", "through")
+        }
+    assert {key: run.result() for key, run in runs.items() if run.result()} == {}
