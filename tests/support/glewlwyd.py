@@ -154,9 +154,7 @@ class Glewlwyd:
             }
             return self._token(person, form)
 
-    def add_client(
-        self, client_id: str, secret: str, redirect_uri: str, method: str = "client_secret_basic"
-    ) -> None:
+    def add_client(self, client_id: str, secret: str, redirect_uri: str) -> None:
         """Add a client with a secret, as an administrator does."""
         with httpx2.Client(base_url=self.url, timeout=60) as admin:
             _send(admin, "auth/", {"username": "admin", "password": "password"})
@@ -167,7 +165,7 @@ class Glewlwyd:
                 "enabled": True,
                 "redirect_uri": [redirect_uri],
                 "authorization_type": ["code", "refresh_token"],
-                "token_endpoint_auth_method": [method],
+                "token_endpoint_auth_method": ["client_secret_basic", "client_secret_post"],
                 "scope": [],
             }
             _send(admin, "client/", client)

@@ -116,7 +116,6 @@ async def test_a_client_that_is_configured_logs_in_at_a_provider_without_registr
             "notes-client",
             "notes-secret",
             f"http://127.0.0.1:{login_port}/callback",
-            "client_secret_post",
         )
 
         def visit(address: str) -> None:
