@@ -33,12 +33,14 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_types import RequestParams, Tool
 from pydantic import AnyHttpUrl
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 MACHINE = ("machine", "secret-of-the-machine")
 """The id and the secret of a client that logs itself in."""
+MORE = "notes:write"
 
 
 class Provider:
@@ -88,7 +90,7 @@ class Provider:
             resource=params.resource,
         )
         self.codes[code.code] = code
-        self.write("authorized", resource=params.resource)
+        self.write("authorized", resource=params.resource, scopes=params.scopes)
         return construct_redirect_uri(
             str(params.redirect_uri), code=code.code, state=params.state, iss=f"{self.url}/"
         )
@@ -150,6 +152,15 @@ class Provider:
         self.refresh.pop(token.token, None)
         self.write("revoked", kind=type(token).__name__)
 
+    async def require_more(self, request: Request, follow: Any) -> Response:
+        """Refuse a call of `whoami` whose token lacks the scope MORE."""
+        token = self.access.get(request.headers.get("authorization", "").removeprefix("Bearer "))
+        is_call = b'"whoami"' in await request.body()
+        if not is_call or token is None or MORE in token.scopes:
+            return await follow(request)
+        challenge = f'Bearer error="insufficient_scope", scope="{MORE}"'
+        return Response(status_code=403, headers={"www-authenticate": challenge})
+
     async def token_of_client(self, request: Request) -> Response:
         """Give the client MACHINE a token of its own, which the SDK's authorization server has no grant for."""
         form = await request.form()
@@ -202,6 +213,7 @@ def main() -> None:
     parser.add_argument("--stated", type=int, help="its life as the client is told")
     parser.add_argument("--no-refresh", action="store_true")
     parser.add_argument("--revokes", action="store_true", help="with a revocation endpoint")
+    parser.add_argument("--more", action="store_true", help="calls need the scope MORE, too")
     parser.add_argument("--machine", action="store_true", help="for the client MACHINE alone")
     parser.add_argument("--log", required=True)
     parsed = parser.parse_args()
@@ -214,7 +226,7 @@ def main() -> None:
         issuer_url=AnyHttpUrl(url),
         resource_server_url=AnyHttpUrl(f"{url}/mcp"),
         client_registration_options=ClientRegistrationOptions(
-            enabled=True, valid_scopes=["notes"], default_scopes=["notes"]
+            enabled=True, valid_scopes=["notes", MORE], default_scopes=["notes"]
         ),
         revocation_options=RevocationOptions(enabled=parsed.revokes),
         required_scopes=["notes"],
@@ -244,6 +256,8 @@ def main() -> None:
     if parsed.machine:
         provider.clients[MACHINE[0]] = OAuthClientInformationFull(client_id=MACHINE[0])
         app.router.routes.insert(0, Route("/token", provider.token_of_client, methods=["POST"]))
+    if parsed.more:
+        app.add_middleware(BaseHTTPMiddleware, dispatch=provider.require_more)
     config = uvicorn.Config(app, log_level="warning")
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import anyio.to_thread
 import pytest
+from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 from support.fork_server import ForkServer
 from support.gateway_process import Way, opened_session, serving, text_of
-from support.guarded_service import guarded, whoami
+from support.guarded_service import guarded, log_in, whoami
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -113,6 +114,26 @@ async def test_a_token_that_its_service_repeats_is_hidden(
             for before in range(3):
                 assert b64encode(b"x" * before + secret.encode())[4:-4] not in seen
             assert secret.encode() not in seen
+
+
+async def test_a_call_that_needs_more_scopes_has_its_person_log_in_for_all_of_them(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    async def open_address(context: object, params: ElicitRequestParams) -> ElicitResult:
+        assert isinstance(params, ElicitRequestURLParams)
+        await anyio.to_thread.run_sync(log_in, params.url)
+        return ElicitResult(action="accept")
+
+    with guarded(tmp_path, fork_server, "--more") as service:
+        assert service.add() == (0, "")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with way.connect(elicitation_callback=open_address) as client:
+                for _ in range(2):
+                    text = await whoami(client, await opened_session(client))
+                    assert text.startswith("logged in")
+        logins = [set(each["scopes"]) for each in service.log() if each["event"] == "authorized"]
+        assert logins == [{"notes"}, {"notes", "notes:write"}]
 
 
 async def test_a_client_logs_itself_in_for_all_principals(
