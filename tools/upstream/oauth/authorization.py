@@ -97,6 +97,9 @@ class _Storage:
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
     new_tokens: OAuthToken | None = None
+    own_issuer: str | None = None
+    """The issuer as the authorization server names itself, if the service names it with another slash."""
+    named_issuer: str | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
         return self.tokens
@@ -226,21 +229,21 @@ def _provider(
             token_endpoint_auth_method=method if secret else "none",
             issuer=issuer,
         )
-
-    async def wait_for_person() -> AuthorizationCodeResult:
-        assert person is not None
-        result, metadata = await person.wait(), provider.context.oauth_metadata
-        issuer = None if metadata is None else str(metadata.issuer)
-        if result.iss and issuer and issuers_match(result.iss, issuer):
-            result.iss = issuer  # See _with_named_issuer().
-        return result
-
     client = OAuthClientMetadata(client_name=CLIENT_NAME, redirect_uris=redirects, scope=scope)
-    show, wait = (None, None) if person is None else (person.show, wait_for_person)
-    provider = OAuthClientProvider(
+    show, wait = None, None
+    if person is not None:
+        show, wait = person.show, partial(_wait, person, storage)
+    return OAuthClientProvider(
         site, client, storage, show, wait, client_metadata_url=settings.client_metadata_url
     )
-    return provider
+
+
+async def _wait(person: Person, storage: _Storage) -> AuthorizationCodeResult:
+    """Return what a person brings back, with the issuer as the service has named it; see _with_named_issuer()."""
+    result = await person.wait()
+    if result.iss is not None and result.iss == storage.own_issuer:
+        result.iss = storage.named_issuer
+    return result
 
 
 def _assertions(client_id: str, key: str) -> Callable[[str], Awaitable[str]]:
@@ -299,14 +302,16 @@ async def _drive(
                 return response
             else:
                 response, refusal = refusal, None
-            outgoing = await flow.asend(_with_named_issuer(response, provider))
+            outgoing = await flow.asend(_with_named_issuer(response, provider, storage))
     except StopAsyncIteration:
         return response
     finally:
         await flow.aclose()
 
 
-def _with_named_issuer(answer: httpx2.Response, provider: OAuthClientProvider) -> httpx2.Response:
+def _with_named_issuer(
+    answer: httpx2.Response, provider: OAuthClientProvider, storage: _Storage
+) -> httpx2.Response:
     """Return an answer with the issuer as the service has named it, if that differs in a slash after the host.
 
     The Python SDK's servers, and FastMCP's, name a root issuer with a slash that it lacks; a client compares the texts
@@ -318,6 +323,7 @@ def _with_named_issuer(answer: httpx2.Response, provider: OAuthClientProvider) -
         metadata = cast("JSON", body) if isinstance(body, dict) else {}
         issuer: object = metadata.get("issuer")
         if named and isinstance(issuer, str) and named != issuer and issuers_match(issuer, named):
+            storage.own_issuer, storage.named_issuer = issuer, named
             metadata["issuer"] = named
             return httpx2.Response(answer.status_code, json=metadata, request=answer.request)
     return answer
