@@ -32,6 +32,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     "session_limit": 429,
     "internal": 500,
     "service_unavailable": 503,
+    "login_unavailable": 503,
     "store_unavailable": 503,
     "connection_lost": 503,
     "outcome_unknown": 503,

@@ -16,7 +16,7 @@ EXIT_CODES = {
     FAILURE: "a service, the server or the store is not available, a limit is reached, or a check found something wrong",
     USAGE: "the command line, an argument or the configuration is wrong; nothing ran",
     NOT_FOUND: "there is no such session, task, caller, token or node, or it has ended",
-    BUSY: "the session is busy, paused, driven by a person or open in another process; or the node lives",
+    BUSY: "the session or its login is busy, paused, driven by a person or open in another process; or the node lives",
     TOOL_FAILED: "the tool says that it failed (call, answer, tasks)",
     ASKS: "the tool asks something: statehold answer (call, answer, tasks)",
     UNKNOWN: "the outcome is unknown (a lost server, a cancelled call, a task that goes on): look before you repeat it",
@@ -35,6 +35,7 @@ CODES = {
     "session_busy": BUSY,
     "session_paused": BUSY,
     "human_in_control": BUSY,
+    "login_busy": BUSY,
     "outcome_unknown": UNKNOWN,
     "call_timeout": UNKNOWN,
 }

@@ -12,9 +12,11 @@
      ├── ControlRefused             control is not the caller's
      ├── SessionLimit               a quota or the live budget is used up
      ├── ServiceUnavailable         a service cannot be opened
+     │    ├── LoginUnavailable      a login or key that it needs is missing, or needs its person
      │    └── NodeUnavailable       this process does not serve its sessions
      │         ├── NodeSuspended    its lease is over
      │         └── ShuttingDown     it ends
+     ├── LoginBusy                  another session has a login that only one may have
      ├── ServiceNotBound            the session does not use that service
      ├── CallTimedOut               the call took longer than allowed
      ├── StillRunning               the call goes on as a task
@@ -233,6 +235,24 @@ class ServiceUnavailable(SessionError):
     code = "service_unavailable"
     retryable = True
     recovery = "Try again later; call session_info to see the last error of each service."
+
+
+class LoginUnavailable(ServiceUnavailable):
+    """Raised when a login or a key is missing or cannot be used. Nothing was sent; its person has to act first."""
+
+    code = "login_unavailable"
+    retryable = False
+    recovery = "Ask the person whose login it is to log in again: statehold logins."
+    did_not_run = True
+
+
+class LoginBusy(SessionError):
+    """Raised when another session has a login that one session at a time may have. Nothing ran."""
+
+    code = "login_busy"
+    retryable = True
+    recovery = "Wait until it is given back, then try again."
+    did_not_run = True
 
 
 class NodeUnavailable(ServiceUnavailable):

@@ -53,11 +53,14 @@ Repeat: TypeAlias = Literal["always", "operation", "never"]
 """Whether a request that may have been sent is sent again: always (it is harmless), with its operation id, or never."""
 
 REPEATED: Final = "statehold/operation_repeated"
-_RETRYABLE: Final = frozenset({"session_busy", "service_unavailable", "connection_lost"})
+_RETRYABLE: Final = frozenset(
+    {"session_busy", "login_busy", "service_unavailable", "connection_lost"}
+)
 _SILENT_ABOUT_OUTCOME: Final = frozenset(
     {
         *("session_not_found", "session_expired", "session_closed", "session_paused"),
         *("session_failed", "session_limit", "service_not_bound", "not_allowed"),
+        "login_unavailable",
     }
 )
 """Errors of a repeated call that the server raises before it checks whether the call had run."""

@@ -27,7 +27,14 @@ from .client_files import ClientFile, parse_toml, read_client_file, read_text
 from .data_folder import CONFIG_VARIABLE, SERVICES_VARIABLE
 from .mistakes import FLAGS, Layer, describe, nearest
 from .model import PREFIX, Config, ServiceConfig, is_name_of_service
-from .service_layers import MergedServices, add_missing, is_disabled, is_true, merge_services
+from .service_layers import (
+    MergedServices,
+    add_missing,
+    is_disabled,
+    is_true,
+    merge_services,
+    program_path,
+)
 from .variables import Location, expand
 
 _OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, SERVICES_VARIABLE, MARK})
@@ -250,6 +257,12 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
         if "keys" in cluster:
             where = Location(layer.name, ("cluster", "keys"))
             cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
+    if isinstance(logins := values.get("logins"), dict):
+        where = Location(layer.name, ("logins",))
+        logins = values["logins"] = expand(logins, where, layer.base, environ)
+        for login in logins.values():
+            if isinstance(login, dict):
+                _resolve_login(cast(JSON, login), layer)
     if isinstance(auth := values.get("auth"), dict):
         auth = values["auth"] = dict(cast(JSON, auth))
         for key in ("issuers", "console", "facade"):
@@ -257,6 +270,14 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
                 where = Location(layer.name, ("auth", key))
                 auth[key] = expand(auth[key], where, layer.base, environ)
     return values
+
+
+def _resolve_login(login: JSON, layer: Layer) -> None:
+    if isinstance(file := login.get("file"), str):
+        login["file"] = str(layer.path(file))
+    command = login.get("command")
+    if isinstance(command, list) and command and isinstance(command[0], str):
+        command[0] = program_path(command[0], layer)
 
 
 def _find_wrong_path(config: Config, layers: list[Layer]) -> str | None:

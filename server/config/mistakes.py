@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import one_line
 from ...tools.browser.config import BrowserConfig
+from ...tools.logins.config import KeyConfig
 from ...tools.upstream.config import UpstreamConfig
 from .model import BROWSER_TAG, UPSTREAM_TAG, Config
 
@@ -96,7 +97,7 @@ def _problem(
     problem = problem[:1].lower() + problem[1:]
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         problem = "should be a table of settings"
-    if key[0] in ("services", "store", "auth") or key[:2] == ("cluster", "keys"):
+    if key[0] in ("services", "logins", "store", "auth") or key[:2] == ("cluster", "keys"):
         return f"{problem}; correct it"
     return f"{problem}, found {_abbreviate(detail['input'])}; {_remedy(key)}"
 
@@ -150,13 +151,13 @@ _OF_BROWSER = "services.browser."
 def setting_names() -> list[str]:
     """Return the dotted name of every setting; NAME is the name of a service that is an MCP server."""
     services = [*_names(UpstreamConfig, _OF_UPSTREAM), *_names(BrowserConfig, _OF_BROWSER)]
-    return [*_names(Config, ""), *services]
+    return [*_names(Config, ""), *_names(KeyConfig, "logins.NAME."), *services]
 
 
 def _names(model: type[BaseModel], prefix: str) -> list[str]:
     names: list[str] = []
     for name, info in model.model_fields.items():
-        inner = None if name == "services" else _model_in(info.annotation)
+        inner = None if name in ("services", "logins") else _model_in(info.annotation)
         if inner is None:
             names.append(prefix + name)
         else:

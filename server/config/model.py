@@ -28,6 +28,7 @@ from ...access.config.policies import PolicySettings
 from ...access.config.types import NameOrNone, Names, Section, split, wrong
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
+from ...tools.logins.config import NAME, LoginConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .data_folder import default_data_folder
 from .ports import ClusterSettings, HttpSettings
@@ -163,6 +164,10 @@ class Config(Section):
     )
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    logins: dict[str, LoginConfig] = Field(
+        default_factory=dict[str, LoginConfig],
+        description="Logins by name: keys for `${login:NAME}` in the settings of services.",
+    )
     services: dict[str, ServiceConfig] = Field(
         default_factory=lambda: {BROWSER: BrowserConfig()},
         repr=False,  # it holds secrets
@@ -431,6 +436,17 @@ class Config(Section):
                 "on all nodes",
             )
         return self
+
+    @field_validator("logins")
+    @classmethod
+    def _check_logins(cls, logins: dict[str, LoginConfig]) -> dict[str, LoginConfig]:
+        for name in logins:
+            if not re.fullmatch(NAME, name):
+                raise wrong(
+                    ("logins", name),
+                    "the name of a login has 1 to 128 letters, digits and _ . @ / -; rename it",
+                )
+        return logins
 
     @model_validator(mode="after")
     def _check_services(self) -> Config:

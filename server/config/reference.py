@@ -20,6 +20,7 @@ from ...access.config.auth import (
 )
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
+from ...tools.logins.config import KeyConfig
 from ...tools.upstream.config import LoginSettings, Recipe, RecipeStep, UpstreamConfig
 from .mistakes import FLAGS
 from .model import Config
@@ -44,7 +45,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
         for name, info in Config.model_fields.items()
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
     }
-    top = [s for s in _settings(Config, "") if s.key not in sections and s.key != "services"]
+    top = [s for s in _settings(Config, "") if s.key not in (*sections, "services", "logins")]
     yield "", top
     for name, model in sections.items():
         yield name, list(_settings(model, f"{name}."))
@@ -56,6 +57,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "[auth.issuers]", list(_settings(IssuerSettings, ""))
     yield "[auth.facade.clients]", list(_settings(FacadeClientSettings, ""))
     yield "[policies]", list(_settings(PolicySettings, ""))
+    yield "logins.NAME", list(_settings(KeyConfig, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.login", list(_settings(LoginSettings, ""))

@@ -190,9 +190,9 @@ def _resolve(service: JSON, layer: Layer) -> None:
         service["cwd"] = str(layer.path(cwd))
     command = service.get("command")
     if isinstance(command, str) and not command.startswith("{dir}"):
-        service["command"] = _program_path(command, layer)
+        service["command"] = program_path(command, layer)
     if isinstance(service.get("executable"), str):
-        service["executable"] = _program_path(service["executable"], layer)
+        service["executable"] = program_path(service["executable"], layer)
     for key in ("output_dir", "secrets", "storage_state"):
         if isinstance(service.get(key), str):
             service[key] = str(layer.path(service[key]))
@@ -200,7 +200,7 @@ def _resolve(service: JSON, layer: Layer) -> None:
         if paths := _texts(service.get(key)):
             service[key] = [str(layer.path(path)) for path in paths]
     if words := _texts(service.get("secrets_command")):
-        service["secrets_command"] = [_program_path(words[0], layer), *words[1:]]
+        service["secrets_command"] = [program_path(words[0], layer), *words[1:]]
 
 
 def _texts(value: object) -> list[str]:
@@ -212,7 +212,7 @@ def _texts(value: object) -> list[str]:
     return texts if len(texts) == len(items) else []
 
 
-def _program_path(command: str, layer: Layer) -> str:
+def program_path(command: str, layer: Layer) -> str:
     """Return a path as an absolute one. A name without a folder is returned unchanged: PATH is searched for it later."""
     is_path = os.sep in command or command.startswith("~")
     return str(layer.path(command)) if is_path else command

@@ -144,13 +144,13 @@ def test_every_setting_has_a_type_and_a_text() -> None:
     for table, settings in reference.reference():
         for setting in settings:
             name = table.strip("[]")
-            tables = ("services", "auth.issuers", "auth.facade.clients", "policies")
+            tables = ("services", "logins", "auth.issuers", "auth.facade.clients", "policies")
             below = f"{name}." if name.startswith(tables) else ""
             documented.append(f"{below}{setting.key}")
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "auth", "log", "services", "summary", "notify"}
+    sections |= {"http", "auth", "log", "services", "logins", "summary", "notify"}
     inner = (".restore.", "policies.rate.", "policies.tool_rates.", "policies.match.")
     names = (name for name in setting_names() if not any(part in name for part in inner))
     known = set(names) - sections

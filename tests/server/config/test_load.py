@@ -134,7 +134,8 @@ def test_relative_paths_are_relative_to_the_file_they_stand_in(
     path = toml(
         folder,
         "data = 'kept'\n[server]\ntokens = 'tokens'\n"
-        "[services.a]\ncommand = './run.sh'\ncwd = 'work'\n[services.b]\ncommand = 'ls'\ncwd = '{dir}'",
+        "[services.a]\ncommand = './run.sh'\ncwd = 'work'\n[services.b]\ncommand = 'ls'\ncwd = '{dir}'\n"
+        "[logins.a]\nkind = 'key'\nfile = 'a.key'\n[logins.b]\nkind = 'key'\ncommand = ['./run.sh', 'b']",
     )
     monkeypatch.chdir(elsewhere)
     config = load(config=path, environ={})
@@ -142,6 +143,8 @@ def test_relative_paths_are_relative_to_the_file_they_stand_in(
     assert config.server.tokens == folder / "tokens"
     assert config.upstreams()["a"].command == str(folder / "run.sh")
     assert config.upstreams()["a"].cwd == str(folder / "work")
+    assert config.logins["a"].file == folder / "a.key"
+    assert config.logins["b"].command == [str(folder / "run.sh"), "b"]
     assert (config.upstreams()["b"].command, config.upstreams()["b"].cwd) == ("ls", "{dir}")
     assert load(config=path, environ={}, flags={"data": "here"}).data == elsewhere / "here"
     assert load(config="../conf/statehold.toml", environ={}).upstreams()["a"].cwd is not None

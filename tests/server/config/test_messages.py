@@ -32,6 +32,14 @@ from support.settings import SECRET, client_file, refused, toml
             "[summary]\ncommand = 'ask --api-key hunter2'",
             "found 'ask --api-key [redacted]'",
         ),
+        (
+            "[logins.git]\nkind = 'key'",
+            "logins.git: needs a `file` or a `command`; give one of the two",
+        ),
+        (
+            "[logins.'a key']\nkind = 'key'\nfile = 'x'",
+            "logins.a key: the name of a login has 1 to 128 letters",
+        ),
         ("[recovery]\nbackoff = []", "recovery.backoff: list should have at least 1 item"),
         (
             "[server]\nport = 70000",
