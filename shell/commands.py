@@ -184,7 +184,7 @@ def _services() -> Group:
 
 def _logins() -> Group:
     name = click.Argument(
-        ["name"], metavar="SERVICE", help="the service, as the configuration has it"
+        ["name"], metavar="NAME", help="the service, as the configuration has it, or the key"
     )
     owner = [
         click.Option(
@@ -194,15 +194,18 @@ def _logins() -> Group:
     ]
     return Group(
         "logins",
-        "Log in at services that ask for OAuth. A login is used, and never shown.",
+        "Log in at services that ask for OAuth, and store keys. Logins are used, and never shown.",
         "statehold logins list",
         commands=[
             Command(
                 "add",
-                "Log in at a service in your browser.",
+                "Log in at a service in your browser, or store a key for `${login:NAME}`.",
                 "statehold logins add tracker",
                 name,
                 *owner,
+                click.Option(
+                    ["--key"], is_flag=True, help="store the key that is typed, or given as stdin"
+                ),
                 click.Option(["--scope"], metavar="TEXT", help="scopes to ask for, in one word"),
                 click.Option(
                     ["--url-only"], is_flag=True, help="print the address instead of opening it"
@@ -220,6 +223,14 @@ def _logins() -> Group:
                 "statehold logins revoke tracker",
                 name,
                 *owner,
+            ),
+            Command(
+                "show",
+                "Show a login: its state, the session that has it, and its last use; never its value.",
+                "statehold logins show tracker",
+                name,
+                *owner,
+                JSON_OPTION,
             ),
             Command(
                 "forget",

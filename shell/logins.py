@@ -1,8 +1,10 @@
-"""`statehold logins`: log in at services that ask for it, see the logins, revoke and forget them."""
+"""`statehold logins`: log in at services that ask for it, store keys, see the logins, revoke and forget them."""
 
 from __future__ import annotations
 
+import sys
 import webbrowser
+from getpass import getpass
 
 import anyio
 import anyio.to_thread
@@ -10,17 +12,18 @@ import anyio.to_thread
 from ..access.audit.recorder import Actor
 from ..access.config.types import ConfigError
 from ..server.config.model import Config
-from ..server.exit_codes import FAILURE, NOT_FOUND, OK
+from ..server.exit_codes import FAILURE, NOT_FOUND, OK, USAGE
 from ..server.gateway.stores import store_of
 from ..server.printing import complain
 from ..sessions.clock import SystemClock
-from ..sessions.errors import ServiceUnavailable
+from ..sessions.errors import InvalidArgument, ServiceUnavailable
 from ..sessions.principals.audit_log import AuditLog
 from ..sessions.records import LOCAL, Principal
 from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
 from ..tools.logins.audit import LoginAudit
+from ..tools.logins.keys import KEY_BYTES, Keys
 from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
@@ -42,8 +45,15 @@ def run(config: Config, arguments: CommandLine) -> int:
 async def _run(config: Config, arguments: CommandLine) -> int:
     async with store_of(config) as store:
         if arguments.action == "list":
-            return _show(await store.logins.page(), json=arguments.json)
+            return _list(await store.logins.page(), json=arguments.json)
         owner = _owner(arguments)
+        if arguments.action == "show":
+            login = await store.logins.find(owner.key, arguments.name)
+            if login is None:
+                return complain(f"there is no login {arguments.name}", NOT_FOUND)
+            return _show(login, json=arguments.json)
+        if arguments.action == "add" and arguments.key:
+            return await _add_key(config, store, owner, arguments.name)
         if arguments.action == "forget":
             if not await store.logins.delete(owner.key, arguments.name):
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)
@@ -132,24 +142,42 @@ async def _add_client(logins: ServiceLogins, name: str, service: UpstreamConfig)
     return OK
 
 
+async def _add_key(config: Config, store: SQLStore, owner: Principal, name: str) -> int:
+    keys = Keys({}, store, SystemClock(), LoginSealing(config.data, config.logins_key))
+    try:
+        await keys.put(owner.key, name, await anyio.to_thread.run_sync(_read_key, name))
+    except InvalidArgument as error:
+        return complain(f"{error.message} {error.recovery}", USAGE)
+    say(f"The key {name} is stored. A server that runs uses it within a second.")
+    return OK
+
+
+def _read_key(name: str) -> str:
+    """Return the key that a person types, without echo, or that stdin has. Blocks."""
+    return getpass(f"Key {name}: ") if sys.stdin.isatty() else sys.stdin.read(KEY_BYTES + 1)
+
+
 async def _show_address(visit: Visit, url_only: bool) -> None:
     say(f"Log in at:\n\n    {visit.address}\n")
     if not url_only:
         await anyio.to_thread.run_sync(webbrowser.open, visit.address)
 
 
-def _show(logins: list[LoginRecord], *, json: bool) -> int:
+def _list(logins: list[LoginRecord], *, json: bool) -> int:
     if json:
         say_json({"logins": [_describe(each) for each in logins]})
         return OK
-    head = ("NAME", "OF", "STATE", "SINCE", "SITE", "")
+    head = ("NAME", "KIND", "OF", "STATE", "SINCE", "SITE", "SESSION", "USED", "")
     rows = [
         (
             each.name,
+            each.kind,
             Principal.of_key(each.owner).words,
             each.state,
             timestamp(each.since),
             each.site,
+            each.session,
+            "" if each.used_at is None else timestamp(each.used_at),
             each.reason,
         )
         for each in logins
@@ -159,6 +187,16 @@ def _show(logins: list[LoginRecord], *, json: bool) -> int:
         if rows
         else "There are no logins; `statehold logins add SERVICE` makes one."
     )
+    return OK
+
+
+def _show(login: LoginRecord, *, json: bool) -> int:
+    fields = _describe(login)
+    if json:
+        say_json(fields)
+    else:
+        lines = [f"{name.replace('_', ' ')}: {value}" for name, value in fields.items() if value]
+        say("\n".join(lines))
     return OK
 
 
@@ -175,4 +213,6 @@ def _describe(login: LoginRecord) -> dict[str, object]:
         "reason": login.reason or None,
         "since": timestamp(login.since),
         "expires_at": None if login.expires_at is None else timestamp(login.expires_at),
+        "session_id": login.session or None,
+        "used_at": None if login.used_at is None else timestamp(login.used_at),
     }

@@ -22,6 +22,7 @@ from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...tools.logins.audit import LoginAudit
+from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
@@ -142,6 +143,7 @@ class Gateway:
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
         clock = clock or SystemClock()
         self._logins = ServiceLogins(store, clock, sealing, LoginAudit(log, clock))
+        self._keys = Keys(config.logins, store, clock, sealing)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()
@@ -204,6 +206,7 @@ class Gateway:
             hosts_of=self._hosts_of,
             on_changed=self._notify_change,
             logins=self._logins,
+            keys=self._keys,
         )
 
     def _hosts_of(self, owner: str) -> tuple[str, ...] | None:

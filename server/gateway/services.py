@@ -11,6 +11,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from ...tools.browser.config import BrowserConfig
+from ...tools.logins.keys import Keys
 from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.oauth.logins import ServiceLogins
@@ -35,6 +36,7 @@ def service_of(
     hosts_of: OwnerHosts | None = None,
     on_changed: ServiceChangeCallback | None = None,
     logins: ServiceLogins | None = None,
+    keys: Keys | None = None,
 ) -> AnyService:
     """Return the service of these settings.
 
@@ -67,6 +69,7 @@ def service_of(
         inherit_env=config.inherit_env,
         on_changed=on_changed,
         logins=logins,
+        keys=keys,
     )
 
 

@@ -14,6 +14,7 @@ import anyio
 from ..core import Core
 from ..errors import (
     ConnectionLost,
+    LoginUnavailable,
     ServiceUnavailable,
     SessionBusy,
     SessionClosed,
@@ -224,8 +225,9 @@ class Connector:
         def note(error: SessionError | None) -> None:
             if error is None:
                 self._outages.record_opened(name, key)
-            elif not isinstance(error, ConnectionLost):
-                # Lost means that the service answered, and did not know an earlier connection.
+            elif not isinstance(error, ConnectionLost | LoginUnavailable):
+                # Lost means that the service answered, and did not know an earlier connection. A missing key is no outage:
+                # the next call may find it.
                 self._outages.record_failure(name, key, owner, error, by_call=by_call)
 
         return note

@@ -91,6 +91,11 @@ def revoke(connection: Connection, owner: str, name: str, now: float) -> bool:
     return connection.execute(statement.values(values | {"lease_ends_at": 0.0})).rowcount == 1
 
 
+def record_use(connection: Connection, owner: str, name: str, now: float) -> None:
+    """Record that a login was used. Its version stays."""
+    connection.execute(update(schema.login).where(_this(owner, name)).values(used_at=now))
+
+
 def _change(connection: Connection, login: LoginRecord, values: Mapping[str, object]) -> bool:
     this = (_this(login.owner, login.name), _l.version == login.version)
     return connection.execute(update(schema.login).where(*this).values(values)).rowcount == 1
@@ -112,4 +117,5 @@ class LoginStore(Queries):
     release = write_method(release)
     end = write_method(end)
     revoke = write_method(revoke)
+    record_use = write_method(record_use)
     delete = write_method(delete_one)

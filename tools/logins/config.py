@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -10,6 +12,13 @@ from pydantic_core import PydanticCustomError
 
 NAME: Final = r"[A-Za-z0-9_.@/-]{1,128}"
 """The form of the name of a login that the configuration or a person gives."""
+REFERENCE: Final = re.compile(rf"\$\{{login:({NAME})\}}")
+"""The place of a key in the settings of a service."""
+
+
+def names_in(texts: Iterable[str]) -> list[str]:
+    """Return the names of the keys that some texts refer to, each once."""
+    return list(dict.fromkeys(name for text in texts for name in REFERENCE.findall(text)))
 
 
 class KeyConfig(BaseModel):

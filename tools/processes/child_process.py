@@ -93,6 +93,7 @@ class ChildProcess:
         limits: ProcessLimits,
         ledger: Ledger | None,
         on_stderr: Callable[[str], None] | None = None,
+        hide: Callable[[bytes], bytes] = bytes,
     ) -> None:
         self._process = process
         self._service = service
@@ -103,7 +104,10 @@ class ChildProcess:
         self.call_log = None if kept is None else CallLog(kept.call_log)
         """The memory of its calls that outlives this process; None for a child of our own."""
         self._stderr = OutputTail(
-            limits.stderr_bytes, on_stderr, beginning="" if kept is None else kept.earlier_stderr
+            limits.stderr_bytes,
+            on_stderr,
+            beginning="" if kept is None else kept.earlier_stderr,
+            hide=hide,
         )
         self._closing: anyio.Event | None = None
         self._is_left = False
@@ -118,7 +122,9 @@ class ChildProcess:
             self._record_fault,
             beginning=b"" if self.call_log is None else self.call_log.received()[1],
             awaited=awaited,
+            hide=hide,
         )
+        self.hide = hide
         self.write_stream = StdinWriter(
             self._record_stdin_closed, log=self.call_log, awaited=awaited
         )
@@ -138,8 +144,11 @@ class ChildProcess:
         ledger: Ledger | None = None,
         kept: KeeperHandle | None = None,
         on_stderr: Callable[[str], None] | None = None,
+        hide: Callable[[bytes], bytes] = bytes,
     ) -> ChildProcess:
         """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
+
+        `hide` takes secrets of its environment out of its output.
 
         With `kept`, it is a child of the keeper if that can be reached.
 
@@ -158,7 +167,13 @@ class ChildProcess:
             mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
             process = OwnProcess(command, env=variables | {procfs.MARK: mark}, cwd=cwd)
         return await cls._open(
-            process, mark, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
+            process,
+            mark,
+            service=service,
+            limits=limits,
+            ledger=ledger,
+            on_stderr=on_stderr,
+            hide=hide,
         )
 
     @classmethod
@@ -170,6 +185,7 @@ class ChildProcess:
         limits: ProcessLimits | None = None,
         ledger: Ledger | None = None,
         on_stderr: Callable[[str], None] | None = None,
+        hide: Callable[[bytes], bytes] = bytes,
     ) -> ChildProcess:
         """Adopt a child that the keeper holds.
 
@@ -184,6 +200,7 @@ class ChildProcess:
             limits=limits,
             ledger=ledger,
             on_stderr=on_stderr,
+            hide=hide,
         )
 
     @classmethod
@@ -196,10 +213,17 @@ class ChildProcess:
         limits: ProcessLimits | None,
         ledger: Ledger | None,
         on_stderr: Callable[[str], None] | None,
+        hide: Callable[[bytes], bytes],
     ) -> ChildProcess:
         limits = limits or ProcessLimits()
         child = cls(
-            process, service=service, mark=mark, limits=limits, ledger=ledger, on_stderr=on_stderr
+            process,
+            service=service,
+            mark=mark,
+            limits=limits,
+            ledger=ledger,
+            on_stderr=on_stderr,
+            hide=hide,
         )
         if ledger is not None:
             keeper = process.keeper_pid if isinstance(process, KeptProcess) else None

@@ -209,7 +209,8 @@ class StdoutReader(MessageStream, asyncio.Protocol):
     """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line.
 
     `beginning` is the part of the first line that another process has read already. `awaited` has the ids of the requests
-    without an answer; the writer adds to it. An answer that a text may quote waits QUOTED_SECONDS for another one.
+    without an answer; the writer adds to it. An answer that a text may quote waits QUOTED_SECONDS for another one. `hide`
+    takes secrets out of each line.
     """
 
     def __init__(
@@ -219,8 +220,10 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         *,
         beginning: bytes = b"",
         awaited: Ids | None = None,
+        hide: Callable[[bytes], bytes] = bytes,
     ) -> None:
         self._awaited = Ids() if awaited is None else awaited
+        self._hide = hide
         self._quoted: dict[int | str, bytes] = {}
         """The answers at the end of a text, by id, which may be quotations."""
         self._line_bytes = line_bytes
@@ -278,6 +281,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
     def _add_line(self, line: bytes) -> None:
         if line.startswith(BOM_UTF8):
             line = line.removeprefix(BOM_UTF8)
+        line = self._hide(line)
         if line[:1] == b"{" or line.lstrip()[:1] == b"{" or _QUOTED_START.search(line):
             self._queue.append(line)
             self._queue_size += len(line)
@@ -290,7 +294,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
 
     def noise(self) -> str:
         """Return the last two lines that were not JSON-RPC; the last may have no end yet. Empty if there was none."""
-        partial = _readable(b"".join(self._partial))
+        partial = _readable(self._hide(b"".join(self._partial)))
         return "\n".join([line for line in (*self.noise_tail, partial) if line][-2:])
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -309,7 +313,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         """Discard further output, so that a child that is blocked on writing can exit."""
         self._discarding = True
         if (partial := b"".join(self._partial)).strip()[:1] not in (b"", b"{"):
-            self._add_noise(partial)
+            self._add_noise(self._hide(partial))
         self._partial, self._partial_size = [], 0
         self._queue.clear()
         self._queue_size = 0

@@ -83,12 +83,18 @@ LINE_BYTES: Final = 8192
 class OutputTail(asyncio.Protocol):
     """Reads a pipe to its end and keeps the last `size` bytes. `on_line` gets every line, unescaped.
 
-    `beginning` is the part that another process has read already.
+    `beginning` is the part that another process has read already. `hide` takes secrets out.
     """
 
     def __init__(
-        self, size: int, on_line: Callable[[str], None] | None = None, *, beginning: str = ""
+        self,
+        size: int,
+        on_line: Callable[[str], None] | None = None,
+        *,
+        beginning: str = "",
+        hide: Callable[[bytes], bytes] = bytes,
     ) -> None:
+        self._hide = hide
         self._size = size
         self._on_line = on_line
         self._partial = b""
@@ -109,7 +115,9 @@ class OutputTail(asyncio.Protocol):
                 lines, self._partial = [*lines, self._partial], b""
             for line in lines:
                 if line.strip():
-                    self._on_line(line[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r"))
+                    self._on_line(
+                        self._hide(line[:LINE_BYTES]).decode("utf-8", "replace").rstrip("\r")
+                    )
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -122,4 +130,4 @@ class OutputTail(asyncio.Protocol):
 
     @property
     def text(self) -> str:
-        return bytes(self._tail[-self._size :]).decode("utf-8", "replace")
+        return self._hide(bytes(self._tail[-self._size :])).decode("utf-8", "replace")

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 from pydantic_core import PydanticCustomError
 
 from ...sessions.one_line import one_line
+from ..logins.config import REFERENCE
 
 
 def _wrong(problem: str, field: str = "") -> PydanticCustomError:
@@ -300,6 +301,27 @@ class UpstreamConfig(BaseModel):
                 "",
                 "needs a `command` (a local program) or a `url` (a server elsewhere); give one",
             )
+        yield from self._problems_of_keys()
+
+    def _problems_of_keys(self) -> Generator[tuple[str, str]]:
+        public = {
+            "command": [self.command],
+            "args": self.args,
+            "cwd": [self.cwd],
+            "url": [self.url],
+        }
+        for field, texts in public.items():
+            if any("${login:" in (text or "") for text in texts):
+                yield (
+                    field,
+                    "is seen by others; only `env` and `headers` may hold ${login:NAME}, so move the key there",
+                )
+        for field, table in (("env", self.env), ("headers", self.headers)):
+            if any("${login:" in REFERENCE.sub("", text) for text in table.values()):
+                yield (
+                    field,
+                    "the NAME in ${login:NAME} has 1 to 128 letters, digits and _ . @ / -; correct it",
+                )
 
 
 class UnusableConfig(UpstreamConfig):

@@ -14,7 +14,7 @@ from typing import Final
 
 from mcp_types import INTERNAL_ERROR, PARSE_ERROR, ErrorData
 
-from ...sessions.errors import RequestRefused, ServiceUnavailable
+from ...sessions.errors import LoginUnavailable, RequestRefused, ServiceUnavailable
 from .known_secrets import Secrets
 from .transports.http_errors import NO_ANSWER, STAND_INS, TOO_LONG, HttpRefusal, HttpRefused
 
@@ -96,7 +96,7 @@ _UNREADABLE: Final = re.compile(r"Failed to parse (?:JSON response|SSE message):
 
 def refusal_of(
     service: str, error: ErrorData, http_refusal: HttpRefusal | None, secrets: Secrets
-) -> UpstreamRefused | HttpRefused | UpstreamMisbehaved:
+) -> UpstreamRefused | HttpRefused | UpstreamMisbehaved | LoginUnavailable:
     """Return the error of a request that was answered with `error`, or with something that is no answer in MCP."""
     unreadable = _UNREADABLE.match(error.message) if error.code == PARSE_ERROR else None
     if unreadable is not None:
@@ -107,6 +107,8 @@ def refusal_of(
         return UpstreamMisbehaved(service, NO_ANSWER)
     if http_refusal is None:
         return UpstreamRefused(error.code, error.message, error.data)
+    if http_refusal.key_error is not None:
+        return http_refusal.key_error
     http_refusal = http_refusal.redacted(secrets.redact)
     if http_refusal.status < 400 or error.message in STAND_INS:
         # The SDK, or our transport, wrote the message.

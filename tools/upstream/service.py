@@ -27,6 +27,7 @@ from ...sessions.services import (
     ToolSpec,
 )
 from ..catalog import app_page
+from ..logins.keys import Keys
 from ..processes.child_process import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
 from ..processes.launch import inherited_environment
@@ -86,6 +87,7 @@ class UpstreamService:
         limits: ProcessLimits | None = None,
         on_changed: ServiceChangeCallback | None = None,
         logins: ServiceLogins | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -119,6 +121,7 @@ class UpstreamService:
             limits=limits,
             ledger=ledger,
             logins=logins,
+            keys=keys,
         )
         self._era = EraChoice(config.era, shared=config.scope == "shared")
         self._probing, self._reading = anyio.Lock(), anyio.Lock()
@@ -348,7 +351,7 @@ class UpstreamService:
             await connection.resume(
                 self._opener.resume_session(placeholders, session_id, peer.version)
                 if self.transport == "http"
-                else self._opener.resume_process(self._keeper_handle(session)),
+                else self._opener.resume_process(placeholders, self._keeper_handle(session)),
                 peer=peer,
                 first_number=session.epoch * EPOCH_NUMBERS,
                 secrets=self._secrets,

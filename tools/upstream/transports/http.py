@@ -26,6 +26,7 @@ from ...logins.masks import MASKS, hide, masked
 from ..change_stream import LISTEN, Reopening
 from ..oauth.logins import LOGIN
 from ..sdk import redirect_location
+from ..service_keys import KEY_ERROR, KeyMissing
 from .answer_stream import AnswerStream
 from .base import TransportResumption, UpstreamTransport
 from .http_errors import TOO_LONG, BrokenExchange, HttpRefusal, challenge_in, retry_after, words_in
@@ -115,6 +116,8 @@ class HttpClient(httpx2.AsyncClient):
         is_post = request.method == "POST"
         try:
             response = await self._exchange(request, options)
+        except KeyMissing:
+            response = httpx2.Response(401, request=request)
         except httpx2.TransportError as error:
             if not is_post:
                 raise type(error)(_cause(error, request), request=request) from error
@@ -271,6 +274,7 @@ def refusal_in(response: httpx2.Response, redirects: Collection[str] = ()) -> Ht
         lacks_scope=lacks_scope,
         offers_login=offers_login,
         login=response.request.extensions.get(LOGIN),
+        key_error=response.request.extensions.get(KEY_ERROR),
         words=words,
     ).redacted(partial(hide, response.request.extensions.get(MASKS, ())))
 

@@ -14,7 +14,7 @@ from typing import Final, cast
 import orjson
 
 from ....sessions.attribution import LAST_WORDS
-from ....sessions.errors import PendingLogin, ServiceUnavailable
+from ....sessions.errors import LoginUnavailable, PendingLogin, ServiceUnavailable
 
 WORDS_LENGTH: Final = 300
 BODY_LENGTH: Final = 2000
@@ -71,6 +71,8 @@ class HttpRefusal:
     """Whether its challenge names the authorization server of an OAuth login."""
     login: PendingLogin | None = None
     """The login that the user of this machine can do."""
+    key_error: LoginUnavailable | None = None
+    """The error of a request whose keys are missing or were refused."""
     words: str = ""
     """The words of its body or its challenge."""
 

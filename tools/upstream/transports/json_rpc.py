@@ -182,6 +182,8 @@ class JsonRpcConnection:
     def _open_error(self) -> SessionError:
         failure = self._failure
         if isinstance(failure, NoConnection | UpstreamRefused | HttpRefused) and failure.refusal:
+            if failure.refusal.key_error is not None:
+                return failure.refusal.key_error
             refusal = failure.refusal.redacted(self._secrets.redact)
             words = refusal.words if isinstance(failure, NoConnection) else failure.words
             words = self._secrets.describe_failure(words)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable
 from ....sessions.one_line import escape_controls
 from ....sessions.records import LOCAL
+from ...logins.config import names_in
+from ...logins.keys import Keys
+from ...logins.masks import Masks
 from ...processes.child_process import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
 from ..oauth.logins import BearerAuth, ServiceLogins
-from .base import OpenTransport
+from ..service_keys import KeyAuth, ServiceKeys
+from .base import OpenTransport, UpstreamTransport
 from .http import open_http, resume_http
 from .sse import open_sse
 from .stdio import open_stdio, resume_stdio
@@ -38,6 +43,7 @@ class TransportOpener:
         limits: ProcessLimits | None,
         ledger: Ledger | None,
         logins: ServiceLogins | None,
+        keys: Keys | None,
     ) -> None:
         self._name = name
         self._config = config
@@ -47,28 +53,43 @@ class TransportOpener:
         self._limits = limits
         self._ledger = ledger
         self._logins = logins
+        self._keys = keys
 
     def open(
         self, transport: Transport, placeholders: Placeholders, kept: KeeperHandle | None
     ) -> OpenTransport:
-        config = self._config
-        if config.command is None:
+        if self._config.command is None:
             connect = open_http if transport == "http" else open_sse
-            return connect(*self._address(placeholders), self._auth(placeholders))
-        return open_stdio(
+            auth = self._auth(placeholders)
+            opening = connect(*self._address(placeholders), auth)
+            return _after_check(auth, opening) if isinstance(auth, KeyAuth) else opening
+        return self._open_process(placeholders, kept)
+
+    @asynccontextmanager
+    async def _open_process(
+        self, placeholders: Placeholders, kept: KeeperHandle | None
+    ) -> AsyncGenerator[UpstreamTransport]:
+        config = self._config
+        assert config.command is not None
+        env = {name: placeholders.fill(value) for name, value in config.env.items()}
+        env, masks = await self._service_keys(placeholders).fill(env, anew=True)
+        async with open_stdio(
             placeholders.fill(config.command),
             [placeholders.fill(argument) for argument in config.args],
             service=self._name,
-            env={**self._inherited_env}
-            | {name: placeholders.fill(value) for name, value in config.env.items()},
+            env={**self._inherited_env, **env},
             cwd=self._cwd(placeholders),
             limits=self._limits,
             ledger=self._ledger,
             kept=kept,
             on_stderr=self._on_stderr,
-        )
+            hide=partial(_hide, masks),
+        ) as transport:
+            yield transport
 
-    def resume_process(self, kept: KeeperHandle | None) -> Callable[[], OpenTransport]:
+    def resume_process(
+        self, placeholders: Placeholders, kept: KeeperHandle | None
+    ) -> Callable[[], OpenTransport]:
         """Return the opening of a process that the keeper holds.
 
         Raises:
@@ -76,14 +97,23 @@ class TransportOpener:
         """
         if self._ledger is None or kept is None:
             raise ConnectionLost(f"{self._name} does not outlive its server.")
-        return partial(
-            resume_stdio,
+        return partial(self._resume_process, placeholders, kept, self._ledger)
+
+    @asynccontextmanager
+    async def _resume_process(
+        self, placeholders: Placeholders, kept: KeeperHandle, ledger: Ledger
+    ) -> AsyncGenerator[UpstreamTransport]:
+        # It was started with the keys of that time: only those that are the same now can be hidden.
+        _, masks = await self._service_keys(placeholders).fill(self._config.env, anew=True)
+        async with resume_stdio(
             kept,
             service=self._name,
             limits=self._limits,
-            ledger=self._ledger,
+            ledger=ledger,
             on_stderr=self._on_stderr,
-        )
+            hide=partial(_hide, masks),
+        ) as transport:
+            yield transport
 
     def resume_session(
         self, placeholders: Placeholders, session_id: str, version: str
@@ -96,7 +126,11 @@ class TransportOpener:
     def _address(self, placeholders: Placeholders) -> tuple[str, dict[str, str]]:
         """Return the URL and the headers of a remote upstream. Raises ServiceUnavailable if HTTP cannot carry a header."""
         assert self._config.url is not None
-        headers = {name: placeholders.fill(value) for name, value in self._config.headers.items()}
+        headers = {
+            name: placeholders.fill(value)
+            for name, value in self._config.headers.items()
+            if not names_in([value])
+        }
         for name, value in headers.items():
             if not is_header_value(value):
                 # That of a placeholder: the configuration was checked before it was filled in.
@@ -106,8 +140,22 @@ class TransportOpener:
                 )
         return placeholders.fill(self._config.url), headers
 
-    def _auth(self, placeholders: Placeholders) -> BearerAuth | None:
-        """Return what sends the token of the principal of a session; credentials of the configuration go before it."""
+    def _owner(self, placeholders: Placeholders) -> str:
+        """Return the principal of a connection: the operator for one of all sessions, and for those of no session."""
+        return (self._config.scope == "session" and placeholders.owner) or LOCAL.key
+
+    def _service_keys(self, placeholders: Placeholders) -> ServiceKeys:
+        return ServiceKeys(self._keys, self._owner(placeholders), self._name)
+
+    def _auth(self, placeholders: Placeholders) -> KeyAuth | BearerAuth | None:
+        """Return what sends the keys or the token of a principal; credentials of the configuration go before the token."""
+        headers = {
+            name: placeholders.fill(value)
+            for name, value in self._config.headers.items()
+            if names_in([value])
+        }
+        if headers:
+            return KeyAuth(self._service_keys(placeholders), headers)
         if self._logins is None or any(
             key.lower() == "authorization" for key in self._config.headers
         ):
@@ -131,3 +179,16 @@ class TransportOpener:
             return None
         folder = Path(placeholders.fill(self._config.cwd))
         return str(folder if self._base is None else self._base / folder)
+
+
+def _hide(masks: tuple[Masks, ...], data: bytes) -> bytes:
+    for each in masks:
+        data = each.hide(data)
+    return data
+
+
+@asynccontextmanager
+async def _after_check(auth: KeyAuth, opening: OpenTransport) -> AsyncGenerator[UpstreamTransport]:
+    await auth.check()
+    async with opening as transport:
+        yield transport

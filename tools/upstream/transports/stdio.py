@@ -45,6 +45,7 @@ class KeptCalls(TransportResumption):
 
     def earlier_traffic(self) -> EarlierTraffic:
         sent, (lines, _) = self._log.earlier, self._log.received()
+        lines = [self._child.hide(line) for line in lines]
         return EarlierTraffic(sent.calls, sent.has_all_calls, sent.answered, sent.askers, lines)
 
 
@@ -97,10 +98,12 @@ async def open_stdio(
     ledger: Ledger | None = None,
     kept: KeeperHandle | None = None,
     on_stderr: Callable[[str], None] | None = None,
+    hide: Callable[[bytes], bytes] = bytes,
 ) -> AsyncGenerator[UpstreamTransport]:
     """Start a child process. Leaving the block ends it and every process that it started.
 
-    With `kept`, it survives an end of this process that leaves the block by no way.
+    `hide` takes secrets of `env` out of its output. With `kept`, it survives an end of this process that leaves the block
+    by no way.
 
     Raises:
         ServiceUnavailable: The program cannot be started.
@@ -115,6 +118,7 @@ async def open_stdio(
             ledger=ledger,
             kept=kept,
             on_stderr=on_stderr,
+            hide=hide,
         )
     except (OSError, ValueError) as error:
         raise ServiceUnavailable(
@@ -134,6 +138,7 @@ async def resume_stdio(
     limits: ProcessLimits | None = None,
     ledger: Ledger | None = None,
     on_stderr: Callable[[str], None] | None = None,
+    hide: Callable[[bytes], bytes] = bytes,
 ) -> AsyncGenerator[UpstreamTransport]:
     """Adopt a child process that the keeper holds. Leaving the block ends it, as with open_stdio().
 
@@ -143,7 +148,7 @@ async def resume_stdio(
     """
     try:
         child = await ChildProcess.adopt(
-            kept, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr
+            kept, service=service, limits=limits, ledger=ledger, on_stderr=on_stderr, hide=hide
         )
     except (KeeperRefusal, NoKeeper) as error:
         raise ConnectionLost(

@@ -1,0 +1,210 @@
+"""The keys that the settings of services name by `${login:NAME}`: each principal's own, or those of the configuration."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import anyio.to_thread
+
+from ...sessions.clock import Clock
+from ...sessions.errors import InvalidArgument, LoginUnavailable
+from ...sessions.owned_map import BoundedMap
+from ...sessions.store.base import OK, LoginRecord
+from ..foreign_file import read_foreign
+from ..processes.command import run_command
+from .config import NAME, KeyConfig, LoginConfig
+from .masks import Masks
+from .sealing import LoginSealing
+
+if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
+
+KIND: Final = "key"
+KEY_BYTES: Final = 65_536
+COMMAND_SECONDS: Final = 20.0
+"""Seconds that a command may take to print a key."""
+RUN_SECONDS: Final = 5.0
+"""Seconds between two runs of one command at least."""
+KEPT_SECONDS: Final = 1.0
+"""Seconds for which a stored key, or its absence, is known without a look at the store."""
+USED_SECONDS: Final = 300.0
+"""Seconds between two records of the use of a key at least."""
+MAX_KNOWN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The value of a key, and what hides it in the words of a server that was sent it."""
+
+    value: str = field(repr=False)
+    masks: Masks = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Stored:
+    """The row of a key as it was last, None without one."""
+
+    record: LoginRecord | None
+    key: Key | None
+    read_at: float
+
+
+@dataclass(slots=True)
+class _Source:
+    """A file or a command of the configuration: its last outcome."""
+
+    outcome: Key | LoginUnavailable | None = None
+    read_at: float = 0.0
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+class Keys:
+    """The keys of one process. Any task may use it; it has nothing to close."""
+
+    def __init__(
+        self,
+        logins: Mapping[str, LoginConfig],
+        store: SQLStore,
+        clock: Clock,
+        sealing: LoginSealing,
+    ) -> None:
+        self._logins = logins
+        self._store = store
+        self._clock = clock
+        self._sealing = sealing
+        self._stored = BoundedMap[tuple[str, str], _Stored](MAX_KNOWN)
+        self._sources: defaultdict[str, _Source] = defaultdict(_Source)
+
+    async def read(self, owner: str, name: str, *, anew: bool = False) -> Key:
+        """Return the key of a principal, else that of the configuration, which is for all.
+
+        `anew`: a connection is opened, or the last value was refused. Otherwise the store is read at most each second, and
+        a file or a command not again.
+
+        Raises:
+            LoginUnavailable: There is none, or it cannot be read. The message holds no value.
+            StoreUnavailable: The store does not answer.
+        """
+        stored = await self._read_row(owner, name, anew=anew)
+        if stored.key is not None:
+            return stored.key
+        record, config = stored.record, self._logins.get(name)
+        if record is None and isinstance(config, KeyConfig):
+            return await self._read_source(name, config, anew=anew)
+        if record is None and config is None:
+            raise _unavailable(name, "is not stored")
+        if record is None or record.kind != KIND:
+            raise _unavailable(name, "is a login of another kind", "Choose another name.")
+        because = f" ({record.reason})" if record.reason else ""
+        raise _unavailable(name, f"is {record.state}{because}")
+
+    async def put(self, owner: str, name: str, text: str) -> None:
+        """Store a key of a principal, in place of an earlier one.
+
+        Raises:
+            InvalidArgument: The name or the text is not usable, or the name is that of another login. No value is shown.
+            StoreUnavailable: The store does not answer.
+        """
+        if not re.fullmatch(NAME, name):
+            raise InvalidArgument("The name of a key has 1 to 128 letters, digits and _ . @ / -.")
+        try:
+            value = parse_key(text)
+        except ValueError as error:
+            raise InvalidArgument(f"The key cannot be stored: {error}.") from None
+        former = await self._store.logins.find(owner, name)
+        if former is not None and former.kind != KIND:
+            raise InvalidArgument(
+                f"{name} is a login of another kind.",
+                recovery="Choose another name, or forget it first.",
+            )
+        record = LoginRecord(
+            owner=owner,
+            name=name,
+            kind=KIND,
+            site="",
+            issuer="",
+            state=OK,
+            since=self._clock.now(),
+            sealed=await self._sealing.seal(value),
+        )
+        await self._store.logins.put(record)
+        self._stored.pop((owner, name), None)
+
+    async def _read_row(self, owner: str, name: str, *, anew: bool) -> _Stored:
+        now, known = self._clock.now(), self._stored.get((owner, name))
+        if known is not None and not anew and now < known.read_at + KEPT_SECONDS:
+            return known
+        record = await self._store.logins.find(owner, name)
+        key = None
+        if record is not None and record.kind == KIND and record.state == OK:
+            if known is not None and known.record == record:
+                key = known.key
+            else:
+                key = _key((await self._sealing.open(record)).decode())
+            if now >= (record.used_at or 0.0) + USED_SECONDS:
+                await self._store.logins.record_use(owner, name, now)
+        stored = self._stored[owner, name] = _Stored(record, key, now)
+        return stored
+
+    async def _read_source(self, name: str, config: KeyConfig, *, anew: bool) -> Key:
+        source, asked_at = self._sources[name], self._clock.now()
+        async with source.turn:
+            known, now = source.outcome, self._clock.now()
+            age = RUN_SECONDS if config.command else 0.0
+            # Callers that waited for this turn share its outcome.
+            is_fresh = source.read_at >= asked_at or now < source.read_at + age
+            if known is None or not (is_fresh or (isinstance(known, Key) and not anew)):
+                known = source.outcome = await _read(name, config)
+                source.read_at = self._clock.now()
+        if isinstance(known, LoginUnavailable):
+            raise LoginUnavailable(known.message, recovery=known.recovery)
+        return known
+
+
+def _key(value: str) -> Key:
+    return Key(value, Masks([value]))
+
+
+async def _read(name: str, config: KeyConfig) -> Key | LoginUnavailable:
+    try:
+        if config.file is None:
+            text = await run_command(
+                config.command, seconds=COMMAND_SECONDS, output_bytes=KEY_BYTES
+            )
+        else:
+            text = (await anyio.to_thread.run_sync(read_foreign, config.file, KEY_BYTES)).decode(
+                "utf-8-sig"
+            )
+        return _key(parse_key(text))
+    except UnicodeDecodeError:
+        problem = "is no text in UTF-8"
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    except ValueError as error:
+        problem = f"cannot be read: {error}"
+    place = "file" if config.command == [] else "command"
+    return _unavailable(name, problem, f"Correct the {place} of [logins.{name}] or what it gives.")
+
+
+def parse_key(text: str) -> str:
+    """Return the key in the output of a command, a file or a field.
+
+    Raises:
+        ValueError: There is none, or no process could be given it.
+    """
+    value = text.strip()
+    if not value:
+        raise ValueError("it is empty")
+    if "\0" in value or len(value) > KEY_BYTES:
+        raise ValueError("it has a NUL character, or too many characters")
+    return value
+
+
+def _unavailable(name: str, problem: str, recovery: str | None = None) -> LoginUnavailable:
+    remedy = f"Store it with `statehold logins add {name} --key`, then try again."
+    return LoginUnavailable(f"The key {name} {problem}.", recovery=recovery or remedy)
