@@ -231,6 +231,8 @@ class ServiceUnavailable(SessionError):
     """
 
     login: PendingLogin | None = None
+    needs_login: str = ""
+    """The name of the login or key without which the service does not open."""
 
     code = "service_unavailable"
     retryable = True

@@ -83,6 +83,8 @@ class Probes:
         self._problems: dict[str, str] = {}
         self.missing_logins: dict[str, PendingLogin] = {}
         """The logins for want of which services could not be probed."""
+        self.needed_logins: dict[str, str] = {}
+        """The names of those logins, also of others' and of keys, by service."""
         self._are_done = anyio.Event()
         self._probed = anyio.Event()
         """Set, and replaced by a new event, when a service was probed, added or changed."""
@@ -188,12 +190,16 @@ class Probes:
                 self.missing_logins[name] = error.login
             else:
                 self.missing_logins.pop(name, None)
+            self.needed_logins.pop(name, None)
+            if isinstance(error, ServiceUnavailable) and error.needs_login:
+                self.needed_logins[name] = error.needs_login
             if self._problems.get(name) != error.message:
                 logger.warning("service %s is not available: %s", name, error.message)
             self._problems[name] = error.message
             return None
         self._problems.pop(name, None)
         self.missing_logins.pop(name, None)
+        self.needed_logins.pop(name, None)
         logger.info("service %s is available: %s", name, plural(len(tools), "tool"))
         return tools
 

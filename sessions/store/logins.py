@@ -23,12 +23,13 @@ _l = schema.login.c
 _COLUMNS: Final = [_l[each.name] for each in fields(LoginRecord)]
 
 
-def _id(owner: str, name: str) -> str:
+def login_id(owner: str, name: str) -> str:
+    """Return the id of the row of a login."""
     return hashlib.sha256(f"{owner}\n{name}".encode(errors="surrogatepass")).hexdigest()
 
 
 def _this(owner: str, name: str) -> ColumnElement[bool]:
-    return _l.id == _id(owner, name)
+    return _l.id == login_id(owner, name)
 
 
 def find(connection: Connection, owner: str, name: str) -> LoginRecord | None:
@@ -36,9 +37,12 @@ def find(connection: Connection, owner: str, name: str) -> LoginRecord | None:
     return None if row is None else LoginRecord(**columns_of(row))
 
 
-def page(connection: Connection) -> list[LoginRecord]:
-    """Return all logins, by owner and name."""
-    rows = connection.execute(select(*_COLUMNS).order_by(_l.owner, _l.name))
+def page(connection: Connection, owner: str | None = None) -> list[LoginRecord]:
+    """Return the logins of an owner, or all, by owner and name."""
+    query = select(*_COLUMNS).order_by(_l.owner, _l.name)
+    if owner is not None:
+        query = query.where(_l.owner == owner)
+    rows = connection.execute(query)
     return [LoginRecord(**columns_of(row)) for row in rows]
 
 
@@ -47,7 +51,7 @@ def put(connection: Connection, login: LoginRecord) -> None:
     former = find(connection, login.owner, login.name)
     version = login.version if former is None else former.version + 1
     connection.execute(delete(schema.login).where(_this(login.owner, login.name)))
-    key = {"id": _id(login.owner, login.name), "version": version}
+    key = {"id": login_id(login.owner, login.name), "version": version}
     connection.execute(insert(schema.login), asdict(login) | key)
 
 

@@ -43,7 +43,7 @@ class ServiceKeys:
                 keys[name] = await self._keys.read(self._owner, name, anew=anew)
             except LoginUnavailable as error:
                 message = f"{self.service} needs a key. {error.message}"
-                raise LoginUnavailable(message, recovery=error.recovery) from None
+                raise _lacking(name, message, error.recovery) from None
         filled = {
             variable: REFERENCE.sub(lambda match: keys[match[1]].value, text)
             for variable, text in texts.items()
@@ -73,10 +73,11 @@ class KeyAuth(httpx2.Auth):
         if await self._set(request, anew=True) != sent:
             response = yield request
         if response.status_code == 401:
-            names = ", ".join(names_in(self._headers.values()))
-            request.extensions[KEY_ERROR] = LoginUnavailable(
-                f"{self._keys.service} refused the key {names} (HTTP 401).",
-                recovery="Store a valid one with `statehold logins add NAME --key`, then try again.",
+            names = names_in(self._headers.values())
+            request.extensions[KEY_ERROR] = _lacking(
+                names[0],
+                f"{self._keys.service} refused the key {', '.join(names)} (HTTP 401).",
+                f"Store a valid one with `statehold logins add {names[0]} --key`, then try again.",
             )
 
     async def _set(self, request: httpx2.Request, *, anew: bool) -> dict[str, str]:
@@ -106,3 +107,9 @@ class KeyAuth(httpx2.Auth):
                     recovery="Store it again with `statehold logins add NAME --key`.",
                 )
         return filled, masks
+
+
+def _lacking(name: str, message: str, recovery: str) -> LoginUnavailable:
+    error = LoginUnavailable(message, recovery=recovery)
+    error.needs_login = name
+    return error

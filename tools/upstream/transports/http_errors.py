@@ -134,6 +134,8 @@ class HttpRefused(ServiceUnavailable):
             retry_after=refusal.retry_after,
         )
         self.login = refusal.login
+        if refusal.login is not None or (refusal.status == 401 and refusal.offers_login):
+            self.needs_login = service
         self.refusal = refusal
         self.words = words
         self.did_not_run = not refusal.may_have_run
