@@ -48,6 +48,7 @@ from .routes import (
 )
 from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
+from .service_logins import ServiceLoginHandlers
 from .session_documents import ConsoleSessions
 from .sharing import LinkJournal, ShareHandlers
 from .state_documents import StateDocuments
@@ -125,6 +126,7 @@ class Console:
             SessionActions(sessions, calls),
             ScreenHandlers(gateway, sessions, calls, self.logins),
             ServerDocuments(gateway),
+            ServiceLoginHandlers(gateway),
             ShareHandlers(gateway, sessions, calls, self.logins, links),
             OperatorSessions(gateway, sessions, calls),
             EventHandlers(gateway, sessions, calls, self.logins),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr
 
 from ..server.operate.pictures import PictureQuery
 from ..sessions.actions.sharing import LONGEST_SECONDS
@@ -34,6 +34,15 @@ class LoginBody(ApiModel):
 
 class LogoutBody(ApiModel):
     everywhere: Annotated[bool, Field(description="End all logins of the same user")] = False
+
+
+class KeyBody(ApiModel):
+    name: Annotated[str, Field(min_length=1, max_length=128, description="`${login:NAME}`")]
+    value: Annotated[SecretStr, Field(min_length=1, max_length=65_536)]
+
+
+class LogInBody(ApiModel):
+    service: Annotated[str, Field(max_length=128, description="A service that asks for OAuth")]
 
 
 class NoBody(ApiModel):

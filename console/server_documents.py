@@ -135,7 +135,11 @@ class ServerDocuments:
             if binding.usable
         )
         services = [
-            {**service, "open": open_connections[service["service"]]}
+            {
+                **service,
+                "open": open_connections[service["service"]],
+                "login": self._gateway.probes.missing_logins.get(service["service"]),
+            }
             for service in self._gateway.describe_services()
         ]
         return json_response({"services": services})

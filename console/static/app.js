@@ -5,13 +5,14 @@ import { get, login, loginWays, logout, look, whoAmI } from "./api.js";
 import { Attention } from "./attention.js";
 import { Sessions } from "./sessions.js";
 import "./jump.js";
+import "./logins.js";
 import "./operator.js";
 import "./overview.js";
 import { takeControl } from "./screen.js";
 import "./services.js";
 import "./session.js";
 
-const PAGES = [["", "Sessions"], ["services", "Services"]];
+const PAGES = [["", "Sessions"], ["services", "Services"], ["logins", "Logins"]];
 const OPERATOR_PAGES = [...PAGES, ["operator", "All owners"]];
 const FAILURES = {
   login_failed: "The login did not succeed. Try it again.",
@@ -216,6 +217,7 @@ class Console extends PageElement {
     }
     if (page === "operator" && hasRole(this.user)) return html`<sh-operator></sh-operator>`;
     if (page === "services") return html`<sh-services .user=${this.user}></sh-services>`;
+    if (page === "logins") return html`<sh-logins .user=${this.user} .marked=${id}></sh-logins>`;
     return html`<sh-overview .sessions=${this.sessions} .user=${this.user}></sh-overview>`;
   }
 

@@ -51,7 +51,7 @@ class Services extends PageElement {
       <h1>Services</h1>
       <div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">State</th>
         <th scope="col">Tools</th><th scope="col" title="Sessions with an open connection in this process">Open</th></tr></thead><tbody>${services.map(service => html`<tr>
-        <td class="main"><b>${service.service}</b>${service.problem ? html`<div class="quiet">${service.problem}</div>` : nothing}</td>
+        <td class="main"><b>${service.service}</b>${renderProblem(service)}</td>
         <td><span class="tag ${service.status === "available" ? "good" : "warn"}">${service.status}</span></td>
         <td>${service.tools ?? ""}</td><td>${service.open}</td></tr>`)}</tbody></table></div>
       ${nodes.length ? html`<h2>Processes</h2>
@@ -65,8 +65,8 @@ class Services extends PageElement {
         ${calls.limit ? this._renderUse("Calls in flight here", usage.calls_in_flight, calls.limit, grouped) : nothing}
         ${usage.here ? this._renderUse("Open connections", usage.here.live, null, grouped) : nothing}
         ${usage.here?.memory_bytes ? html`<div><dt>Memory, with all programs</dt><dd>${bytes(usage.here.memory_bytes)}${lineOf(this._memory)}</dd></div>` : nothing}</dl>
-      <h2>Your logins</h2>
-      <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">Ends your logins in all browsers.</span></p></div>
+      <h2>This console</h2>
+      <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">In all of your browsers.</span></p></div>
     </div>`;
   }
 
@@ -74,6 +74,12 @@ class Services extends PageElement {
     return html`<div><dt>${title}</dt><dd>${show(used)}${limit ? html` <span class="quiet">of ${show(limit)}</span>
       <meter min="0" max=${limit} value=${used} aria-label=${title}></meter>` : nothing}</dd></div>`;
   }
+}
+
+// A service that lacks a login leads to it; another one says its problem.
+function renderProblem({ problem, login }) {
+  if (login) return html`<div><a href="#/logins/${encodeURIComponent(login)}">It needs the login <bdi>${login}</bdi></a></div>`;
+  return problem ? html`<div class="quiet">${problem}</div>` : nothing;
 }
 
 // A line of numbers since the page was opened.

@@ -142,8 +142,8 @@ class Gateway:
         required = config.audit == "required"
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
         clock = clock or SystemClock()
-        self._logins = ServiceLogins(store, clock, sealing, LoginAudit(log, clock))
-        self._keys = Keys(config.logins, store, clock, sealing)
+        self.logins = ServiceLogins(store, clock, sealing, LoginAudit(log, clock))
+        self.keys = Keys(config.logins, store, clock, sealing)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()
@@ -158,7 +158,7 @@ class Gateway:
         summarize = partial(ask_summary_command, config.summary) if config.summary.command else None
         self.registry = Registry(core, summarize=summarize)
         if has_local_callers:
-            self._logins.spawn = self.registry.spawn
+            self.logins.spawn = self.registry.spawn
         self.registry.on_purged.append(self._forget_files)
         self.services = core.services
         self.router = Router(self.registry)
@@ -205,8 +205,8 @@ class Gateway:
             own_ports=self.own_ports,
             hosts_of=self._hosts_of,
             on_changed=self._notify_change,
-            logins=self._logins,
-            keys=self._keys,
+            logins=self.logins,
+            keys=self.keys,
         )
 
     def _hosts_of(self, owner: str) -> tuple[str, ...] | None:

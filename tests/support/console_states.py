@@ -178,6 +178,11 @@ async def states(
     await page.goto(f"{base}#/services")
     await page.get_by_role("heading", name="Usage").wait_for()
     yield "services"
+    await page.goto(f"{base}#/logins")
+    await page.get_by_text("none is stored").wait_for()
+    await page.get_by_role("button", name="Add a key").click()
+    yield "logins-key"
+    await page.get_by_role("button", name="Cancel").click()
     await page.goto(f"{base}#/s/{shop.session}")
     await page.get_by_role("button", name="Take over").wait_for()
     await page.context.set_offline(True)

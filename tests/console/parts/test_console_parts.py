@@ -25,7 +25,7 @@ from support.gateway_process import (
 )
 from support.waiting import until
 
-ALL_PAGES = ("#/", "#/services")
+ALL_PAGES = ("#/", "#/services", "#/logins")
 NARROW = 390
 SMALL = """() => [...document.querySelectorAll("button, a, summary, select, input, label.check")].filter(part => {
     const { width, height } = part.getBoundingClientRect();

@@ -1,0 +1,177 @@
+"""The logins at services, websites and keys at the console: each person's own, and never their values."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+from starlette.responses import Response
+
+from ..server.gateway.gateway import Gateway
+from ..sessions.errors import InvalidArgument
+from ..sessions.json_codec import JSON
+from ..sessions.records import LOCAL, Principal
+from ..sessions.store.base import LoginRecord
+from ..sessions.store.logins import login_id
+from ..sessions.times import timestamp
+from ..tools.logins import keys
+from ..tools.logins.config import names_in
+from ..tools.upstream.service import UpstreamService
+from .logins import ConsoleUser
+from .requests import KeyBody, LogInBody
+from .routes import ApiCall, json_response, not_found, route
+
+
+class ServiceLoginHandlers:
+    """The handlers of the logins of one process. They keep nothing."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    @route("GET", "/logins", "List the logins at services, without their values")
+    async def service_logins(self, call: ApiCall) -> Response:
+        user = call.user
+        rows = await self._gateway.store.logins.page(
+            None if user.has_role("operator") else user.owner
+        )
+        own = {row.name for row in rows if row.owner == _owner(user)}
+        logins = [await self._describe(row, user) for row in rows]
+        return json_response({"logins": [*logins, *self._absent(user, own)]})
+
+    @route(
+        "POST", "/logins/keys", "Store a key of yours, in place of an earlier one", rights="control"
+    )
+    async def add_key(self, call: ApiCall, body: KeyBody) -> Response:
+        gateway = self._gateway
+        await gateway.keys.put(_owner(call.user), body.name, body.value.get_secret_value())
+        for service, login in gateway.probes.missing_logins.items():
+            if login == body.name:
+                gateway.registry.spawn(gateway.probes.probe_again, service)
+        return json_response({})
+
+    @route(
+        "POST",
+        "/logins/visits",
+        "Get the address at which the user of this machine logs in at a service",
+        audience="machine",
+        rights="control",
+    )
+    async def visit_login(self, call: ApiCall, body: LogInBody) -> Response:
+        service, logins = self._gateway.services.get(body.service), self._gateway.logins
+        if (
+            logins.spawn is None
+            or not isinstance(service, UpstreamService)
+            or service.config.url is None
+        ):
+            command = f"statehold logins add {shlex.quote(body.service)}"
+            raise InvalidArgument("This process cannot log in there.", recovery=f"Run {command}.")
+        if logins.pages is None:
+            # Imported here: most servers have no such login, and it would take 10 ms of their start.
+            from ..tools.upstream.oauth.login_pages import LoginPages
+
+            logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
+        visit = await logins.pages.visit(LOCAL.key, body.service, service.config)
+        return json_response({"address": visit.address})
+
+    @route("DELETE", "/logins/{login_id}", "Forget a login", rights="control")
+    async def forget_login(self, call: ApiCall) -> Response:
+        for row in await self._gateway.store.logins.page(call.user.owner):
+            if login_id(row.owner, row.name) == call.parameter("login_id"):
+                await self._gateway.store.logins.delete(row.owner, row.name)
+                return json_response({})
+        raise not_found()
+
+    async def _describe(self, row: LoginRecord, user: ConsoleUser) -> JSON:
+        is_visible = user.owner in (None, row.owner)
+        services = [name for name, needed in self._needs() if row.name in needed]
+        actions: list[str] = []
+        if is_visible and user.rights == "control":
+            actions = [*self._renewals(row.kind, row.owner, user), "forget"]
+        return {
+            "id": login_id(row.owner, row.name),
+            "name": row.name,
+            "kind": row.kind,
+            "owner": None if row.owner == _owner(user) else Principal.of_key(row.owner).words,
+            "site": row.site,
+            "services": [row.name] if row.kind == "oauth" else services,
+            "state": row.state,
+            "reason": row.reason or None,
+            "since": timestamp(row.since),
+            "used_at": _timestamp(row.used_at),
+            "expires_at": _timestamp(row.expires_at),
+            "session": await self._describe_session(row.session, user) if row.session else None,
+            "actions": actions,
+            "command": _command(row.kind, row.name, row.owner),
+        }
+
+    async def _describe_session(self, session_id: str, user: ConsoleUser) -> JSON:
+        """Return the session that has a login: its name only for a user who may see it."""
+        record = await self._gateway.store.get(session_id)
+        if record is None or not user.may_see(record):
+            return {"session_id": session_id, "name": None, "owner": None, "is_visible": False}
+        owner = None if record.owner == _owner(user) else Principal.of_key(record.owner).words
+        return {
+            "session_id": session_id,
+            "name": record.name,
+            "owner": owner,
+            "is_visible": True,
+        }
+
+    def _absent(self, user: ConsoleUser, own: Iterable[str]) -> Iterator[JSON]:
+        """Yield the keys that services need and the user lacks, and the logins that unavailable services need."""
+        missing = {name: [service] for service, name in self._gateway.probes.missing_logins.items()}
+        kinds = dict.fromkeys(missing, "oauth")
+        for service, needed in self._needs():
+            for name in needed:
+                kinds[name] = keys.KIND
+                if service not in missing.setdefault(name, []):
+                    missing[name].append(service)
+        owner = _owner(user)
+        for name, services in missing.items():
+            if name in own or name in self._gateway.config.logins:
+                continue
+            kind = kinds[name]
+            is_able = user.rights == "control"
+            yield {
+                "id": login_id(owner, name),
+                "name": name,
+                "kind": kind,
+                "owner": None,
+                "site": "",
+                "services": services,
+                "state": "absent",
+                "actions": self._renewals(kind, owner, user) if is_able else [],
+                "command": _command(kind, name, owner),
+            }
+
+    def _needs(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield each service with the keys in its settings."""
+        for name, service in self._gateway.services.items():
+            if isinstance(service, UpstreamService):
+                config = service.config
+                yield name, names_in((*config.env.values(), *config.headers.values()))
+
+    def _renewals(self, kind: str, owner: str, user: ConsoleUser) -> list[str]:
+        """Return what gives a login a new value here; else its person needs the command."""
+        if kind == keys.KIND:
+            return ["add_key"] if owner == _owner(user) else []
+        can_visit = user.is_machine_user and owner == LOCAL.key and self._gateway.logins.spawn
+        return ["log_in"] if kind == "oauth" and can_visit else []
+
+
+def _owner(user: ConsoleUser) -> str:
+    """Return whose logins a user adds."""
+    return (user.principal or LOCAL).key
+
+
+def _timestamp(at: float | None) -> str | None:
+    return None if at is None else timestamp(at)
+
+
+def _command(kind: str, name: str, owner: str) -> str:
+    principal = Principal.of_key(owner)
+    words = ["statehold", "logins", "add", name, *(["--key"] if kind == keys.KIND else [])]
+    if principal != LOCAL:
+        words += ["--subject", principal.subject]
+        words += ["--issuer", principal.issuer] if principal.issuer else []
+    return shlex.join(words)
