@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,18 @@ from ..server.config.model import Config, ServiceConfig
 from ..server.exit_codes import FAILURE, OK
 from ..server.gateway.names import configured_renames
 from ..server.gateway.services import service_of
+from ..server.gateway.stores import store_of
 from ..server.printing import complain
-from ..sessions.errors import SessionError
+from ..sessions.clock import SystemClock
+from ..sessions.errors import SessionError, StoreUnavailable
 from ..sessions.json_codec import JSON
 from ..sessions.one_line import one_line
 from ..tools.browser.config import BrowserConfig
+from ..tools.logins.config import names_in
+from ..tools.logins.keys import Keys
+from ..tools.logins.sealing import LoginSealing
 from ..tools.processes.ledger import Ledger
-from ..tools.upstream.config import UnusableConfig
+from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.known_secrets import Secrets
 from ..tools.upstream.service import UpstreamService, transport_of
 from ..tools.upstream.shared_connections import describe_sharing
@@ -29,6 +35,7 @@ from .parser import CommandLine
 if TYPE_CHECKING:
     from ..server.gateway.services import AnyService
     from ..sessions.services import ToolSpec
+    from ..sessions.store.sql import SQLStore
     from ..tools.upstream.probe import Check
 
 _PARALLEL_CHECKS = 4
@@ -141,9 +148,11 @@ async def check_all(
     ledger = Ledger(None)
     without_data = config.model_copy(update={"ephemeral": True})
 
-    async def check(name: str, service: ServiceConfig) -> None:
+    async def check(name: str, service: ServiceConfig, keys: Keys | None) -> None:
         async with slots:
-            built_service = service_of(name, service, without_data, ledger, has_local_callers=True)
+            built_service = service_of(
+                name, service, without_data, ledger, has_local_callers=True, keys=keys
+            )
             checks[name] = await built_service.check()
             if checks[name].ok:
                 tools[name] = await built_service.tools()
@@ -151,9 +160,9 @@ async def check_all(
                 shared[name] = await _describe_sharing(built_service) if sharing else None
 
     try:
-        async with anyio.create_task_group() as tasks:
+        async with _opened_keys(config, services) as keys, anyio.create_task_group() as tasks:
             for name, service in services.items():
-                tasks.start_soon(check, name, service)
+                tasks.start_soon(check, name, service, keys)
     finally:
         with anyio.CancelScope(shield=True):
             await ledger.aclose()
@@ -162,6 +171,25 @@ async def check_all(
         replace(checks[name], renamed=renames.get(name), shared=shared.get(name))
         for name in services
     ]
+
+
+@asynccontextmanager
+async def _opened_keys(
+    config: Config, services: Mapping[str, ServiceConfig]
+) -> AsyncGenerator[Keys | None]:
+    """Yield the keys of the operator; None if no service needs one, or the store cannot be opened."""
+    upstreams = [each for each in services.values() if isinstance(each, UpstreamConfig)]
+    texts = (text for each in upstreams for text in (*each.env.values(), *each.headers.values()))
+    async with AsyncExitStack() as stack:
+        store: SQLStore | None = None
+        if names_in(texts):
+            with suppress(StoreUnavailable):
+                store = await stack.enter_async_context(store_of(config))
+        if store is None:
+            yield None
+            return
+        sealing = LoginSealing(None if config.ephemeral else config.data, config.logins_key)
+        yield Keys(config.logins, store, SystemClock(), sealing)
 
 
 async def _describe_sharing(service: AnyService) -> str | None:

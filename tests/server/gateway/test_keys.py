@@ -65,7 +65,8 @@ class Keyed:
         return self.folder / "valid"
 
     def run(self, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-        command = [*statehold(), "logins", *words, "--config", str(self.config)]
+        group = [] if words[0] == "services" else ["logins"]
+        command = [*statehold(), *group, *words, "--config", str(self.config)]
         return subprocess.run(
             [*command, "--data", str(self.data)],
             input=typed,
@@ -106,7 +107,10 @@ async def test_a_stored_key_is_used_by_the_next_request_and_a_missing_one_is_tol
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     with keyed(tmp_path, fork_server) as notes:
+        assert "The key notes/key is not stored" in notes.run("services", "check").stdout
         notes.add(CANARY)
+        checked = notes.run("services", "check")
+        assert (checked.returncode, CANARY in checked.stdout) == (0, False), checked.stdout
         with serving(notes.config, notes.data) as running:
             async with notes.way(running).connect() as client:
                 session = await opened_session(client)
