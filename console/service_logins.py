@@ -15,7 +15,6 @@ from ..sessions.store.base import LoginRecord
 from ..sessions.store.logins import login_id
 from ..sessions.times import timestamp
 from ..tools.logins import keys
-from ..tools.logins.config import names_in
 from ..tools.upstream.service import UpstreamService
 from .logins import ConsoleUser
 from .requests import KeyBody, LogInBody
@@ -69,7 +68,7 @@ class ServiceLoginHandlers:
             # Imported here: most servers have no such login, and it would take 10 ms of their start.
             from ..tools.upstream.oauth.login_pages import LoginPages
 
-            logins.pages = LoginPages(logins.put, logins.clock, logins.spawn)
+            logins.pages = LoginPages(logins.put, logins.audit, logins.clock, logins.spawn)
         visit = await logins.pages.visit(LOCAL.key, body.service, service.config)
         return json_response({"address": visit.address})
 
@@ -148,8 +147,7 @@ class ServiceLoginHandlers:
         """Yield each service with the keys in its settings."""
         for name, service in self._gateway.services.items():
             if isinstance(service, UpstreamService):
-                config = service.config
-                yield name, names_in((*config.env.values(), *config.headers.values()))
+                yield name, service.config.key_names
 
     def _renewals(self, kind: str, owner: str, user: ConsoleUser) -> list[str]:
         """Return what gives a login a new value here; else its person needs the command."""

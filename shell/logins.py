@@ -52,25 +52,26 @@ async def _run(config: Config, arguments: CommandLine) -> int:
             if login is None:
                 return complain(f"there is no login {arguments.name}", NOT_FOUND)
             return _show(login, json=arguments.json)
+        clock, audit = SystemClock(), _audit(config, store)
+        sealing = LoginSealing(config.data, config.logins_key)
         if arguments.action == "add" and arguments.key:
-            return await _add_key(config, store, owner, arguments.name)
+            keys = Keys(config.logins, store, clock, sealing, audit)
+            return await _add_key(keys, owner, arguments.name)
         if arguments.action == "forget":
             if not await store.logins.delete(owner.key, arguments.name):
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)
             say(f"The login at {arguments.name} is forgotten; its site may still know it.")
             return OK
-        logins = _logins(config, store)
+        logins = ServiceLogins(store, clock, sealing, audit)
         if arguments.action == "revoke":
             return await _revoke(logins, owner, arguments.name)
         return await _add(config, logins, owner, arguments)
 
 
-def _logins(config: Config, store: SQLStore) -> ServiceLogins:
+def _audit(config: Config, store: SQLStore) -> LoginAudit:
     required, actor = config.audit == "required", Actor.of_command()
     log = None if config.audit == "off" else AuditLog(store, "command", is_required=required)
-    sealing = LoginSealing(config.data, config.logins_key)
-    clock = SystemClock()
-    return ServiceLogins(store, clock, sealing, LoginAudit(log, clock, actor.name))
+    return LoginAudit(log, SystemClock(), actor.name)
 
 
 async def _revoke(logins: ServiceLogins, owner: Principal, name: str) -> int:
@@ -142,8 +143,7 @@ async def _add_client(logins: ServiceLogins, name: str, service: UpstreamConfig)
     return OK
 
 
-async def _add_key(config: Config, store: SQLStore, owner: Principal, name: str) -> int:
-    keys = Keys({}, store, SystemClock(), LoginSealing(config.data, config.logins_key))
+async def _add_key(keys: Keys, owner: Principal, name: str) -> int:
     try:
         await keys.put(owner.key, name, await anyio.to_thread.run_sync(_read_key, name))
     except InvalidArgument as error:

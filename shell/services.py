@@ -21,7 +21,7 @@ from ..sessions.errors import SessionError, StoreUnavailable
 from ..sessions.json_codec import JSON
 from ..sessions.one_line import one_line
 from ..tools.browser.config import BrowserConfig
-from ..tools.logins.config import names_in
+from ..tools.logins.audit import LoginAudit
 from ..tools.logins.keys import Keys
 from ..tools.logins.sealing import LoginSealing
 from ..tools.processes.ledger import Ledger
@@ -35,7 +35,6 @@ from .parser import CommandLine
 if TYPE_CHECKING:
     from ..server.gateway.services import AnyService
     from ..sessions.services import ToolSpec
-    from ..sessions.store.sql import SQLStore
     from ..tools.upstream.probe import Check
 
 _PARALLEL_CHECKS = 4
@@ -178,18 +177,16 @@ async def _opened_keys(
     config: Config, services: Mapping[str, ServiceConfig]
 ) -> AsyncGenerator[Keys | None]:
     """Yield the keys of the operator; None if no service needs one, or the store cannot be opened."""
-    upstreams = [each for each in services.values() if isinstance(each, UpstreamConfig)]
-    texts = (text for each in upstreams for text in (*each.env.values(), *each.headers.values()))
+    keys: Keys | None = None
     async with AsyncExitStack() as stack:
-        store: SQLStore | None = None
-        if names_in(texts):
+        upstreams = (each for each in services.values() if isinstance(each, UpstreamConfig))
+        if any(each.key_names for each in upstreams):
             with suppress(StoreUnavailable):
                 store = await stack.enter_async_context(store_of(config))
-        if store is None:
-            yield None
-            return
-        sealing = LoginSealing(None if config.ephemeral else config.data, config.logins_key)
-        yield Keys(config.logins, store, SystemClock(), sealing)
+                folder, clock = None if config.ephemeral else config.data, SystemClock()
+                sealing = LoginSealing(folder, config.logins_key)
+                keys = Keys(config.logins, store, clock, sealing, LoginAudit(None, clock))
+        yield keys
 
 
 async def _describe_sharing(service: AnyService) -> str | None:

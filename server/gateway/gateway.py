@@ -142,8 +142,9 @@ class Gateway:
         required = config.audit == "required"
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
         clock = clock or SystemClock()
-        self.logins = ServiceLogins(store, clock, sealing, LoginAudit(log, clock))
-        self.keys = Keys(config.logins, store, clock, sealing)
+        audit = LoginAudit(log, clock)
+        self.logins = ServiceLogins(store, clock, sealing, audit)
+        self.keys = Keys(config.logins, store, clock, sealing, audit)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()

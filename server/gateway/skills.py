@@ -201,9 +201,9 @@ class Skills:
         self, principal: Principal, service: UpstreamService, method: str, own_uri: str = ""
     ) -> _Answer:
         """Return the kept answer to a request, or begin to ask."""
-        logins, now = service.logins, self._gateway.registry.core.clock.now()
-        is_separate = logins is not None and logins.separates(service.name, principal.key)
-        request = (service.name, method, own_uri, principal.key if is_separate else "")
+        now = self._gateway.registry.core.clock.now()
+        owner = principal.key if service.separates(principal.key) else ""
+        request = (service.name, method, own_uri, owner)
         answer = self._answers.get(request)
         if answer is None or answer.profile is not service.profile or answer.ends_at <= now:
             former = {} if answer is None else answer.result

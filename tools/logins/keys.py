@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +14,11 @@ import anyio.to_thread
 from ...sessions.clock import Clock
 from ...sessions.errors import InvalidArgument, LoginUnavailable
 from ...sessions.owned_map import BoundedMap
+from ...sessions.records import LOCAL
 from ...sessions.store.base import OK, LoginRecord
 from ..foreign_file import read_foreign
 from ..processes.command import run_command
+from .audit import LoginAudit
 from .config import NAME, KeyConfig, LoginConfig
 from .masks import Masks
 from .sealing import LoginSealing
@@ -72,11 +74,13 @@ class Keys:
         store: SQLStore,
         clock: Clock,
         sealing: LoginSealing,
+        audit: LoginAudit,
     ) -> None:
         self._logins = logins
         self._store = store
         self._clock = clock
         self._sealing = sealing
+        self._audit = audit
         self._stored = BoundedMap[tuple[str, str], _Stored](MAX_KNOWN)
         self._sources: defaultdict[str, _Source] = defaultdict(_Source)
 
@@ -90,6 +94,20 @@ class Keys:
             LoginUnavailable: There is none, or it cannot be read. The message holds no value.
             StoreUnavailable: The store does not answer.
         """
+        try:
+            key = await self._read(owner, name, anew=anew)
+        except LoginUnavailable:
+            self._audit.note_seldom("refuse", owner, name, "unavailable")
+            raise
+        self._audit.note_seldom("use", owner, name)
+        return key
+
+    def separates(self, names: Iterable[str], owner: str) -> bool:
+        """Whether one of the keys that a principal uses is stored, and so not that of all."""
+        stored = (self._stored.get((each, name)) for name in names for each in (owner, LOCAL.key))
+        return any(each is not None and each.key is not None for each in stored)
+
+    async def _read(self, owner: str, name: str, *, anew: bool) -> Key:
         stored = await self._read_row(owner, name, anew=anew)
         if stored.key is not None:
             return stored.key
@@ -132,6 +150,7 @@ class Keys:
             since=self._clock.now(),
             sealed=await self._sealing.seal(value),
         )
+        await self._audit.admit("grant", owner, name)
         await self._store.logins.put(record)
         self._stored.pop((owner, name), None)
 
@@ -159,7 +178,7 @@ class Keys:
             # Callers that waited for this turn share its outcome.
             is_fresh = source.read_at >= asked_at or now < source.read_at + age
             if known is None or not (is_fresh or (isinstance(known, Key) and not anew)):
-                known = source.outcome = await _read(name, config)
+                known = source.outcome = await _read_anew(name, config)
                 source.read_at = self._clock.now()
         if isinstance(known, LoginUnavailable):
             raise LoginUnavailable(known.message, recovery=known.recovery)
@@ -170,7 +189,7 @@ def _key(value: str) -> Key:
     return Key(value, Masks([value]))
 
 
-async def _read(name: str, config: KeyConfig) -> Key | LoginUnavailable:
+async def _read_anew(name: str, config: KeyConfig) -> Key | LoginUnavailable:
     try:
         if config.file is None:
             text = await run_command(

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 from pydantic_core import PydanticCustomError
 
 from ...sessions.one_line import one_line
-from ..logins.config import REFERENCE
+from ..logins.config import REFERENCE, names_in
 
 
 def _wrong(problem: str, field: str = "") -> PydanticCustomError:
@@ -302,6 +302,11 @@ class UpstreamConfig(BaseModel):
                 "needs a `command` (a local program) or a `url` (a server elsewhere); give one",
             )
         yield from self._problems_of_keys()
+
+    @property
+    def key_names(self) -> list[str]:
+        """The names of the keys in its headers and its environment."""
+        return names_in((*self.env.values(), *self.headers.values()))
 
     def _problems_of_keys(self) -> Generator[tuple[str, str]]:
         public = {

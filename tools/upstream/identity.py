@@ -62,4 +62,4 @@ def needs_folder(config: UpstreamConfig) -> bool:
 def is_filled(config: UpstreamConfig) -> bool:
     """Whether the URL or a header of a remote upstream differs between sessions."""
     texts = (config.url or "", *config.headers.values())
-    return any(name in text for text in texts for name in (*PLACEHOLDERS, "${login:"))
+    return any(name in text for text in texts for name in PLACEHOLDERS)

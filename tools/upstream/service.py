@@ -110,7 +110,8 @@ class UpstreamService:
         self._work_folders = WorkFolders(data, name)
         self._needs_folder = needs_folder(config)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
-        self.logins = logins
+        self._logins = logins
+        self._keys = keys
         self._secrets = Secrets.of(config, inherited_env if config.command else None)
         self._opener = TransportOpener(
             name,
@@ -272,6 +273,12 @@ class UpstreamService:
         context, task = InternalContext(), f"answer {method}"
         return await self.ask(lambda it: it.request(method, params, context), task, owner)
 
+    def separates(self, owner: str) -> bool:
+        """Whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
+        has_login = self._logins is not None and self._logins.separates(self.name, owner)
+        names = self.config.key_names
+        return has_login or (self._keys is not None and self._keys.separates(names, owner))
+
     async def ask(self, work: Work[ResultT], task: str, owner: str = "") -> ResultT:
         """Return the result of `work` over a temporary connection. An error about its time names the `task`.
 
@@ -371,8 +378,8 @@ class UpstreamService:
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
         sends_same = self.transport == "http" and not is_filled(self.config)
         # A connection with the login of a principal lists and announces what others may not see.
-        if self.scope == "session" and self.logins is not None and session.owner != LOCAL.key:
-            connection.has_own_login = self.logins.separates(self.name, session.owner)
+        if self.scope == "session" and session.owner != LOCAL.key:
+            connection.has_own_login = self.separates(session.owner)
         is_alone = connection.has_own_login or not sends_same
         connection.listen(None if is_alone else self._turn)
         if self.scope == "session":

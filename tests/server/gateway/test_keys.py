@@ -52,8 +52,9 @@ class Keyed:
     @property
     def config(self) -> Path:
         config = self.folder / "statehold.toml"
-        services = {"notes": {"url": self.url, "headers": {"X-Api-Key": "Key ${login:notes/key}"}}}
-        config.write_text(toml({"services": services, **self.settings}))
+        headers = {"X-Api-Key": "Key ${login:notes/key}"}
+        notes = {"url": self.url, "headers": headers, "era": "modern"}
+        config.write_text(toml({"services": {"notes": notes}, **self.settings}))
         return config
 
     @property
@@ -65,7 +66,7 @@ class Keyed:
         return self.folder / "valid"
 
     def run(self, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-        group = [] if words[0] == "services" else ["logins"]
+        group = [] if words[0] in ("services", "audit") else ["logins"]
         command = [*statehold(), *group, *words, "--config", str(self.config)]
         return subprocess.run(
             [*command, "--data", str(self.data)],
@@ -186,17 +187,28 @@ async def test_a_file_and_a_command_that_give_no_key_are_told_without_their_word
 
 async def test_a_key_is_its_principals_own(tmp_path: Path, fork_server: ForkServer) -> None:
     tokens = write_tokens(tmp_path / "tokens", f"{ALICE} alice\n{BEN} ben\n")
-    with keyed(tmp_path, fork_server, server={"tokens": str(tokens)}) as notes:
+    with keyed(tmp_path, fork_server, server={"tokens": str(tokens)}, audit="on") as notes:
+        notes.valid.write_text(f"{CANARY}\n{OTHER}\n")
         notes.add(CANARY)  # that of the operator, by which the tools are known
-        notes.add(CANARY, "--subject", "alice")
+        notes.add(OTHER, "--subject", "alice")
         with serving(notes.config, notes.data) as running:
             way = notes.way(running)
-            async with way.connect(headers={"authorization": f"Bearer {ALICE}"}) as alice:
-                assert await digits(alice, await opened_session(alice)) == len(CANARY)
-            async with way.connect(headers={"authorization": f"Bearer {BEN}"}) as ben:
+            async with (
+                way.connect(headers={"authorization": f"Bearer {ALICE}"}) as alice,
+                way.connect(headers={"authorization": f"Bearer {BEN}"}) as ben,
+            ):
+                assert await digits(alice, await opened_session(alice)) == len(OTHER)
                 session = await opened_session(ben)
                 refused = await ben.call_tool("digits", {"session_id": session})
                 assert code_of(refused) == "login_unavailable"
+                for client in (alice, ben):
+                    names = {tool.name for tool in (await client.list_tools()).tools}
+                    assert ("of_1" in names, "of_2" in names) == (True, False)
+        entries = notes.run("audit", "export").stdout
+    assert '"login.grant"' in entries
+    assert '"login.use"' in entries
+    assert '"login.refuse"' in entries
+    assert OTHER not in entries
 
 
 async def test_what_a_server_repeats_of_its_key_is_hidden(
