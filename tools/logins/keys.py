@@ -40,7 +40,7 @@ MAX_KNOWN: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ServiceKey:
     """The value of a key, and what hides it in the words of a server that was sent it."""
 
     value: str = field(repr=False)
@@ -52,7 +52,7 @@ class _Stored:
     """The row of a key as it was last, None without one."""
 
     record: LoginRecord | None
-    key: Key | None
+    key: ServiceKey | None
     read_at: float
 
 
@@ -60,7 +60,7 @@ class _Stored:
 class _Source:
     """A file or a command of the configuration: its last outcome."""
 
-    outcome: Key | LoginUnavailable | None = None
+    outcome: ServiceKey | LoginUnavailable | None = None
     read_at: float = 0.0
     turn: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -84,7 +84,7 @@ class Keys:
         self._stored = BoundedMap[tuple[str, str], _Stored](MAX_KNOWN)
         self._sources: defaultdict[str, _Source] = defaultdict(_Source)
 
-    async def read(self, owner: str, name: str, *, anew: bool = False) -> Key:
+    async def read(self, owner: str, name: str, *, anew: bool = False) -> ServiceKey:
         """Return the key of a principal, else that of the configuration, which is for all.
 
         `anew`: a connection is opened, or the last value was refused. Otherwise the store is read at most each second, and
@@ -107,7 +107,7 @@ class Keys:
         stored = (self._stored.get((each, name)) for name in names for each in (owner, LOCAL.key))
         return any(each is not None and each.key is not None for each in stored)
 
-    async def _read(self, owner: str, name: str, *, anew: bool) -> Key:
+    async def _read(self, owner: str, name: str, *, anew: bool) -> ServiceKey:
         stored = await self._read_row(owner, name, anew=anew)
         if stored.key is not None:
             return stored.key
@@ -170,14 +170,14 @@ class Keys:
         stored = self._stored[owner, name] = _Stored(record, key, now)
         return stored
 
-    async def _read_source(self, name: str, config: KeyConfig, *, anew: bool) -> Key:
+    async def _read_source(self, name: str, config: KeyConfig, *, anew: bool) -> ServiceKey:
         source, asked_at = self._sources[name], self._clock.now()
         async with source.turn:
             known, now = source.outcome, self._clock.now()
             age = RUN_SECONDS if config.command else 0.0
             # Callers that waited for this turn share its outcome.
             is_fresh = source.read_at >= asked_at or now < source.read_at + age
-            if known is None or not (is_fresh or (isinstance(known, Key) and not anew)):
+            if known is None or not (is_fresh or (isinstance(known, ServiceKey) and not anew)):
                 known = source.outcome = await _read_anew(name, config)
                 source.read_at = self._clock.now()
         if isinstance(known, LoginUnavailable):
@@ -185,11 +185,11 @@ class Keys:
         return known
 
 
-def _key(value: str) -> Key:
-    return Key(value, Masks([value]))
+def _key(value: str) -> ServiceKey:
+    return ServiceKey(value, Masks([value]))
 
 
-async def _read_anew(name: str, config: KeyConfig) -> Key | LoginUnavailable:
+async def _read_anew(name: str, config: KeyConfig) -> ServiceKey | LoginUnavailable:
     try:
         if config.file is None:
             text = await run_command(

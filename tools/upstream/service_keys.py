@@ -9,7 +9,7 @@ import httpx2
 
 from ...sessions.errors import LoginUnavailable, StoreUnavailable
 from ..logins.config import REFERENCE, names_in
-from ..logins.keys import Key, Keys
+from ..logins.keys import Keys, ServiceKey
 from ..logins.masks import MASKS, Masks
 from .config import is_header_value
 
@@ -33,7 +33,7 @@ class ServiceKeys:
         self, texts: Mapping[str, str], *, anew: bool
     ) -> tuple[dict[str, str], tuple[Masks, ...]]:
         """Return the texts with the keys in place of `${login:NAME}`, and what hides these. Raises as Keys.read() does."""
-        keys: dict[str, Key] = {}
+        keys: dict[str, ServiceKey] = {}
         for name in names_in(texts.values()):
             if self._keys is None:
                 raise LoginUnavailable(
