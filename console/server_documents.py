@@ -134,11 +134,12 @@ class ServerDocuments:
             for name, binding in session.bindings.items()
             if binding.usable
         )
+        missing = self._gateway.probes.needed_logins
         services = [
             {
                 **service,
                 "open": open_connections[service["service"]],
-                "login": self._gateway.probes.missing_logins.get(service["service"]),
+                "login": missing.get(service["service"]),
             }
             for service in self._gateway.describe_services()
         ]

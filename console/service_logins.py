@@ -43,7 +43,7 @@ class ServiceLoginHandlers:
     async def add_key(self, call: ApiCall, body: KeyBody) -> Response:
         gateway = self._gateway
         await gateway.keys.put(_owner(call.user), body.name, body.value.get_secret_value())
-        for service, login in gateway.probes.missing_logins.items():
+        for service, login in gateway.probes.needed_logins.items():
             if login == body.name:
                 gateway.registry.spawn(gateway.probes.probe_again, service)
         return json_response({})
@@ -56,20 +56,12 @@ class ServiceLoginHandlers:
         rights="control",
     )
     async def visit_login(self, call: ApiCall, body: LogInBody) -> Response:
-        service, logins = self._gateway.services.get(body.service), self._gateway.logins
-        if (
-            logins.spawn is None
-            or not isinstance(service, UpstreamService)
-            or service.config.url is None
-        ):
+        service, visit = self._gateway.services.get(body.service), None
+        if isinstance(service, UpstreamService) and service.config.url is not None:
+            visit = await self._gateway.logins.visit(LOCAL.key, body.service, service.config)
+        if visit is None:
             command = f"statehold logins add {shlex.quote(body.service)}"
             raise InvalidArgument("This process cannot log in there.", recovery=f"Run {command}.")
-        if logins.pages is None:
-            # Imported here: most servers have no such login, and it would take 10 ms of their start.
-            from ..tools.upstream.oauth.login_pages import LoginPages
-
-            logins.pages = LoginPages(logins.put, logins.audit, logins.clock, logins.spawn)
-        visit = await logins.pages.visit(LOCAL.key, body.service, service.config)
         return json_response({"address": visit.address})
 
     @route("DELETE", "/logins/{login_id}", "Forget a login", rights="control")
@@ -118,7 +110,9 @@ class ServiceLoginHandlers:
 
     def _absent(self, user: ConsoleUser, own: Iterable[str]) -> Iterator[JSON]:
         """Yield the keys that services need and the user lacks, and the logins that unavailable services need."""
-        missing = {name: [service] for service, name in self._gateway.probes.missing_logins.items()}
+        missing = {
+            name: [service] for service, name in self._gateway.probes.needed_logins.items()
+        }
         kinds = dict.fromkeys(missing, "oauth")
         for service, needed in self._needs():
             for name in needed:

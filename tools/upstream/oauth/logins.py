@@ -85,7 +85,7 @@ class ServiceLogins:
         self.clock = clock
         self.spawn: Spawn | None = None
         """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
-        self.pages: LoginPages | None = None
+        self._pages: LoginPages | None = None
         self._store = store
         self._sealing = sealing
         self.audit = audit
@@ -296,6 +296,21 @@ class ServiceLogins:
         for known in (self._absent, self._known):
             known.pop((owner, service), None)
 
+    async def visit(self, owner: str, service: str, config: UpstreamConfig) -> Visit | None:
+        """Return the address at which the user of this machine logs in at a service; None for another principal."""
+        is_of_person = config.login.grant == "authorization_code"
+        if self.spawn is None or owner != LOCAL.key or not is_of_person:
+            return None
+        if self._pages is None:
+            from .login_pages import LoginPages
+
+            self._pages = LoginPages(self.put, self.audit, self.clock, self.spawn)
+        try:
+            return await self._pages.visit(owner, service, config)
+        except OSError as error:
+            logger.warning("no port can be opened for a login: %s", error.strerror)
+            return None
+
     async def _seal(self, document: LoginDocument) -> bytes:
         return await self._sealing.seal(document.model_dump_json(exclude_none=True))
 
@@ -376,21 +391,12 @@ class BearerAuth(httpx2.Auth):
 
     async def _login(self, config: UpstreamConfig) -> AwaitedLogin | None:
         """Return the login that the user of this machine can do; None for another principal."""
-        logins = self._logins
-        is_of_person = config.login.grant == "authorization_code"
-        if logins.spawn is None or self._owner != LOCAL.key or not is_of_person:
+        visit = await self._logins.visit(self._owner, self._service, config)
+        if visit is None:
             return None
-        if logins.pages is None:
-            from .login_pages import LoginPages
-
-            logins.pages = LoginPages(logins.put, logins.audit, logins.clock, logins.spawn)
         try:
-            visit = await logins.pages.visit(self._owner, self._service, config)
-            return AwaitedLogin(logins, visit, await logins.version(visit))
+            return AwaitedLogin(self._logins, visit, await self._logins.version(visit))
         except StoreUnavailable:
-            return None
-        except OSError as error:
-            logger.warning("no port can be opened for a login: %s", error.strerror)
             return None
 
     async def _bearer(self, refused: Bearer | None) -> Bearer | None:
