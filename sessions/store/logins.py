@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
+from ..errors import StoreUnavailable
 from . import schema
 from .base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from .rows import columns_of
 from .transactions import Queries, read_method, write_method
 
+USED_SECONDS: Final = 300.0
+"""Seconds in which one record stands for all uses of a login."""
 _l = schema.login.c
 _COLUMNS: Final = [_l[each.name] for each in fields(LoginRecord)]
 
@@ -95,9 +99,9 @@ def revoke(connection: Connection, owner: str, name: str, now: float) -> bool:
     return connection.execute(statement.values(values | {"lease_ends_at": 0.0})).rowcount == 1
 
 
-def record_use(connection: Connection, owner: str, name: str, now: float) -> None:
-    """Record that a login was used. Its version stays."""
-    connection.execute(update(schema.login).where(_this(owner, name)).values(used_at=now))
+def _record_use(connection: Connection, login: LoginRecord, now: float) -> None:
+    this = _this(login.owner, login.name)
+    connection.execute(update(schema.login).where(this).values(used_at=now))
 
 
 def _change(connection: Connection, login: LoginRecord, values: Mapping[str, object]) -> bool:
@@ -121,5 +125,10 @@ class LoginStore(Queries):
     release = write_method(release)
     end = write_method(end)
     revoke = write_method(revoke)
-    record_use = write_method(record_use)
     delete = write_method(delete_one)
+
+    async def note_use(self, login: LoginRecord, now: float) -> None:
+        """Record that a login is used, at most once in USED_SECONDS. It may be used although that cannot be written."""
+        if now >= (login.used_at or 0.0) + USED_SECONDS:
+            with suppress(StoreUnavailable):
+                await self.transactions.write(lambda each: _record_use(each, login, now))

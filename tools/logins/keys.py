@@ -34,8 +34,6 @@ RUN_SECONDS: Final = 5.0
 """Seconds between two runs of one command at least."""
 KEPT_SECONDS: Final = 1.0
 """Seconds for which a stored key, or its absence, is known without a look at the store."""
-USED_SECONDS: Final = 300.0
-"""Seconds between two records of the use of a key at least."""
 MAX_KNOWN: Final = 10_000
 
 
@@ -165,8 +163,7 @@ class Keys:
                 key = known.key
             else:
                 key = _key((await self._sealing.open(record)).decode())
-            if now >= (record.used_at or 0.0) + USED_SECONDS:
-                await self._store.logins.record_use(owner, name, now)
+            await self._store.logins.note_use(record, now)
         stored = self._stored[owner, name] = _Stored(record, key, now)
         return stored
 

@@ -232,6 +232,8 @@ async def test_what_a_server_repeats_of_its_key_is_hidden(
                 history = await client.call_tool("session_history", given)
                 words.append(json.dumps(structured(history)))
         listed = notes.run("list"), notes.run("show", "notes/key"), notes.run("list", "--json")
+    assert "state: ok" in listed[1].stdout
+    assert "used at: " in listed[1].stdout
     assert words[0] == "called with [login]"
     assert words[1].startswith("[login] ")
     everywhere = "\n".join([*words, running.log, *(each.stdout + each.stderr for each in listed)])

@@ -53,6 +53,7 @@ async def test_a_person_logs_in_once_and_every_session_uses_it(
             async with way.connect() as client:
                 for _ in range(2):
                     assert await whoami(client, await opened_session(client)) == "logged in"
+            assert service.logins()[0]["used_at"] is not None
             assert service.run("forget", "notes").returncode == 0
             async with way.connect() as client:
                 session = await opened_session(client)

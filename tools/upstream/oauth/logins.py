@@ -189,6 +189,7 @@ class ServiceLogins:
         if known is None or known.record.version != record.version:
             known = _Known(record, await self._open(record), now)
             self._masks[key].add(known.document.secrets)
+        await self._store.logins.note_use(record, now)
         known.record, known.read_at = record, now
         self._known[key] = known
         return known
