@@ -46,7 +46,7 @@ class ServiceKey:
 
 
 @dataclass(slots=True)
-class _Stored:
+class _KeyRow:
     """The row of a key as it was last, None without one."""
 
     record: LoginRecord | None
@@ -79,7 +79,7 @@ class Keys:
         self._clock = clock
         self._sealing = sealing
         self._audit = audit
-        self._stored = BoundedMap[tuple[str, str], _Stored](MAX_KNOWN)
+        self._rows = BoundedMap[tuple[str, str], _KeyRow](MAX_KNOWN)
         self._sources: defaultdict[str, _Source] = defaultdict(_Source)
 
     async def read(self, owner: str, name: str, *, anew: bool = False) -> ServiceKey:
@@ -102,7 +102,7 @@ class Keys:
 
     def separates(self, names: Iterable[str], owner: str) -> bool:
         """Whether one of the keys that a principal uses is stored, and so not that of all."""
-        stored = (self._stored.get((each, name)) for name in names for each in (owner, LOCAL.key))
+        stored = (self._rows.get((each, name)) for name in names for each in (owner, LOCAL.key))
         return any(each is not None and each.key is not None for each in stored)
 
     async def _read(self, owner: str, name: str, *, anew: bool) -> ServiceKey:
@@ -150,10 +150,10 @@ class Keys:
         )
         await self._audit.admit("grant", owner, name)
         await self._store.logins.put(record)
-        self._stored.pop((owner, name), None)
+        self._rows.pop((owner, name), None)
 
-    async def _read_row(self, owner: str, name: str, *, anew: bool) -> _Stored:
-        now, known = self._clock.now(), self._stored.get((owner, name))
+    async def _read_row(self, owner: str, name: str, *, anew: bool) -> _KeyRow:
+        now, known = self._clock.now(), self._rows.get((owner, name))
         if known is not None and not anew and now < known.read_at + KEPT_SECONDS:
             return known
         record = await self._store.logins.find(owner, name)
@@ -164,7 +164,7 @@ class Keys:
             else:
                 key = _key((await self._sealing.open(record)).decode())
             await self._store.logins.note_use(record, now)
-        stored = self._stored[owner, name] = _Stored(record, key, now)
+        stored = self._rows[owner, name] = _KeyRow(record, key, now)
         return stored
 
     async def _read_source(self, name: str, config: KeyConfig, *, anew: bool) -> ServiceKey:
@@ -193,9 +193,8 @@ async def _read_anew(name: str, config: KeyConfig) -> ServiceKey | LoginUnavaila
                 config.command, seconds=COMMAND_SECONDS, output_bytes=KEY_BYTES
             )
         else:
-            text = (await anyio.to_thread.run_sync(read_foreign, config.file, KEY_BYTES)).decode(
-                "utf-8-sig"
-            )
+            content = await anyio.to_thread.run_sync(read_foreign, config.file, KEY_BYTES)
+            text = content.decode("utf-8-sig")
         return _key(parse_key(text))
     except UnicodeDecodeError:
         problem = "is no text in UTF-8"
@@ -203,7 +202,7 @@ async def _read_anew(name: str, config: KeyConfig) -> ServiceKey | LoginUnavaila
         problem = f"cannot be read ({error.strerror})"
     except ValueError as error:
         problem = f"cannot be read: {error}"
-    place = "file" if config.command == [] else "command"
+    place = "command" if config.file is None else "file"
     return _unavailable(name, problem, f"Correct the {place} of [logins.{name}] or what it gives.")
 
 

@@ -43,7 +43,7 @@ class ServiceKeys:
                 keys[name] = await self._keys.read(self._owner, name, anew=anew)
             except LoginUnavailable as error:
                 message = f"{self.service} needs a key. {error.message}"
-                raise _lacking(name, message, error.recovery) from None
+                raise _unavailable(name, message, error.recovery) from None
         filled = {
             variable: REFERENCE.sub(lambda match: keys[match[1]].value, text)
             for variable, text in texts.items()
@@ -74,7 +74,7 @@ class KeyAuth(httpx2.Auth):
             response = yield request
         if response.status_code == 401:
             names = names_in(self._headers.values())
-            request.extensions[KEY_ERROR] = _lacking(
+            request.extensions[KEY_ERROR] = _unavailable(
                 names[0],
                 f"{self._keys.service} refused the key {', '.join(names)} (HTTP 401).",
                 f"Store a valid one with `statehold logins add {names[0]} --key`, then try again.",
@@ -109,7 +109,7 @@ class KeyAuth(httpx2.Auth):
         return filled, masks
 
 
-def _lacking(name: str, message: str, recovery: str) -> LoginUnavailable:
+def _unavailable(name: str, message: str, recovery: str) -> LoginUnavailable:
     error = LoginUnavailable(message, recovery=recovery)
     error.needs_login = name
     return error

@@ -123,6 +123,7 @@ async def test_a_stored_key_is_used_by_the_next_request_and_a_missing_one_is_tol
                 refused = await client.call_tool("digits", {"session_id": session})
                 assert code_of(refused) == "login_unavailable"
                 assert "refused the key notes/key" in text_of(refused)
+                assert "refused the key notes/key" in notes.run("services", "check").stdout
                 assert notes.run("forget", "notes/key").returncode == 0
 
                 async def is_missing() -> bool:

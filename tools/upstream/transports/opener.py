@@ -160,10 +160,9 @@ class TransportOpener:
             key.lower() == "authorization" for key in self._config.headers
         ):
             return None
-        # A connection of all sessions is the operator's, as are those of no session, and the login of a client.
+        # The login of a client is the operator's.
         is_of_person = self._config.login.grant == "authorization_code"
-        is_own = self._config.scope == "session" and is_of_person and placeholders.owner
-        owner = placeholders.owner if is_own else LOCAL.key
+        owner = self._owner(placeholders) if is_of_person else LOCAL.key
         return BearerAuth(self._logins, owner, self._name, self._config)
 
     @property
