@@ -37,6 +37,10 @@ from support.settings import SECRET, client_file, refused, toml
             "logins.git: needs a `file` or a `command`; give one of the two",
         ),
         (
+            "[services.x]\nurl = 'https://x.test'\nheaders = { A = '${login:a key}' }",
+            "services.x.headers: the NAME in ${login:NAME} has 1 to 128 letters",
+        ),
+        (
             "[logins.'a key']\nkind = 'key'\nfile = 'x'",
             "logins.a key: the name of a login has 1 to 128 letters",
         ),
