@@ -219,15 +219,13 @@ class Connector:
     def _outcome_noter(
         self, session: LiveSession, binding: Binding, *, by_call: bool = True
     ) -> Callable[[SessionError | None], None]:
-        """Return the function that is called with the outcome of an opening."""
+        """Return the function that is called with the outcome of an opening. A missing key is no outage, nor is a loss."""
         name, key, owner = binding.service.name, _key_of(session, binding), session.record.owner
 
         def note(error: SessionError | None) -> None:
             if error is None:
                 self._outages.record_opened(name, key)
             elif not isinstance(error, ConnectionLost | LoginUnavailable):
-                # Lost means that the service answered, and did not know an earlier connection. A missing key is no outage:
-                # the next call may find it.
                 self._outages.record_failure(name, key, owner, error, by_call=by_call)
 
         return note

@@ -110,8 +110,6 @@ class UpstreamService:
         self._work_folders = WorkFolders(data, name)
         self._needs_folder = needs_folder(config)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
-        self._logins = logins
-        self._keys = keys
         self._secrets = Secrets.of(config, inherited_env if config.command else None)
         self._opener = TransportOpener(
             name,
@@ -275,9 +273,7 @@ class UpstreamService:
 
     def separates(self, owner: str) -> bool:
         """Whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
-        has_login = self._logins is not None and self._logins.separates(self.name, owner)
-        names = self.config.key_names
-        return has_login or (self._keys is not None and self._keys.separates(names, owner))
+        return self._opener.separates(owner)
 
     async def ask(self, work: Work[ResultT], task: str, owner: str = "") -> ResultT:
         """Return the result of `work` over a temporary connection. An error about its time names the `task`.

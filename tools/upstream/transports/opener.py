@@ -144,6 +144,12 @@ class TransportOpener:
         """Return the principal of a connection: the operator for one of all sessions, and for those of no session."""
         return (self._config.scope == "session" and placeholders.owner) or LOCAL.key
 
+    def separates(self, owner: str) -> bool:
+        """Return whether the service answers a principal by a login or a key, theirs or the operator's."""
+        has_login = self._logins is not None and self._logins.separates(self._name, owner)
+        names = self._config.key_names
+        return has_login or (self._keys is not None and self._keys.separates(names, owner))
+
     def _service_keys(self, placeholders: Placeholders) -> ServiceKeys:
         return ServiceKeys(self._keys, self._owner(placeholders), self._name)
 
