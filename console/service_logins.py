@@ -110,9 +110,7 @@ class ServiceLoginHandlers:
 
     def _absent(self, user: ConsoleUser, own: Iterable[str]) -> Iterator[JSON]:
         """Yield the keys that services need and the user lacks, and the logins that unavailable services need."""
-        missing = {
-            name: [service] for service, name in self._gateway.probes.needed_logins.items()
-        }
+        missing = {name: [service] for service, name in self._gateway.probes.needed_logins.items()}
         kinds = dict.fromkeys(missing, "oauth")
         for service, needed in self._needs():
             for name in needed:
