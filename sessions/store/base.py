@@ -25,6 +25,10 @@ OK: Final = "ok"
 NEEDS_HUMAN: Final = "needs_human"
 REVOKED: Final = "revoked"
 """The states of a login: it can be used, or its person has to log in again, in the last because it was revoked."""
+NEW: Final = "new"
+UNCHECKED: Final = "unchecked"
+LENDABLE: Final = (OK, NEW, UNCHECKED)
+"""The states in which a session may have a login of a browser: also without a value yet, or with one that may be old."""
 
 
 @dataclass(slots=True)

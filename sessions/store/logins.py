@@ -3,21 +3,25 @@
 At most one process renews a login at a time. It has a lease, which ends by itself, so that a process that dies keeps nobody
 waiting; and what it writes is fenced by the version that it has read. The functions that write run in a transaction of the
 writer.
+
+A login of a browser is lent to one session at a time, by the same lease: it is lent while `session` is not empty and its
+lease has not ended. Taking it and each new value raise the version, so that a session that lost it writes no more. A lease
+that has run out, and is not 0, was not given back: the value may be old.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
 
 from ..errors import StoreUnavailable
 from . import schema
-from .base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
+from .base import LENDABLE, NEEDS_HUMAN, OK, REVOKED, UNCHECKED, LoginRecord
 from .rows import columns_of
 from .transactions import Queries, read_method, write_method
 
@@ -104,14 +108,102 @@ def _record_use(connection: Connection, login: LoginRecord, now: float) -> None:
     connection.execute(update(schema.login).where(this).values(used_at=now))
 
 
-def _change(connection: Connection, login: LoginRecord, values: Mapping[str, object]) -> bool:
-    this = (_this(login.owner, login.name), _l.version == login.version)
+def _same(login: LoginRecord) -> ColumnElement[bool]:
+    return _l.version == login.version
+
+
+def _change(
+    connection: Connection,
+    login: LoginRecord,
+    values: Mapping[str, object],
+    *conditions: ColumnElement[bool],
+) -> bool:
+    this = (_this(login.owner, login.name), _same(login), *conditions)
     return connection.execute(update(schema.login).where(*this).values(values)).rowcount == 1
 
 
 def delete_one(connection: Connection, owner: str, name: str) -> bool:
     """Delete a login. Return False if there is none."""
     return connection.execute(delete(schema.login).where(_this(owner, name))).rowcount == 1
+
+
+class Standing(NamedTuple):
+    """The part of a login's row that tells its holder whether it still has it."""
+
+    version: int
+    session: str
+    state: str
+
+
+def take(
+    connection: Connection, new: LoginRecord, session: str, now: float, ends_at: float
+) -> LoginRecord | None:
+    """Lend a login to a session until `ends_at` and return it; `new` is stored if it does not exist yet.
+
+    A session takes again what it had, also before the lease ends: the one process that owns the session asks for it. Return
+    None if another session has the login, or its state forbids it.
+    """
+    found = find(connection, new.owner, new.name)
+    if found is None:
+        put(connection, found := new)
+    values: dict[str, object] = {
+        "version": found.version + 1,
+        "session": session,
+        "lease_ends_at": ends_at,
+        "used_at": now,
+    }
+    if found.state == OK and found.lease_ends_at:
+        values |= {"state": UNCHECKED, "since": now}
+    free = or_(_l.lease_ends_at <= now, _l.session == session)
+    conditions = (free, _l.kind == new.kind, _l.state.in_(LENDABLE))
+    if not _change(connection, found, values, *conditions):
+        return None
+    return find(connection, new.owner, new.name)
+
+
+def held_by(connection: Connection, session: str) -> list[LoginRecord]:
+    """Return the logins that a session has, or had last, by owner and name."""
+    statement = select(*_COLUMNS).where(_l.session == session).order_by(_l.owner, _l.name)
+    return [LoginRecord(**columns_of(row)) for row in connection.execute(statement)]
+
+
+def write_value(connection: Connection, login: LoginRecord, sealed: bytes) -> bool:
+    """Store the new value of a login that is lent, whose lease goes on. Return False if the lease was lost."""
+    return _change(connection, login, {"sealed": sealed, "version": login.version + 1})
+
+
+def give_back(connection: Connection, login: LoginRecord) -> bool:
+    """End the lease of a login, with its value, state and session. Return False if the lease was lost."""
+    names = ("sealed", "state", "since", "reason", "session")
+    values = {name: getattr(login, name) for name in names}
+    return _change(
+        connection, login, {**values, "version": login.version + 1, "lease_ends_at": 0.0}
+    )
+
+
+def extend(connection: Connection, logins: Collection[LoginRecord], ends_at: float) -> None:
+    """Extend the leases of logins, but of those that have another version by now."""
+    connection.execute(
+        update(schema.login)
+        .where(or_(*(and_(_this(each.owner, each.name), _same(each)) for each in logins)))
+        .values(lease_ends_at=ends_at)
+    )
+
+
+def standings(
+    connection: Connection, logins: Collection[LoginRecord]
+) -> dict[tuple[str, str], Standing]:
+    """Return how logins stand now, by owner and name."""
+    ids = [login_id(each.owner, each.name) for each in logins]
+    columns = (_l.owner, _l.name, _l.version, _l.session, _l.state)
+    rows = connection.execute(select(*columns).where(_l.id.in_(ids)))
+    return {(owner, name): Standing(*standing) for owner, name, *standing in rows}
+
+
+def take_back(connection: Connection, owner: str, name: str) -> bool:
+    """Ask the session that has a login to give it back. Return False if none has it."""
+    statement = update(schema.login).where(_this(owner, name), _l.session != "")
+    return connection.execute(statement.values(session="")).rowcount == 1
 
 
 class LoginStore(Queries):
@@ -126,6 +218,13 @@ class LoginStore(Queries):
     end = write_method(end)
     revoke = write_method(revoke)
     delete = write_method(delete_one)
+    take = write_method(take)
+    held_by = read_method(held_by)
+    write_value = write_method(write_value)
+    give_back = write_method(give_back)
+    extend = write_method(extend)
+    standings = read_method(standings)
+    take_back = write_method(take_back)
 
     async def note_use(self, login: LoginRecord, now: float) -> None:
         """Record that a login is used, at most once in USED_SECONDS. It may be used although that cannot be written."""
