@@ -16,6 +16,7 @@ from playwright.async_api import BrowserContext, Page
 from statehold.sessions.services import SessionView, Snapshot, ToolResult
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.connection import BrowserConnection
+from statehold.tools.browser.logins.leases import LoginLeases
 from statehold.tools.browser.process.browser_process import BrowserProcess
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.session.tab import Tab
@@ -36,7 +37,7 @@ class Browse:
     ctx: Any = field(default_factory=InternalContext)
 
     async def call(self, tool: str, /, **arguments: Any) -> ToolResult:
-        name = tool if tool.startswith("browser_") else f"browser_{tool}"
+        name = tool if tool.startswith(("browser_", "login_")) else f"browser_{tool}"
         return await self.connection.call(name, arguments, self.ctx)
 
     async def text(self, tool: str, /, **arguments: Any) -> str:
@@ -119,22 +120,31 @@ def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None
 
 
 @asynccontextmanager
-async def running(data: Path, shell: str | None, **settings: Any) -> AsyncGenerator[BrowserService]:
+async def running(
+    data: Path, shell: str | None, *, logins: LoginLeases | None = None, **settings: Any
+) -> AsyncGenerator[BrowserService]:
     """A browser service; private addresses may be reached, since all test sites have one."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
-    async with BrowserService("browser", config, data=data) as service:
+    async with BrowserService("browser", config, data=data, logins=logins) as service:
         yield service
 
 
 @asynccontextmanager
 async def running_in_hosts(
-    data: Path, shell: str, linger_seconds: float = 1.0, **settings: Any
+    data: Path,
+    shell: str,
+    linger_seconds: float = 1.0,
+    *,
+    logins: LoginLeases | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[BrowserService]:
     """A browser service with a keeper, so that its browsers run in hosts as they do in a server."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})
     ledger = Ledger(data, watchdog=False, keeper=KeeperClient(data, linger_seconds))
     try:
-        async with BrowserService("browser", config, data=data, ledger=ledger) as service:
+        async with BrowserService(
+            "browser", config, data=data, ledger=ledger, logins=logins
+        ) as service:
             yield service
     finally:
         await ledger.aclose()

@@ -31,6 +31,7 @@ from .answers.step_facts import StepFacts
 from .devtools.world import WorldError
 from .egress.network_policy import scheme_allowed
 from .errors import BrowserToolFailed, was_action_done
+from .logins.sites import NO_SITES
 from .secrets.spellings import MASK, mask_logins
 from .session.early_snapshot import EarlySnapshot
 from .session.settle import settle, unwatch_activity, watch_activity
@@ -40,6 +41,7 @@ from .targets import ElementNotFound, Targets, limit_answer
 if TYPE_CHECKING:
     from playwright.async_api import Locator
 
+    from .logins.lending import SessionLogins
     from .session.session import BrowserSession
 
 T = TypeVar("T")
@@ -63,10 +65,21 @@ class BrowserCall:
     """A call under way. It lives until the tool returns."""
 
     def __init__(
-        self, session: BrowserSession, ctx: CallContext, *, is_action: bool = False
+        self,
+        session: BrowserSession,
+        ctx: CallContext,
+        *,
+        is_action: bool = False,
+        logins: SessionLogins | None = None,
     ) -> None:
-        """`is_action`: what act() runs ends within `action_seconds`, also if the browser confirms no input."""
+        """`is_action`: what act() runs ends within `action_seconds`, also if the browser confirms no input.
+
+        `logins`: those of the session, if the configuration has some to lend.
+        """
         self.session = session
+        self.logins = logins
+        self.login_sites = NO_SITES if logins is None else logins.sites
+        """The sites of logins, whose cookies and storage no tool shows or changes."""
         self._is_action = is_action
         self.config = session.config
         self.ctx = ctx

@@ -27,10 +27,11 @@ from .call import BrowserCall
 from .devtools.pages import close_context, context_answers
 from .errors import BrowserToolFailed, describe_error, describe_exception
 from .input.human_control import HumanControl
+from .logins.lending import SessionLogins
 from .resumption import ContextResumption
 from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
-from .tool import BrowserTool
+from .tool import DURING_MODAL, BrowserTool
 
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
@@ -51,23 +52,6 @@ COLLECT_SECONDS: Final = 60.0
 LATE_SAVE_SECONDS: Final = (5.0, 20.0)
 """Seconds from the last call to another save, and from that save to a second one."""
 
-DURING_MODAL: Final = frozenset(
-    f"browser_{name}"
-    for name in (
-        "close",
-        "console_messages",
-        "cookie_clear",
-        "cookie_delete",
-        "cookie_get",
-        "cookie_list",
-        "cookie_set",
-        "get_config",
-        "network_requests",
-        "tabs",
-    )
-)
-"""Tools that may run while a dialog or file chooser is open without resolving it: they need no response of the page."""
-
 Saver = Callable[[BrowserSession, bool], Awaitable[Snapshot | None]]
 """Saves a session. The second argument asks for a light save; see BrowserConnection.checkpoint."""
 
@@ -86,8 +70,10 @@ class BrowserConnection:
         tools: Mapping[str, BrowserTool],
         *,
         save: Saver,
+        logins: SessionLogins | None = None,
     ) -> None:
         self.session = session
+        self.logins = logins
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.restore_report = RestoreReport()
@@ -120,6 +106,8 @@ class BrowserConnection:
         session.context.on("requestfinished", self._on_traffic)
         # A request whose answer the page does not read never finishes, but its cookies are set.
         session.context.on("response", self._on_traffic)
+        if logins is not None:
+            logins.in_use = lambda: self._turn.locked() or self.human_control.is_on
         process.on_lost.append(self._lose)
         if process.lost.is_set():
             self._lose(process.reason)
@@ -231,9 +219,14 @@ class BrowserConnection:
             raise ConnectionLost(f"The browser is gone: {self.reason or LOST_PROCESS}.")
         if not tool.read_only:
             self.unsaved = True
-        call = BrowserCall(self.session, ctx, is_action=tool.limit == "action")
+        logins = self.logins
+        call = BrowserCall(self.session, ctx, is_action=tool.limit == "action", logins=logins)
         try:
+            if logins is not None:
+                await logins.begin_call()
             await self._run(tool, call, parsed_arguments)
+            if logins is not None:
+                await logins.end_call()
             for line in self.session.listener_errors.take():
                 call.answer.error(line)
             await self._run_watched(call.finish, tool, call)
@@ -474,10 +467,12 @@ class BrowserConnection:
         self._background_scope.cancel()
         with suppress(ValueError):
             self._process.on_lost.remove(self._lose)
+        is_left = self.resumption is not None and self.resumption.is_left
+        if self.logins is not None:
+            await self.logins.end(is_lost=self.lost.is_set(), is_left=is_left)
         try:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True) as scope:
                 # The context of a person's browser stays; the process disconnects from it.
-                is_left = self.resumption is not None and self.resumption.is_left
                 if not (self.session.is_attached or is_left):
                     self._snapshot_scope.cancel()
                     with suppress(Exception):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from ...sessions.errors import ConnectionLost, ServiceUnavailable
-from ...sessions.services import RestoreReport, SessionView, Snapshot
+from ...sessions.errors import ConnectionLost, ServiceUnavailable, StoreUnavailable
+from ...sessions.services import RestoreReport, SessionView
 from ...sessions.wording import did_you_mean
 from ..processes.workdir import safe_name
 from . import errors
@@ -22,6 +23,8 @@ from .devtools.sdk import guid_of
 from .devtools.world import WorldError, origin_of
 from .egress.egress_service import Egress, refuse_schemes
 from .errors import BrowserToolFailed, InvalidSetting, describe_error
+from .logins.lending import SessionLogins
+from .logins.sites import NO_SITES
 from .process.browser_process import ProcessGone, while_alive
 from .process.pool import BrowserDied
 from .process.user_agent import user_agent_of
@@ -36,22 +39,21 @@ from .session.recording import markdown_log
 from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
-from .snapshot.capture import capture
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.restore import RestoredContext, attach_context, restore_context
+from .snapshot.session_save import CookieGuard, save_session
 from .tool import BrowserTool
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
 
     from .egress.proxy import EgressAccess
+    from .logins.leases import Lease, LoginLeases
     from .process.browser_process import BrowserProcess
     from .process.host import BrowserHost
     from .snapshot.saved_storage import OriginStorage
 
-SAVE_SECONDS: Final = 15.0
-CHECKPOINT_SECONDS: Final = 4.0
 RESTORE_SECONDS: Final = 10.0
 """Seconds for the current page to load again; the tab exists even if it does not."""
 DEATH_SECONDS: Final = 2.0
@@ -93,8 +95,13 @@ class BrowserOpening:
         spawn: Callable[..., None],
         context_file: ContextFile,
         has_local_callers: bool = False,
+        leases: LoginLeases | None = None,
     ) -> None:
         self._config = config
+        self._leases = leases
+        self._logins: SessionLogins | None = None
+        self._retaken: list[Lease] = []
+        """The logins that the session had when it was open last."""
         self._has_local_callers = has_local_callers
         self._secrets = secrets
         self._view = view
@@ -192,6 +199,7 @@ class BrowserOpening:
         access = await egress.admit(self._add_refusal, owner=self._view.owner, listening=listening)
         snapshot = context_snapshot or ContextSnapshot()
         record = self._context_file.read()
+        await self._retake_logins(None)
         restored_context = await self._open(
             process,
             access,
@@ -200,7 +208,7 @@ class BrowserOpening:
                 context,
                 snapshot,
                 record,
-                prepare=partial(self._prepare, process, access),
+                prepare=partial(self._prepare, process, access, has_newer_logins=True),
             ),
         )
         connection = self._connected(
@@ -208,6 +216,8 @@ class BrowserOpening:
         )
         self._keep(connection, process.host, place)
         record.resume(connection.session)
+        if self._logins is not None:
+            await self._logins.clear_others()
         connection.unsaved = True
         if record.activities:
             await context.set_offline(False)
@@ -253,6 +263,7 @@ class BrowserOpening:
             if access is not None:
                 access.revoke()
             try:
+                await self._abandon_logins()
                 if isinstance(error, errors.Error | ProcessGone | WorldError):
                     raise await _explain_failure(error, process) from error
                 raise
@@ -281,9 +292,9 @@ class BrowserOpening:
         process.popups.follow(session.tabs, restored_context.origins.watch, spawn=self._spawn)
         session.host_errors.events[:0] = self._early_events
         cookie_guard = CookieGuard(process, had_cookies=had_cookies)
-        connection = BrowserConnection(
-            session, process, tools, save=partial(_save, encryption, cookie_guard)
-        )
+        sites = NO_SITES if self._leases is None else self._leases.sites
+        save = partial(save_session, encryption, cookie_guard, sites)
+        connection = BrowserConnection(session, process, tools, save=save, logins=self._logins)
         connection.on_closed.append(session.end)
         if self._config.save_session:
             connection.log = log = self._call_log()
@@ -322,7 +333,7 @@ class BrowserOpening:
             )
         restored_context = await restore_context(
             process.browser,
-            context_snapshot,
+            await self._retake_logins(context_snapshot),
             context_options=self._options(process, access),
             prepare=partial(self._prepare, process, access),
             seconds=min(RESTORE_SECONDS, self._config.connect_seconds / 3),
@@ -333,6 +344,29 @@ class BrowserOpening:
                 await process.lost.wait()
             raise ProcessGone
         return restored_context
+
+    async def _retake_logins(self, state: ContextSnapshot | None) -> ContextSnapshot | None:
+        """Take the logins again that the session had, and return the saved context with them and no other ones.
+
+        Raises:
+            ServiceUnavailable: The store does not answer.
+        """
+        if self._leases is None:
+            return state
+        try:
+            self._retaken, lost = await self._leases.retake(self._view)
+        except StoreUnavailable as error:
+            raise ServiceUnavailable(f"The logins of the session are not there: {error}") from error
+        self._early_events += [f"The login {name} is no more with this session." for name in lost]
+        values = [lease.value for lease in self._retaken]
+        return self._leases.sites.replace_in(state, values)
+
+    async def _abandon_logins(self) -> None:
+        """Give back the logins of a context that failed; its pages may have changed them."""
+        for lease in self._retaken:
+            assert self._leases is not None
+            with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
+                await self._leases.give_back(lease, None, is_sure=False, stays=True)
 
     def _options(self, process: BrowserProcess, access: EgressAccess | None) -> dict[str, Any]:
         config = self._config
@@ -395,6 +429,8 @@ class BrowserOpening:
         access: EgressAccess | None,
         context: BrowserContext,
         origins: OriginStorage,
+        *,
+        has_newer_logins: bool = False,
     ) -> None:
         if access is not None:
             context.on("close", lambda _: access.free())
@@ -410,6 +446,10 @@ class BrowserOpening:
             has_local_callers=self._has_local_callers,
             has_touch=self._device(process).get("has_touch", False),
         )
+        if self._leases is not None:
+            self._logins = SessionLogins(self._leases, self._view, self._session, access)
+            for lease in self._retaken:
+                self._logins.admit(lease, is_newer=has_newer_logins)
         if self._config.is_attached:
             return
         if self._config.remote:
@@ -453,47 +493,3 @@ async def _explain_failure(
     return ServiceUnavailable(
         f"The browser could not open the session: {describe_error(error).rstrip('.')}."
     )
-
-
-@dataclass(slots=True)
-class CookieGuard:
-    """Guards against saving a snapshot without cookies after the browser has lost them. Lives as long as the connection.
-
-    `had_cookies` tells whether the last snapshot held cookies.
-    """
-
-    process: BrowserProcess
-    had_cookies: bool
-
-    def accept(self, cookies: Sequence[object]) -> None:
-        """Check the cookies of a new snapshot.
-
-        Raises:
-            ServiceUnavailable: It holds none, the last one did, and it is not known whether the browser lost them.
-        """
-        if self.had_cookies and not cookies and not self.process.known_whole:
-            raise ServiceUnavailable(
-                "The browser has no cookies any more, and does not say whether it lost them."
-            )
-        self.had_cookies = bool(cookies)
-
-
-async def _save(
-    encryption: Encryption | None, cookie_guard: CookieGuard, session: BrowserSession, light: bool
-) -> Snapshot:
-    saved = await capture(
-        session.context,
-        session.tabs.pages,
-        session.tabs.current_index,
-        light=light,
-        seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
-        origins=session.origins,
-    )
-    cookie_guard.accept(saved.cookies)
-    tabs = saved.tabs if (named := session.secrets.named) or named.typed else ()
-    return replace(
-        saved,
-        pages=[{"title": named.mask(tab.title), "url": named.mask(tab.url)} for tab in tabs],
-        typed=named.typed.to_json(),
-        activities=session.activities(),
-    ).to_snapshot(encryption)

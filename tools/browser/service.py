@@ -30,6 +30,7 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.egress_service import Egress, OwnerHosts
 from .egress.network_policy import NetworkPolicy
+from .logins.leases import LoginLeases
 from .opening import BrowserOpening
 from .process.browser_launch import HostPlace, Launcher
 from .process.browser_process import BrowserProcess
@@ -76,6 +77,7 @@ class BrowserService:
         has_local_callers: bool = False,
         own_ports: set[int] | None = None,
         hosts_of: OwnerHosts | None = None,
+        logins: LoginLeases | None = None,
     ) -> None:
         """`has_local_callers`: every caller already has access to this machine, so private addresses may be reached
         by default, and the roots that its client offers are folders for uploads.
@@ -84,6 +86,8 @@ class BrowserService:
         configuration allows.
 
         `hosts_of`: returns the only hosts that the sessions of an owner may reach, besides; None for all.
+
+        `logins`: the logins of the configuration, if there are any.
         """
         self.name = name
         self.config = config
@@ -98,7 +102,8 @@ class BrowserService:
         self.checkpoint_seconds = None if config.is_attached else config.checkpoint or None
         self._attached_session: str | None = None
         """The id of the session that is attached to the tabs of a browser."""
-        self._tools = {tool.name: tool for tool in toolset(config)}
+        self._logins = logins
+        self._tools = {tool.name: tool for tool in toolset(config, logins=logins is not None)}
         self.specs = {name: tool.spec() for name, tool in self._tools.items()}
         self._secrets: NamedSecrets | None = None
         self._secrets_turn = anyio.Lock()
@@ -131,6 +136,8 @@ class BrowserService:
             stack.callback(self._forget_pool)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
+            if self._logins is not None:
+                self._tasks.start_soon(self._logins.run)
             config = self.config
             policy = NetworkPolicy(
                 allow=config.allow,
@@ -399,6 +406,7 @@ class BrowserService:
             spawn=self._spawn,
             context_file=self._context_file(session.id),
             has_local_callers=self._has_local_callers,
+            leases=self._logins,
         )
 
     def _follow(

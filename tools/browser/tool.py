@@ -28,6 +28,23 @@ TimeLimit = Literal["action", "navigation", "script", "wait"]
 
 WAIT_SECONDS = 60.0
 
+DURING_MODAL: Final = frozenset(
+    f"browser_{name}"
+    for name in (
+        "close",
+        "console_messages",
+        "cookie_clear",
+        "cookie_delete",
+        "cookie_get",
+        "cookie_list",
+        "cookie_set",
+        "get_config",
+        "network_requests",
+        "tabs",
+    )
+)
+"""Tools that may run while a dialog or file chooser is open without resolving it: they need no response of the page."""
+
 
 class BrowserArguments(Arguments):
     """The arguments of a browser tool.
@@ -165,7 +182,7 @@ def tool(
     name: str,
     *,
     title: str,
-    cap: Capability = "core",
+    cap: Capability | Literal["logins"] = "core",
     read_only: bool = False,
     answers: Modal | None = None,
     limit: TimeLimit = "action",

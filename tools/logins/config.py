@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from ..browser.devtools.world import is_origin
 
 NAME: Final = r"[A-Za-z0-9_.@/-]{1,128}"
 """The form of the name of a login that the configuration or a person gives."""
@@ -41,5 +43,51 @@ class KeyConfig(BaseModel):
         return self
 
 
-LoginConfig: TypeAlias = KeyConfig
+def _check_site(site: str) -> str:
+    if not is_origin(site):
+        problem = f"{site!r} is no origin; write one such as https://shop.test"
+        raise PydanticCustomError("statehold", "{message}", {"message": problem})
+    return site.removesuffix("/")
+
+
+class LendRule(BaseModel):
+    """Some principals, besides its owner, whose sessions may have a login of the operator."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    principals: list[str] = Field(
+        default_factory=list[str], description="Subjects; `local` is the user of this machine."
+    )
+    groups: list[str] = Field(
+        default_factory=list[str], description="Groups whose members may have it."
+    )
+    scripts: bool = Field(
+        default=False,
+        description="Whether agents may run scripts on its sites, which can read the login.",
+    )
+
+
+class BrowserLoginConfig(BaseModel):
+    """A login of the built-in browser at some sites, which one session at a time has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["browser"] = Field(description="Kind of the login.")
+    sites: list[Annotated[str, AfterValidator(_check_site)]] = Field(
+        min_length=1,
+        description="All origins that the login is for. Sessions without the login cannot reach them.",
+    )
+    lend: list[LendRule] = Field(
+        default_factory=list[LendRule],
+        description="Who may have the login of the operator, and whether with scripts. Default: the operator, without.",
+    )
+    idle: float = Field(
+        default=60.0,
+        gt=0,
+        le=86400,
+        description="Seconds without a call after which a session gives it back. Its next call takes it again.",
+    )
+
+
+LoginConfig: TypeAlias = Annotated[KeyConfig | BrowserLoginConfig, Field(discriminator="kind")]
 """A login of the configuration. The kinds are told apart by `kind`."""

@@ -1,8 +1,9 @@
 """Interception of requests: no document of an origin loads before the session's storage for that origin is restored.
 
-It intercepts requests in the browser, not in a page, so redirects, popups and frames are included. It pauses only documents
-of origins that are still dormant, and requests that the proxy would not see; other requests are not delayed. A Playwright
-route would pause every request, and turn the browser's cache off.
+It intercepts requests in the browser, not in a page, so redirects, popups, frames and workers are included. It pauses only
+documents of origins that are still dormant, requests of origins that are blocked while a login changes hands, and requests
+that the proxy would not see; other requests are not delayed. A Playwright route would pause every request, and turn the
+browser's cache off.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ RESTORE_SECONDS: Final = 5.0
 
 
 class DormantContext(Protocol):
-    """A browser context with origins whose storage is not restored yet."""
+    """A browser context with origins whose storage is not restored yet, and origins that it may send no request to."""
+
+    blocked: frozenset[str]
 
     @property
     def dormant(self) -> Collection[str]: ...
@@ -52,6 +55,7 @@ class RequestInterceptor:
         self._lock = anyio.Lock()
         self._blocked: tuple[JSON, ...] = ()
         self._paused_origins: frozenset[str] = frozenset()
+        self._blocked_origins: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"<RequestInterceptor contexts={len(self._contexts)} origins={len(self._paused_origins)}>"
@@ -81,7 +85,8 @@ class RequestInterceptor:
         """Refuse, in all contexts, every request that the filtering proxy would not see."""
         async with self._lock:
             if not self._blocked:
-                await self._set_patterns(self._paused_origins, _BLOCKED_PATTERNS)
+                self._blocked = _BLOCKED_PATTERNS
+                await self._set_patterns()
 
     async def add_context(self, context_id: str, context: DormantContext) -> None:
         """Begin to pause documents of the dormant origins of a context."""
@@ -94,31 +99,34 @@ class RequestInterceptor:
             await self.update_patterns()
 
     async def update_patterns(self) -> None:
-        """Update the paused origins after the dormant origins of a context have changed."""
+        """Update the paused origins after the dormant or blocked origins of a context have changed."""
         async with self._lock:
-            origins = frozenset(o for context in self._contexts.values() for o in context.dormant)
-            if origins != self._paused_origins:
-                await self._set_patterns(origins, self._blocked)
+            contexts = self._contexts.values()
+            origins = frozenset(o for context in contexts for o in context.dormant)
+            blocked = frozenset[str]().union(*(context.blocked for context in contexts))
+            if (origins, blocked) != (self._paused_origins, self._blocked_origins):
+                self._paused_origins, self._blocked_origins = origins, blocked
+                await self._set_patterns()
 
-    async def _set_patterns(self, origins: frozenset[str], blocked: tuple[JSON, ...]) -> None:
+    async def _set_patterns(self) -> None:
         session = await self._open_session()
-        patterns = [
-            *blocked,
-            *(
-                {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
-                for origin in sorted(origins)
-            ),
+        documents = [
+            {"urlPattern": _literal(origin) + "/*", "resourceType": "Document"}
+            for origin in sorted(self._paused_origins)
         ]
+        everything = [
+            {"urlPattern": _literal(origin) + "/*"} for origin in sorted(self._blocked_origins)
+        ]
+        patterns = [*self._blocked, *documents, *everything]
         if patterns:
             await send_command(session, "Fetch.enable", {"patterns": patterns})
         else:
             await send_command(session, "Fetch.disable")
-        self._paused_origins, self._blocked = origins, blocked
 
     async def _on_pause(self, event: dict[str, Any]) -> None:
         assert self._session is not None
         origin = origin_of(event["request"]["url"])
-        if origin is None:
+        if origin is None or await self._is_blocked(origin, event["frameId"]):
             with suppress(Exception):
                 failure = {"requestId": event["requestId"], "errorReason": "BlockedByClient"}
                 await send_command(self._session, "Fetch.failRequest", failure)
@@ -134,6 +142,11 @@ class RequestInterceptor:
             with suppress(Exception):
                 request = {"requestId": event["requestId"]}
                 await send_command(self._session, "Fetch.continueRequest", request)
+
+    async def _is_blocked(self, origin: str, frame: str) -> bool:
+        if origin not in self._blocked_origins:
+            return False
+        return any(origin in context.blocked for context in await self._contexts_of(frame))
 
     async def _restore_storage(self, origin: str, frame: str) -> None:
         for context in await self._contexts_of(frame):

@@ -65,7 +65,7 @@ class ProxyClient:
         try:
             if self.has_waited:
                 raise unreachable(target, CUT_OFF)
-            self.access.count(scope)
+            self.access.count(scope, target)
             if self.access.policy.has_schemes:
                 # The first byte tells the scheme. A browser sends it after the answer.
                 await send_reply(self.stream, SocksReply.SUCCEEDED)

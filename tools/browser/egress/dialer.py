@@ -52,7 +52,7 @@ class EgressDialer:
         Raises:
             Refused: The policy forbids it, or the site does not answer.
         """
-        reason = access.policy.name_refusal(target)
+        reason = access.refusal(target)
         if reason is not None:
             raise not_allowed(target, reason)
         if access.upstream is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +12,7 @@ import anyio
 
 from ....sessions.clock import Clock
 from .bandwidth import Bandwidth
-from .network_policy import NetworkPolicy, UpstreamProxy
+from .network_policy import NetworkPolicy, Target, UpstreamProxy
 from .socks import SocksReply
 
 
@@ -109,7 +109,9 @@ class EgressAccess:
         self.listening = anyio.CancelScope()
         """The scope that the port listens in; cancelling it closes the port."""
         self._scopes: set[anyio.CancelScope] = set()
-        self._counted_scopes: set[anyio.CancelScope] = set()
+        self._counted_scopes: dict[anyio.CancelScope, Target] = {}
+        """The connections that asked for a site, with the site."""
+        self._shut: frozenset[tuple[str, int]] = frozenset()
 
     def __repr__(self) -> str:
         return f"<EgressAccess {self.server} connections={len(self._counted_scopes)}>"
@@ -120,6 +122,19 @@ class EgressAccess:
         if self._hosts is not None and (hosts := self._hosts()) != self._policy.hosts:
             self._policy = self._policy.limited_to(hosts)
         return self._policy
+
+    def shut(self, sites: Iterable[Target]) -> None:
+        """Let no connection reach these sites, in place of those given before; open ones to them end at once."""
+        self._shut = frozenset((site.host, site.port) for site in sites)
+        for scope, target in self._counted_scopes.items():
+            if (target.host, target.port) in self._shut:
+                scope.cancel()
+
+    def refusal(self, target: Target) -> str | None:
+        """Return why a host is refused before its name is resolved, or None."""
+        if (target.host, target.port) in self._shut:
+            return f"{target} has a login that this session does not have; call login_use"
+        return self.policy.name_refusal(target)
 
     def revoke(self) -> None:
         """End its connections at once and serve no more. May be called again.
@@ -155,9 +170,9 @@ class EgressAccess:
             yield
         finally:
             self._scopes.discard(scope)
-            self._counted_scopes.discard(scope)
+            self._counted_scopes.pop(scope, None)
 
-    def count(self, scope: anyio.CancelScope) -> None:
+    def count(self, scope: anyio.CancelScope, target: Target) -> None:
         """Count a connection that asks for a site.
 
         Raises:
@@ -165,7 +180,7 @@ class EgressAccess:
         """
         if scope not in self._counted_scopes and len(self._counted_scopes) >= self._limit:
             raise too_many(f"this session has {self._limit} connections open already")
-        self._counted_scopes.add(scope)
+        self._counted_scopes[scope] = target
 
     def note(self, refusal: EgressRefused) -> None:
         """Count a connection that was not opened, and call `on_refused` or `on_failed`."""

@@ -50,6 +50,10 @@ class HumanControl:
         """The pages, and the names of the files, when the person took control."""
         self._input: PersonInput | None = None
 
+    @property
+    def is_on(self) -> bool:
+        return self._before is not None
+
     async def begin(self) -> None:
         """End the recordings of the session, and note what shows. A second call does nothing.
 

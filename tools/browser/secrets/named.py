@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ....sessions.owned_map import BoundedMap
 from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed
-from .spellings import Spellings, loose_expression
+from .spellings import LOGIN, Spellings, loose_expression
 from .typed_texts import TypedTexts
 
 SHORTEST: Final = 4
@@ -27,6 +28,8 @@ DIGIT_BITS: Final = math.log2(10)
 LETTER_BITS: Final = math.log2(26)
 SIGN_BITS: Final = 1.0
 """Less than there are signs: mostly they separate groups."""
+MAX_LENT: Final = 300
+"""Values of lent logins that are masked. Beyond them, the one that was lent longest ago is shown."""
 LONGEST_VALUE: Final = 4000
 """Characters of a value, as addresses spell it, that is masked at the place where a text is cut."""
 SIMILARITY: Final = 0.8
@@ -90,15 +93,22 @@ class NamedSecrets:
 
         self.typed = TypedTexts()
         """The texts that a person typed, if these are the secrets of a session."""
+        self._lent = BoundedMap[str, Spellings](MAX_LENT)
+        """The values of logins that the session has or had."""
 
     def for_session(self) -> NamedSecrets:
         """Return the same secrets, with texts of a person of their own."""
         own = copy.copy(self)
         own.typed = TypedTexts()
+        own._lent = BoundedMap[str, Spellings](MAX_LENT)
         return own
 
+    def hide(self, text: str) -> None:
+        """Mask a value of a login wherever it stands, from now on."""
+        self._lent[text] = self._lent.get(text) or Spellings({text: LOGIN})
+
     def __bool__(self) -> bool:
-        return bool(self._secrets)
+        return bool(self._secrets or self._lent)
 
     def __str__(self) -> str:
         """The names as a caller types them, each with the origins that it is for."""
@@ -109,8 +119,8 @@ class NamedSecrets:
 
     @property
     def masked_values(self) -> Sequence[str]:
-        """The values that are masked wherever they stand: those of all secrets but weak ones."""
-        return self._masked_values
+        """The values that are masked wherever they stand: those of logins, and of all secrets but weak ones."""
+        return [*self._masked_values, *self._lent]
 
     def weak_names(self, text: str) -> list[str]:
         """Return the names of weak secrets in a text, as a caller types them."""
@@ -177,6 +187,9 @@ class NamedSecrets:
         """
         if self._spellings.may_be_in(text):
             text = self._spellings.replace(text)
+        for lent in self._lent.values():
+            if lent.may_be_in(text):
+                text = lent.replace(text)
         return self.typed.mask(text)
 
     def cut(self, text: str, most: int) -> str:
@@ -204,12 +217,15 @@ class NamedSecrets:
         """Return the bytes of a text in which each value is replaced as in mask()."""
         if self._spellings.may_be_in_bytes(data):
             data = self._spellings.replace_bytes(data)
+        for lent in self._lent.values():
+            if lent.may_be_in_bytes(data):
+                data = lent.replace_bytes(data)
         return self.typed.mask_bytes(data)
 
     def mask_file(self, data: bytes) -> bytes:
         """Return the content of a file: as mask_bytes() does if it is text in UTF-8, else unchanged."""
         try:
-            if self._secrets or self.typed:
+            if self or self.typed:
                 data.decode()
         except UnicodeDecodeError:
             return data

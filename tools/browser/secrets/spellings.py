@@ -130,6 +130,8 @@ def _hex(digits: str) -> str:
 
 
 MASK: Final = "••••••"
+LOGIN: Final = "[login]"
+"""The text in place of a value of a login that is lent."""
 TOKEN: Final = 17
 """The characters of a user name without a password from which it counts as a token."""
 

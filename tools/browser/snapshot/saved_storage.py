@@ -13,7 +13,7 @@ import anyio
 from .. import errors
 from ..devtools.blank_pages import load_blank, without_network
 from ..devtools.interception import RequestInterceptor
-from ..devtools.world import WorldError
+from ..devtools.world import WorldError, origin_of
 from .model import NO_ITEMS, SavedTab, StoredOrigin
 from .session_storage import SessionStorage
 from .storage_records import StorageRecords, TabRecords
@@ -56,6 +56,8 @@ class OriginStorage:
         """Origins whose sites had the browser clear their storage; dormant tabs must not restore it."""
         self.unread_count = 0
         """The number of origins that the last save had no time for."""
+        self.blocked = frozenset[str]()
+        """The origins that the context may send no request to; see block()."""
         self._context_id = ""
         self._restoring: dict[str, anyio.Lock] = {}
         self._interceptor: RequestInterceptor | None = None
@@ -108,7 +110,7 @@ class OriginStorage:
         self.sessions.forget(origin)
 
     async def restore_origin(self, origin: str, page: Page | None = None) -> None:
-        """Restore the storage of an origin: through `page`, which shows a blank document of it, or a new blank page."""
+        """Restore the storage of an origin: through `page`, which shows a document of it, or a new blank page."""
         async with self._restoring.setdefault(origin, anyio.Lock()):
             if origin not in self.dormant:
                 return
@@ -163,6 +165,72 @@ class OriginStorage:
         await self._interceptor.update_patterns()
         for origin in {*shown_origins} & {*origins}:
             await self.restore_origin(origin)
+
+    async def block(self, origins: Collection[str] = ()) -> None:
+        """Fail the requests of the context to these origins, from now on and instead of those given before.
+
+        Raises:
+            playwright's Error: The browser is gone.
+        """
+        await self._attach_first()
+        assert self._interceptor is not None
+        self.blocked = frozenset(origins)
+        await self._interceptor.update_patterns()
+
+    async def put(self, stored: Mapping[str, StoredOrigin], *, instead_of: Collection[str]) -> None:
+        """Clear the storage of the origins `instead_of`, and put other storage in place, at once where a page shows it.
+
+        Raises:
+            playwright's Error: The browser refuses, or is gone.
+        """
+        await self._attach_first()
+        async with self._page_of_context() as page:
+            world = await self.watch.world(page)
+            for origin in sorted(instead_of):
+                await world.clear_storage(origin, _CLEARED)
+        self.records.drop(instead_of)
+        for origin in instead_of:
+            self._forget_cleared(origin)
+            self.watch.unread_origins.discard(origin)
+        self.records.add(stored)
+        assert self._interceptor is not None
+        await self._interceptor.update_patterns()
+        shown = {origin_of(page.url): page for page in self.watch.context.pages}
+        for origin in {*stored} & {*shown}:
+            # A page that answers makes a blank one unnecessary, which takes 200 ms.
+            with anyio.move_on_after(READ_SECONDS), suppress(WorldError, errors.Error):
+                await self.restore_origin(origin, shown[origin])
+            await self.restore_origin(origin)
+
+    async def read_now(
+        self, origins: Collection[str], limits: Mapping[str, Any], *, deep: bool
+    ) -> dict[str, StoredOrigin]:
+        """Return the storage of some origins, read through the pages that show them; `deep`: also of left ones.
+
+        Parts that cannot be read are as they were read last.
+        """
+        read = set[str]()
+        for page in self.watch.context.pages:
+            origin = origin_of(page.url)
+            if origin is None or origin not in origins or origin in read:
+                continue
+            with anyio.move_on_after(READ_SECONDS), suppress(WorldError, errors.Error):
+                if await self.read(origin, page, limits):
+                    read.add(origin)
+        if deep:
+            others = self.watch.unread_origins - set(origins)
+            await self.read_unread(limits, but=read | others)
+        return {each: self.records.stored[each] for each in origins if each in self.records.stored}
+
+    @asynccontextmanager
+    async def _page_of_context(self) -> AsyncGenerator[Page]:
+        """Yield any page of the context; a new one only if there is none."""
+        pages = self.watch.context.pages
+        if pages:
+            yield pages[0]
+            return
+        async with self._blank_page() as page:
+            yield page
 
     async def clear_workers(self, origins: Collection[str]) -> None:
         """Clear the service workers, and their caches, of some origins and of all that are known to have storage.

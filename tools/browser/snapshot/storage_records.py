@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -44,6 +44,20 @@ class StorageRecords:
         self.stored, self.dormant = dict(origins), set(origins)
         self._losses.clear()
         self._dropped.clear()
+
+    def add(self, origins: Mapping[str, StoredOrigin]) -> None:
+        """Take storage for some origins; none of it is in the browser yet."""
+        for origin, storage in origins.items():
+            if storage:
+                self._store(origin, storage)
+                self.dormant.add(origin)
+
+    def drop(self, origins: Collection[str]) -> None:
+        """Forget the storage of some origins, which was cleared."""
+        for origin in origins:
+            self.stored.pop(origin, None)
+            self.dormant.discard(origin)
+            self._losses.pop(origin, None)
 
     def note(self, state: Mapping[str, Any]) -> None:
         """Update an origin with a result of page/storage.js. Parts that were not read stay as they were before."""

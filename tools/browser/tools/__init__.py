@@ -11,6 +11,7 @@ from . import (
     devtools,
     dialogs,
     form,
+    login,
     mouse,
     navigation,
     network,
@@ -26,13 +27,15 @@ from . import (
 _MODULES = (
     *(navigation, snapshot, mouse, form, dialogs, tabs, network, code),
     *(cookies, web_storage, storage, route, testing, recording),
-    *(devtools, configuration),
+    *(devtools, configuration, login),
 )
 
 
-def toolset(config: BrowserConfig) -> list[BrowserTool]:
-    """Return the tools that a configuration turns on, in an order that does not change."""
-    enabled = {"core", *config.caps}
+def toolset(config: BrowserConfig, *, logins: bool = False) -> list[BrowserTool]:
+    """Return the tools that a configuration turns on, in an order that does not change; `logins`: there are some to lend."""
+    enabled: set[str] = {"core", *config.caps}
+    if logins:
+        enabled.add("logins")
     return [tool for module in _MODULES for tool in module.TOOLS if tool.toolset in enabled]
 
 

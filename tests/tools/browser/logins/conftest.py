@@ -1,0 +1,118 @@
+"""A site with a login, and browsers to which it is lent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from support.browsing import Browse, new_view, opened, running
+from support.login_site import LoginSite, serve_logins
+
+from statehold.sessions.clock import Clock, SystemClock
+from statehold.sessions.records import LOCAL
+from statehold.sessions.store.base import OK, LoginRecord
+from statehold.sessions.store.sql import SQLStore
+from statehold.tools.browser.logins.leases import LoginLeases
+from statehold.tools.browser.logins.sites import decode_value, encode_value
+from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser.snapshot.model import ContextSnapshot
+from statehold.tools.browser.snapshot.storage_file import parse_storage_state
+from statehold.tools.logins.config import BrowserLoginConfig
+from statehold.tools.logins.sealing import LoginSealing
+
+CAPS = ["network", "storage", "unsafe", "devtools"]
+
+
+@dataclass
+class Lender:
+    """A store with the login `shop`, and the means to look into it."""
+
+    store: SQLStore
+    sealing: LoginSealing
+    site: LoginSite
+
+    async def save(self, **values: Any) -> None:
+        """Store the login that is valid at the site."""
+        value = parse_storage_state(json.dumps(self.site.state()).encode())
+        sealed = await self.sealing.seal(encode_value(value))
+        record: dict[str, Any] = {
+            "owner": LOCAL.key,
+            "name": "shop",
+            "kind": "browser",
+            "site": self.site.address,
+            "issuer": "",
+            "state": OK,
+            "since": 1.0,
+            "sealed": sealed,
+        }
+        await self.store.logins.put(LoginRecord(**record | values))
+
+    async def row(self) -> LoginRecord:
+        found = await self.store.logins.find(LOCAL.key, "shop")
+        assert found is not None
+        return found
+
+    async def value(self) -> ContextSnapshot:
+        return decode_value(await self.sealing.open(await self.row()))
+
+    async def cookie(self) -> str:
+        """The cookie of the login as it is sealed."""
+        return (await self.value()).cookies[0]["value"]
+
+    def leases(self, clock: Clock | None = None, **settings: Any) -> LoginLeases:
+        login: dict[str, Any] = {"kind": "browser", "sites": [self.site.address], **settings}
+        return LoginLeases(
+            {"shop": BrowserLoginConfig.model_validate(login)},
+            self.store.logins,
+            self.sealing,
+            clock or SystemClock(),
+        )
+
+
+class Lending(Protocol):
+    def __call__(
+        self, data: Path, clock: Clock | None = None, **settings: Any
+    ) -> AbstractAsyncContextManager[BrowserService]: ...
+
+
+def session(service: BrowserService) -> AbstractAsyncContextManager[Browse]:
+    """The browser of a new session of the user of this machine."""
+    return opened(service, new_view(LOCAL.key))
+
+
+@pytest.fixture
+def shop() -> Generator[LoginSite]:
+    """A site whose login ends when an old cookie is used."""
+    with serve_logins("reuse") as site:
+        site.log_in()
+        yield site
+
+
+@pytest.fixture
+async def lender(tmp_path: Path, shop: LoginSite) -> AsyncGenerator[Lender]:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    async with SQLStore.sqlite(folder) as store:
+        lender = Lender(store, LoginSealing(folder), shop)
+        await lender.save()
+        yield lender
+
+
+@pytest.fixture
+def lending(lender: Lender, shell: str) -> Lending:
+    """Runs a browser service whose sessions can have the login `shop`."""
+
+    @asynccontextmanager
+    async def run(
+        data: Path, clock: Clock | None = None, **settings: Any
+    ) -> AsyncGenerator[BrowserService]:
+        leases = lender.leases(clock, **settings)
+        async with running(data, shell, caps=CAPS, logins=leases) as service:
+            yield service
+
+    return run

@@ -1,0 +1,1 @@
+"""Logins that are lent to one session at a time."""

@@ -1,0 +1,358 @@
+"""The leases of logins that the sessions of this process have."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import anyio
+
+from ....sessions.clock import Clock
+from ....sessions.errors import (
+    InvalidArgument,
+    LoginBusy,
+    LoginUnavailable,
+    SessionError,
+    StoreUnavailable,
+)
+from ....sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
+from ....sessions.records import LOCAL, Principal
+from ....sessions.services import SessionView
+from ....sessions.store.base import LENDABLE, NEW, OK, UNCHECKED, LoginRecord
+from ....sessions.store.logins import LoginStore
+from ....sessions.wording import did_you_mean
+from ...logins.config import BrowserLoginConfig
+from ...logins.sealing import LoginSealing
+from ..snapshot.model import ContextSnapshot
+from .sites import LoginSites, decode_value, encode_value
+
+logger = logging.getLogger("statehold.browser")
+
+KIND: Final = "browser"
+LEASE_SECONDS: Final = 60.0
+EXTEND_SECONDS: Final = 20.0
+"""Seconds after which a lease is extended."""
+CUT_SECONDS: Final = 5.0
+"""Seconds before the end of a lease at which its session loses the login, so that it never has one that another has."""
+LOOK_SECONDS: Final = 1.0
+"""Seconds between two looks at whether the logins were taken back."""
+POLL_SECONDS: Final = 0.25
+"""Seconds between two tries for a login that a session of another process has."""
+RETRY_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A login while a session has it."""
+
+    name: str
+    settings: BrowserLoginConfig
+    sites: LoginSites
+    scripts: bool
+    """Whether the agent may run scripts on its sites."""
+    view: SessionView
+    record: LoginRecord
+    """The row with the version that this session may write."""
+    value: ContextSnapshot = field(repr=False)
+    """The value as it was sealed last."""
+    ends_at: float
+    on_lost: Callable[[], None] | None = None
+    """Called when another process has the login, or may have it soon."""
+    on_taken_back: Callable[[], None] | None = None
+    """Called when its person asks for it."""
+    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while its row changes."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.record.owner, self.name
+
+
+class LoginLeases:
+    """The leases of one process. Any task may use it; run() has to run while a lease is held."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, BrowserLoginConfig],
+        store: LoginStore,
+        sealing: LoginSealing,
+        clock: Clock,
+        *,
+        audit: AuditLog | None = None,
+        groups_of: Callable[[str], Collection[str]] = lambda _: (),
+    ) -> None:
+        """`groups_of` returns the groups of a principal, by its key."""
+        self.settings = settings
+        self.clock = clock
+        self.sites = LoginSites(site for each in settings.values() for site in each.sites)
+        """The sites of all logins: a session reaches only those whose login it has."""
+        self._store = store
+        self._sealing = sealing
+        self._audit = audit
+        self._groups_of = groups_of
+        self._held: dict[tuple[str, str], Lease] = {}
+        self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
+        """By login, the turn of those who wait for it, in the order in which they came."""
+        self._freed = anyio.Event()
+        self._taken = anyio.Event()
+
+    async def take(self, view: SessionView, name: str, seconds: float) -> Lease:
+        """Return a login for a session, within some seconds if another one has it.
+
+        Raises:
+            InvalidArgument: There is no such login.
+            LoginBusy: Another session still has it.
+            LoginUnavailable: Its person has to log in again.
+            StoreUnavailable: The store does not answer, or has the value of another key.
+        """
+        if name not in self.settings:
+            hint = did_you_mean(name, self.settings)
+            raise InvalidArgument(f"There is no login {name!r:.100} for browsers.{hint}")
+        key = (await self._owner(view.owner, name), name)
+        turn = self._turns[key]
+        deadline = anyio.current_time() + seconds
+        try:
+            turn.acquire_nowait()
+        except anyio.WouldBlock:
+            with anyio.move_on_after(seconds) as scope:
+                await turn.acquire()
+            if scope.cancelled_caught:
+                raise self._refuse(view, key, self._busy(name)) from None
+        try:
+            while True:
+                freed = self._freed
+                with anyio.CancelScope(shield=True):
+                    if (lease := await self._try(view, key)) is not None:
+                        return lease
+                rest = deadline - anyio.current_time()
+                if rest <= 0:
+                    raise self._refuse(view, key, self._busy(name))
+                with anyio.move_on_after(min(POLL_SECONDS, rest)):
+                    await freed.wait()
+        finally:
+            turn.release()
+
+    async def retake(self, view: SessionView) -> tuple[list[Lease], list[str]]:
+        """Return the logins that a session had when it was paused or its process ended, and the names of those it lost.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
+        leases: list[Lease] = []
+        lost: list[str] = []
+        for record in await self._store.held_by(view.id):
+            if record.kind != KIND or record.name not in self.settings:
+                continue
+            lease = None
+            with anyio.CancelScope(shield=True):
+                if record.state in LENDABLE:
+                    lease = await self._try(view, (record.owner, record.name))
+            if lease is None:
+                lost.append(record.name)
+            else:
+                leases.append(lease)
+        return leases, lost
+
+    async def _owner(self, owner: str, name: str) -> str:
+        """Return whose login a principal gets: its own, or that of the operator if it may have that one."""
+        if owner == LOCAL.key or self._rule(owner, name) is None:
+            return owner
+        return owner if await self._store.find(owner, name) is not None else LOCAL.key
+
+    def _rule(self, owner: str, name: str) -> bool | None:
+        """Return whether scripts are allowed to a principal by the rules of a login; None if no rule names it."""
+        subject = Principal.of_key(owner).subject
+        groups = {*self._groups_of(owner)}
+        allowed = [
+            rule.scripts
+            for rule in self.settings[name].lend
+            if subject in rule.principals or groups.intersection(rule.groups)
+        ]
+        return any(allowed) if allowed else None
+
+    async def _try(self, view: SessionView, key: tuple[str, str]) -> Lease | None:
+        owner, name = key
+        settings, now = self.settings[name], self.clock.now()
+        new = LoginRecord(
+            owner=owner,
+            name=name,
+            kind=KIND,
+            site=settings.sites[0],
+            issuer="",
+            state=NEW,
+            since=now,
+            sealed=await self._sealing.seal(encode_value(ContextSnapshot())),
+        )
+        ends_at = now + LEASE_SECONDS
+        record = await self._store.take(new, view.id, now, ends_at)
+        if record is None:
+            found = await self._store.find(owner, name)
+            if found is not None and found.kind != KIND:
+                raise LoginUnavailable(f"The login {name} is one for a service.")
+            if found is not None and found.state not in LENDABLE:
+                words = f"The login {name} is {found.state.replace('_', ' ')}"
+                reason = f": {found.reason}" if found.reason else ""
+                raise self._refuse(view, key, LoginUnavailable(f"{words}{reason}."))
+            return None
+        lease = Lease(
+            name=name,
+            settings=settings,
+            sites=LoginSites(settings.sites),
+            scripts=self._rule(view.owner, name) or False,
+            view=view,
+            record=record,
+            value=decode_value(await self._sealing.open(record)),
+            ends_at=ends_at,
+        )
+        self._held[key] = lease
+        self._taken.set()
+        self._note("lend", view, key, "ok")
+        return lease
+
+    async def write(self, lease: Lease, value: ContextSnapshot) -> bool:
+        """Store the value of a login that goes on being lent. Return False if the session has lost it.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
+        sealed, is_written = await self._sealing.seal(encode_value(value)), False
+        with anyio.CancelScope(shield=True):
+            async with lease.lock:
+                is_written = await self._store.write_value(lease.record, sealed)
+                if is_written:
+                    lease.value = value
+                    version = lease.record.version + 1
+                    lease.record = replace(lease.record, sealed=sealed, version=version)
+        if not is_written:
+            self._note("write", lease.view, lease.key, "lost")
+        return is_written
+
+    async def give_back(
+        self, lease: Lease, value: ContextSnapshot | None, *, is_sure: bool, stays: bool
+    ) -> bool:
+        """End a lease with the last value; None leaves the one that was sealed last.
+
+        `is_sure`: the value is the newest one. `stays`: the session takes the login again when it is opened again. Return
+        False if the session had lost it.
+
+        Raises:
+            StoreUnavailable: The store does not answer; the lease goes on.
+        """
+        record = lease.record
+        if value is not None:
+            record = replace(record, sealed=await self._sealing.seal(encode_value(value)))
+        state = record.state
+        if (state == OK and not is_sure) or (state == NEW and value is not None and value.cookies):
+            state = UNCHECKED
+        if state != record.state:
+            record = replace(record, state=state, since=self.clock.now())
+        if not stays:
+            record = replace(record, session="")
+        is_given = False
+        with anyio.CancelScope(shield=True):
+            async with lease.lock:
+                is_given = await self._store.give_back(
+                    replace(record, version=lease.record.version)
+                )
+            self.drop(lease)
+        self._note("release", lease.view, lease.key, "ok" if is_given else "lost")
+        return is_given
+
+    def drop(self, lease: Lease) -> None:
+        """Forget a lease that this process has no more: another one has the session, or the login."""
+        if self._held.get(lease.key) is lease:
+            del self._held[lease.key]
+        self._freed.set()
+        self._freed = anyio.Event()
+
+    async def run(self) -> None:
+        """Extend the leases, and end those that were lost or taken back, until this is cancelled."""
+        while True:
+            if not self._held:
+                if self._taken.is_set():
+                    self._taken = anyio.Event()
+                await self._taken.wait()
+            await self.clock.sleep_until(self.clock.now() + LOOK_SECONDS)
+            try:
+                await self._look()
+            except StoreUnavailable:
+                logger.warning("the leases of logins were not extended: the store does not answer")
+            for lease in list(self._held.values()):
+                if self.clock.now() > lease.ends_at - CUT_SECONDS:
+                    self._lose(lease)
+
+    async def _look(self) -> None:
+        leases, now = list(self._held.values()), self.clock.now()
+        records = [lease.record for lease in leases]
+        due = [lease for lease in leases if now >= lease.ends_at - LEASE_SECONDS + EXTEND_SECONDS]
+        if due:
+            await self._store.extend([lease.record for lease in due], now + LEASE_SECONDS)
+        standings = await self._store.standings(records)
+        for lease, record in zip(leases, records, strict=True):
+            if lease.record is not record or lease.lock.locked() or lease.key not in self._held:
+                continue
+            standing = standings.get(lease.key)
+            if standing is None or standing.version != record.version:
+                self._lose(lease)
+                continue
+            if lease in due:
+                lease.ends_at = now + LEASE_SECONDS
+            if standing.session != lease.view.id and lease.on_taken_back is not None:
+                lease.on_taken_back()
+
+    def _lose(self, lease: Lease) -> None:
+        self._note("lend", lease.view, lease.key, "lost")
+        self.drop(lease)
+        if lease.on_lost is not None:
+            lease.on_lost()
+
+    async def describe(self, view: SessionView) -> list[str]:
+        """Return a line for each login that a session may have: its sites, its state and who has it."""
+        lines: list[str] = []
+        for name, settings in self.settings.items():
+            owner = await self._owner(view.owner, name)
+            found = await self._store.find(owner, name)
+            state = NEW if found is None or found.kind != KIND else found.state
+            if found is not None and found.reason:
+                state += f" ({found.reason})"
+            holder = ""
+            if found is not None and found.session and found.lease_ends_at > self.clock.now():
+                own = found.session == view.id
+                holder = ", this session has it" if own else ", another session has it"
+            lines.append(f"- {name}: {', '.join(settings.sites)}; {state}{holder}")
+        return lines
+
+    @staticmethod
+    def _busy(name: str) -> LoginBusy:
+        text = f"Another session has the login {name}."
+        return LoginBusy(text, retry_after=RETRY_SECONDS)
+
+    def _refuse(self, view: SessionView, key: tuple[str, str], error: SessionError) -> SessionError:
+        self._note("lend", view, key, error.code, decision="deny")
+        return error
+
+    def _note(
+        self,
+        operation: str,
+        view: SessionView,
+        key: tuple[str, str],
+        outcome: str,
+        decision: str = "allow",
+    ) -> None:
+        if self._audit is None:
+            return
+        self._audit.note(
+            AuditEntry(
+                at=self.clock.now(),
+                event=AuditEvent.LOGIN,
+                actor=Principal.of_key(view.owner),
+                operation=f"login.{operation}",
+                session_id=view.id,
+                decision=decision,
+                outcome=outcome,
+                arguments={"login": key[1]},
+            )
+        )

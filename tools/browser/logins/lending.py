@@ -1,0 +1,380 @@
+"""The logins that one session has: lent into its context, saved while it has them, and handed back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from ....sessions.errors import InvalidArgument, NotAllowed, SessionError, StoreUnavailable
+from ....sessions.json_codec import JSON
+from ....sessions.services import SessionView
+from .. import errors
+from ..devtools.world import WorldError
+from ..errors import BrowserToolFailed
+from ..snapshot.capture import LIGHT_STORAGE_LIMITS, STORAGE_LIMITS
+from ..snapshot.model import ContextSnapshot
+from ..snapshot.restore import add_cookies
+from .leases import Lease, LoginLeases
+from .requests import OpenRequests
+from .sites import LoginSites, secret_texts
+
+if TYPE_CHECKING:
+    from ..egress.proxy import EgressAccess
+    from ..session.session import BrowserSession
+
+logger = logging.getLogger("statehold.browser")
+
+DRAIN_SECONDS: Final = 3.0
+"""Seconds for the headers of the answers under way. A site that takes longer leaves the login unchecked."""
+HAND_BACK_SECONDS: Final = 10.0
+FLUSH_SECONDS: Final = 1.0
+"""Seconds from a change that a page makes by itself until the login is saved."""
+
+
+@dataclass(slots=True, eq=False)
+class _Loan:
+    """A login in the context of the session."""
+
+    lease: Lease
+    requests: OpenRequests
+    is_dirty: bool = False
+    """Whether a site has answered since the login was saved."""
+
+
+class SessionLogins:
+    """The logins of one session. It lives as long as the context; end() hands all of them back."""
+
+    def __init__(
+        self,
+        leases: LoginLeases,
+        view: SessionView,
+        session: BrowserSession,
+        access: EgressAccess | None,
+    ) -> None:
+        """`access` is None if the browser has a network of its own, which cannot be closed for sites."""
+        self.sites = leases.sites
+        self.in_use: Callable[[], bool] = lambda: False
+        """Returns whether a call runs, or a person has control."""
+        self._leases = leases
+        self._view = view
+        self._session = session
+        self._access = access
+        self._loans: dict[str, _Loan] = {}
+        self._idle: set[str] = set()
+        """Logins that were handed back because no call came."""
+        self._called_at = leases.clock.now()
+        self._lock = anyio.Lock()
+        self._is_flushing = self._is_timing = False
+        self._update_route()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._loans
+
+    def __iter__(self) -> Generator[str]:
+        yield from self._loans
+
+    async def describe(self) -> list[str]:
+        return await self._leases.describe(self._view)
+
+    # Lending
+
+    async def lend(self, name: str, seconds: float) -> None:
+        """Get a login for the session, within some seconds if another session has it.
+
+        Raises:
+            SessionError: As LoginLeases.take() does; or the browser has a network of its own, or the session has another
+                login or routes that do not go with it.
+            playwright's Error: The browser failed; the session does not have the login.
+        """
+        self._idle.discard(name)
+        if name in self._loans:
+            return
+        if self._access is None:
+            raise NotAllowed(
+                "A login is only lent to a browser that Statehold starts, since no other one's network can be closed for "
+                "its sites."
+            )
+        lease = await self._leases.take(self._view, name, seconds)
+        try:
+            self._require_fit(lease)
+            async with self._lock:
+                await self._put_in(lease)
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
+                await self._leases.give_back(lease, None, is_sure=True, stays=False)
+            raise
+
+    def _require_fit(self, lease: Lease) -> None:
+        for name, loan in self._loans.items():
+            if loan.lease.sites.overlaps(lease.sites):
+                raise InvalidArgument(
+                    f"The login {name} of this session may share cookies with {lease.name}; release it first."
+                )
+        if not lease.scripts and len(self._session.mocks):
+            raise InvalidArgument("Mocked routes could read the login; call browser_unroute first.")
+
+    async def _put_in(self, lease: Lease) -> None:
+        session, sites = self._session, lease.sites
+        await session.origins.block({*sites.origins, *session.origins.blocked})
+        try:
+            await self._clear_cookies(sites)
+            await session.origins.put(lease.value.origins, instead_of=sites.origins)
+            await add_cookies(session.context, lease.value.cookies)
+            self.admit(lease)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await session.origins.block(session.origins.blocked - sites.origins)
+
+    def admit(self, lease: Lease, *, is_newer: bool = False) -> None:
+        """Open the route to the sites of a login that the context has; `is_newer`: than the value that was sealed."""
+        loan = _Loan(lease, OpenRequests(self._session.context, lease.sites))
+        loan.requests.on_answer = lambda: self._mark_dirty(loan)
+        lease.on_lost = lambda: self._session.spawn(self._lose, loan)
+        lease.on_taken_back = lambda: self._session.spawn(self._return_on_request, loan)
+        self._hide(lease.value)
+        self._loans[lease.name] = loan
+        self._called_at = self._leases.clock.now()
+        self._update_route()
+        if is_newer:
+            self._mark_dirty(loan)
+        if not self._is_timing:
+            self._is_timing = True
+            self._session.spawn(self._hand_back_idle)
+
+    def _update_route(self) -> None:
+        if self._access is not None:
+            open_origins = {
+                each for loan in self._loans.values() for each in loan.lease.sites.origins
+            }
+            self._access.shut(LoginSites(self.sites.origins - open_origins).targets)
+
+    def _hide(self, value: ContextSnapshot) -> None:
+        for text in secret_texts(value):
+            self._session.secrets.named.hide(text)
+
+    # Saving
+
+    def _mark_dirty(self, loan: _Loan) -> None:
+        loan.is_dirty = True
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._session.spawn(self._flush_later)
+
+    async def _flush_later(self) -> None:
+        try:
+            await self._leases.clock.sleep_until(self._leases.clock.now() + FLUSH_SECONDS)
+        finally:
+            self._is_flushing = False
+        await self.save(with_storage=True)
+
+    async def save(self, *, with_storage: bool = False) -> None:
+        """Seal the logins that changed since they were sealed last. Does nothing where no site has answered since.
+
+        A failure is logged: the next change tries again.
+        """
+        if not any(loan.is_dirty for loan in self._loans.values()):
+            return
+        async with self._lock:
+            for loan in list(self._loans.values()):
+                if loan.is_dirty:
+                    try:
+                        await self._save(loan, with_storage=with_storage)
+                    except (StoreUnavailable, errors.Error, WorldError):
+                        loan.is_dirty = True
+                        logger.warning("the login %s was not saved", loan.lease.name, exc_info=True)
+
+    async def _save(self, loan: _Loan, *, with_storage: bool) -> None:
+        # Cleared first: what changes while the login is read is saved the next time.
+        loan.is_dirty = False
+        lease = loan.lease
+        cookies = await self._cookies(lease.sites)
+        value = replace(lease.value, cookies=cookies)
+        if with_storage:
+            limits = LIGHT_STORAGE_LIMITS
+            origins = await self._session.origins.read_now(lease.sites.origins, limits, deep=False)
+            value = replace(value, origins=origins)
+        if value != lease.value:
+            self._hide(value)
+            if not await self._leases.write(lease, value):
+                await self._cut(loan)
+
+    async def _cookies(self, sites: LoginSites) -> list[JSON]:
+        cookies = await self._session.context.cookies()
+        return sorted(
+            (dict(cookie) for cookie in cookies if sites.has_cookie(cookie)),
+            key=lambda cookie: (cookie["name"], cookie["domain"], cookie["path"]),
+        )
+
+    # Handing back
+
+    async def release(self, name: str) -> None:
+        """Hand a login back.
+
+        Raises:
+            InvalidArgument: The session does not have it.
+            StoreUnavailable: The store does not answer; the session goes on having it.
+        """
+        self._idle.discard(name)
+        if (loan := self._loans.get(name)) is None:
+            raise InvalidArgument(f"The session does not have the login {name[:100]!r}.")
+        async with self._lock:
+            await self._hand_back(loan, stays=False)
+
+    async def _hand_back(self, loan: _Loan, *, stays: bool, closes: bool = False) -> None:
+        """Read the login when no answer is under way, give it back, and leave nothing of it in the context.
+
+        `closes`: the context is closed next.
+        """
+        lease, origins = loan.lease, self._session.origins
+        if self._loans.get(lease.name) is not loan:
+            return
+        await origins.block({*lease.sites.origins, *origins.blocked})
+        try:
+            is_drained = await loan.requests.drain(DRAIN_SECONDS)
+            cookies = await self._cookies(lease.sites)
+            stored = await origins.read_now(lease.sites.origins, STORAGE_LIMITS, deep=True)
+            value = ContextSnapshot(cookies, stored)
+            await self._leases.give_back(lease, value, is_sure=is_drained, stays=stays)
+            await self._cut(loan, closes=closes)
+        finally:
+            if not closes:
+                with anyio.CancelScope(shield=True), suppress(errors.Error):
+                    await origins.block(origins.blocked - lease.sites.origins)
+
+    async def _cut(self, loan: _Loan, *, closes: bool = False) -> None:
+        """Close the route to the sites, and clear what the context has of them."""
+        lease = loan.lease
+        self._loans.pop(lease.name, None)
+        loan.requests.close()
+        with anyio.CancelScope(shield=True):
+            if not closes:
+                await self._session.origins.block(
+                    {*lease.sites.origins, *self._session.origins.blocked}
+                )
+            self._update_route()
+            if not closes:
+                await self.clear(lease.sites)
+                await self._session.origins.block(
+                    self._session.origins.blocked - lease.sites.origins
+                )
+
+    async def clear_others(self) -> None:
+        """Clear the sites of the logins that the session does not have, in a context that another process left.
+
+        Raises:
+            playwright's Error: The browser refuses, or is gone.
+        """
+        open_origins = {each for loan in self._loans.values() for each in loan.lease.sites.origins}
+        others = LoginSites(self.sites.origins - open_origins)
+        if await self._cookies(others) or others.origins & set(
+            self._session.origins.records.stored
+        ):
+            await self.clear(others)
+
+    async def clear(self, sites: LoginSites) -> None:
+        """Remove the cookies and the storage of sites from the context.
+
+        Raises:
+            playwright's Error: The browser refuses, or is gone.
+        """
+        await self._clear_cookies(sites)
+        await self._session.origins.put({}, instead_of=sites.origins)
+
+    async def _clear_cookies(self, sites: LoginSites) -> None:
+        domains = {cookie["domain"] for cookie in await self._cookies(sites)}
+        for domain in domains:
+            await self._session.context.clear_cookies(domain=domain)
+
+    async def _lose(self, loan: _Loan) -> None:
+        async with self._lock:
+            if self._loans.get(loan.lease.name) is loan:
+                await self._cut(loan)
+                self._session.add_event(
+                    f"The login {loan.lease.name} is no more with this session."
+                )
+
+    async def _return_on_request(self, loan: _Loan) -> None:
+        async with self._lock:
+            if self._loans.get(loan.lease.name) is loan:
+                await self._hand_back(loan, stays=False)
+                self._session.add_event(
+                    f"The login {loan.lease.name} was taken back by its person."
+                )
+
+    async def end(self, *, is_lost: bool, is_left: bool) -> None:
+        """Hand all logins back because the context is closed next, within HAND_BACK_SECONDS.
+
+        `is_lost`: the browser is gone, so the values may be old. `is_left`: the context goes on in another process.
+        """
+        with anyio.move_on_after(HAND_BACK_SECONDS, shield=True):
+            async with self._lock:
+                for loan in list(self._loans.values()):
+                    try:
+                        if is_left:
+                            self._leases.drop(loan.lease)
+                        elif is_lost:
+                            await self._leases.give_back(
+                                loan.lease, None, is_sure=False, stays=True
+                            )
+                        else:
+                            await self._hand_back(loan, stays=True, closes=True)
+                    except Exception:
+                        logger.warning(
+                            "the login %s was not handed back", loan.lease.name, exc_info=True
+                        )
+                        self._leases.drop(loan.lease)
+        self._loans.clear()
+
+    # Calls
+
+    async def begin_call(self) -> None:
+        """Take again what was handed back because no call came. A failure is an event of the call."""
+        self._called_at = self._leases.clock.now()
+        for name in sorted(self._idle):
+            try:
+                await self.lend(name, 0.0)
+            except (SessionError, StoreUnavailable, errors.Error, WorldError) as error:
+                self._session.add_event(f"The login {name} was handed back without a call: {error}")
+
+    async def end_call(self) -> None:
+        """Seal what the call changed, before its result is returned."""
+        self._called_at = self._leases.clock.now()
+        await self.save()
+
+    async def _hand_back_idle(self) -> None:
+        """Hand back each login after its seconds without a call, until the session has none."""
+        clock = self._leases.clock
+        try:
+            while self._loans:
+                ends = {
+                    name: self._called_at + loan.lease.settings.idle
+                    for name, loan in self._loans.items()
+                }
+                await clock.sleep_until(min(ends.values()))
+                if self.in_use():
+                    self._called_at = clock.now()
+                for name, loan in list(self._loans.items()):
+                    if clock.now() >= self._called_at + loan.lease.settings.idle:
+                        async with self._lock:
+                            await self._hand_back(loan, stays=True)
+                        self._idle.add(name)
+        finally:
+            self._is_timing = False
+
+    def require_script(self, urls: Iterable[str]) -> None:
+        """Check that an agent may run scripts in documents of these addresses.
+
+        Raises:
+            BrowserToolFailed: One may reach a login that is lent without scripts.
+        """
+        urls = list(urls)
+        for name, loan in self._loans.items():
+            if not loan.lease.scripts and (not urls or any(map(loan.lease.sites.is_near, urls))):
+                raise BrowserToolFailed(
+                    f"Scripts could read the login {name} here, and its settings do not allow them (`scripts`)."
+                )
