@@ -114,7 +114,10 @@ class LoginSite:
 
 @contextmanager
 def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
-    """Serve a site until the block ends: /, /poll and /worker are pages, /api an answer without one."""
+    """Serve a site until the block ends.
+
+    /, /poll and /worker are pages, /show and /echo show the new and the old cookie, /in logs in.
+    """
     site = LoginSite(policy)
 
     class Handler(BaseHTTPRequestHandler):
@@ -136,7 +139,8 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
                     site.agents.append((time.monotonic(), str(self.client_address[1]), cookie))
                 status, new = site.use(cookie)
             pages = {"/poll": POLLING, "/worker": WORKING}
-            body = pages.get(path, "<title>Shop</title><h1>WHO</h1>")
+            shown = {"/show": new or cookie, "/echo": cookie}.get(path, "")
+            body = pages.get(path, f"<title>Shop</title><h1>WHO</h1><p>{shown}</p>")
             data = body.replace("WHO", "Ada" if status == 200 else "Log in").encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/html; charset=utf-8")

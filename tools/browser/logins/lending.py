@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -32,6 +32,8 @@ logger = logging.getLogger("statehold.browser")
 DRAIN_SECONDS: Final = 3.0
 """Seconds for the headers of the answers under way. A site that takes longer leaves the login unchecked."""
 HAND_BACK_SECONDS: Final = 10.0
+RENEW_SECONDS: Final = 10.0
+"""Seconds for a page that the agent scripted to load again."""
 FLUSH_SECONDS: Final = 1.0
 """Seconds from a change that a page makes by itself until the login is saved."""
 
@@ -72,11 +74,9 @@ class SessionLogins:
         self._is_flushing = self._is_timing = False
         self._update_route()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._loans
-
-    def __iter__(self) -> Generator[str]:
-        yield from self._loans
+    def __bool__(self) -> bool:
+        """Whether the session has a login."""
+        return bool(self._loans)
 
     async def describe(self) -> list[str]:
         return await self._leases.describe(self._view)
@@ -101,7 +101,7 @@ class SessionLogins:
             )
         lease = await self._leases.take(self._view, name, seconds)
         try:
-            self._require_fit(lease)
+            await self._make_fit(lease)
             async with self._lock:
                 await self._put_in(lease)
         except BaseException:
@@ -109,14 +109,26 @@ class SessionLogins:
                 await self._leases.give_back(lease, None, is_sure=True, stays=False)
             raise
 
-    def _require_fit(self, lease: Lease) -> None:
+    async def _make_fit(self, lease: Lease) -> None:
+        """End the scripts of the agent in the pages, unless they may read the login. Raises as lend() does."""
         for name, loan in self._loans.items():
             if loan.lease.sites.overlaps(lease.sites):
                 raise InvalidArgument(
                     f"The login {name} of this session may share cookies with {lease.name}; release it first."
                 )
-        if not lease.scripts and len(self._session.mocks):
+        scripts = self._session.scripts
+        if lease.scripts:
+            return
+        if scripts.has_code:
+            raise InvalidArgument(
+                "Code that ran in this session could read the login; use a new session, or call session_restart."
+            )
+        if len(self._session.mocks):
             raise InvalidArgument("Mocked routes could read the login; call browser_unroute first.")
+        if scripts.state != "none" and (
+            refusal := await scripts.renew(milliseconds=RENEW_SECONDS * 1000)
+        ):
+            raise InvalidArgument(f"Scripts in the pages could read the login. {refusal}")
 
     async def _put_in(self, lease: Lease) -> None:
         session, sites = self._session, lease.sites
@@ -367,7 +379,7 @@ class SessionLogins:
             self._is_timing = False
 
     def require_script(self, urls: Iterable[str]) -> None:
-        """Check that an agent may run scripts in documents of these addresses.
+        """Check that an agent may run scripts in documents of these addresses; without one, in any.
 
         Raises:
             BrowserToolFailed: One may reach a login that is lent without scripts.

@@ -46,6 +46,7 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     quiet = _CAUSES.search(arguments.function) is not None
     tab = await call.tab()
+    _require_script(call, tab.page.frames)
     call.session.scripts.record_script()
     if arguments.target is None:
         code = "page"
@@ -58,6 +59,12 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
     call.answer.code(f"await {code}.evaluate({arguments.function!r})")
     if values:
         await call.add_text(as_json(values[0]), arguments.filename, label="Evaluation result")
+
+
+def _require_script(call: BrowserCall, frames: Sequence[Frame]) -> None:
+    """Raise BrowserToolFailed if code in these frames, or of no frame, could read a login of the session."""
+    if call.logins is not None:
+        call.logins.require_script([frame.url for frame in frames])
 
 
 async def _values_of(
@@ -116,6 +123,7 @@ async def run_code_unsafe(call: BrowserCall, arguments: RunCode) -> None:
         code = await _read_code(call, arguments.filename)
     if code is None:
         raise BrowserToolFailed("Give the code, or the filename of a file that holds it.")
+    _require_script(call, ())
     call.answer.script(f"await ({code})(page);")
     page = (await call.tab()).page
     call.session.scripts.record_code()

@@ -37,7 +37,7 @@ async def cookie_list(call: BrowserCall, arguments: ListCookies) -> None:
     """List the cookies of the session, of all sites unless a domain or a path is given."""
     cookies = [
         cookie
-        for cookie in await call.session.context.cookies()
+        for cookie in await _cookies_of(call)
         if (arguments.domain or "") in cookie.get("domain", "")
         and cookie.get("path", "").startswith(arguments.path or "")
     ]
@@ -70,8 +70,18 @@ def _hide_values(call: BrowserCall, cookies: Sequence[Cookie]) -> None:
 
 
 async def _cookies_named(call: BrowserCall, name: str) -> list[Cookie]:
+    return [cookie for cookie in await _cookies_of(call) if cookie.get("name") == name]
+
+
+async def _cookies_of(call: BrowserCall) -> list[Cookie]:
+    """Return the cookies of the session, without those of logins."""
     cookies = await call.session.context.cookies()
-    return [cookie for cookie in cookies if cookie.get("name") == name]
+    return [cookie for cookie in cookies if not call.login_sites.has_cookie(cookie)]
+
+
+async def _clear(call: BrowserCall, cookies: Sequence[Cookie]) -> None:
+    for name, domain in {(each.get("name"), each.get("domain")) for each in cookies}:
+        await call.session.context.clear_cookies(name=name, domain=domain)
 
 
 def _site_of(cookie: Cookie) -> str:
@@ -116,6 +126,8 @@ async def cookie_set(call: BrowserCall, arguments: SetCookie) -> None:
         cookie["domain"] = _domain_of(arguments.domain)
         url = f"{'https' if arguments.secure else 'http'}://{cookie['domain']}"
     cookie.setdefault("path", "/")
+    if call.login_sites.has_cookie(cookie):
+        raise BrowserToolFailed(f"The cookies of {cookie['domain']} belong to a login.")
     value = call.session.secrets.named.insert(arguments.value, url)
     if value != arguments.value and url.startswith("https:"):
         # Otherwise the value would go over plain HTTP to the same host.
@@ -153,16 +165,20 @@ def _host_of(url: str) -> str:
 @tool("browser_cookie_delete", title="Delete cookie", cap="storage")
 async def cookie_delete(call: BrowserCall, arguments: CookieName) -> None:
     """Delete the cookies of one name, of all sites."""
-    if not await _cookies_named(call, arguments.name):
+    cookies = await _cookies_named(call, arguments.name)
+    if not cookies:
         call.answer.result(f"Cookie '{arguments.name}' not found")
-    await call.session.context.clear_cookies(name=arguments.name)
+    await _clear(call, cookies)
     call.answer.code(f"await page.context.clear_cookies(name={arguments.name!r})")
 
 
 @tool("browser_cookie_clear", title="Clear cookies", cap="storage")
 async def cookie_clear(call: BrowserCall, arguments: NoArguments) -> None:
     """Delete all cookies of the session, which logs out of most sites."""
-    await call.session.context.clear_cookies()
+    if call.login_sites:
+        await _clear(call, await _cookies_of(call))
+    else:
+        await call.session.context.clear_cookies()
     call.answer.code("await page.context.clear_cookies()")
 
 

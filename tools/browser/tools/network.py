@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import mimetypes
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import anyio
@@ -17,12 +18,15 @@ from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..process.node_js import match_lines
 from ..secrets.session_secrets import MASK
+from ..secrets.spellings import LOGIN
 from ..session.tab import LEVELS, Level
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
 if TYPE_CHECKING:
     from playwright.async_api import Request, Response
 
+HeaderMask: TypeAlias = Callable[[str, str], str]
+"""Returns what a result shows of the value of a header, by name and value."""
 _DATA_TYPES: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
 _LOGIN_HEADER: Final = re.compile(
@@ -103,9 +107,9 @@ async def network_request(call: BrowserCall, arguments: NetworkRequest) -> None:
     try:
         with anyio.fail_after(call.config.action_seconds):
             content = (
-                await _read_part(request, arguments.part)
+                await _read_part(call, request, arguments.part)
                 if arguments.part
-                else await _describe_request(arguments.index, request)
+                else await _describe_request(call, arguments.index, request)
             )
     except TimeoutError:
         raise BrowserToolFailed("It is not there yet: the response has not ended.") from None
@@ -154,9 +158,10 @@ async def _body_name(arguments: NetworkRequest, request: Request) -> str:
     return f"{stem or f'{arguments.part}-{arguments.index}'}{suffix}"
 
 
-async def _read_part(request: Request, part: str) -> str | bytes:
+async def _read_part(call: BrowserCall, request: Request, part: str) -> str | bytes:
+    mask = _mask_of(call, request)
     if part == "request-headers":
-        return _headers(await request.all_headers())
+        return _headers(await request.all_headers(), mask)
     if part == "request-body":
         return request.post_data_buffer or "The request has no body."
     response = request.existing_response
@@ -165,11 +170,16 @@ async def _read_part(request: Request, part: str) -> str | bytes:
             f"There is no response{f': {request.failure}' if request.failure else ' yet'}."
         )
     if part == "response-headers":
-        return _headers(await response.all_headers())
+        return _headers(await response.all_headers(), mask)
     return await response.body()
 
 
-async def _describe_request(number: int, request: Request) -> str:
+def _mask_of(call: BrowserCall, request: Request) -> HeaderMask:
+    """Return the function that masks the headers of a request."""
+    return _without_value_of_login if call.login_sites.has_address(request.url) else _without_login
+
+
+async def _describe_request(call: BrowserCall, number: int, request: Request) -> str:
     response = request.existing_response
     headers = await request.all_headers()
     response_headers = {} if response is None else await response.all_headers()
@@ -187,7 +197,7 @@ async def _describe_request(number: int, request: Request) -> str:
     parts = ["\n".join(["  General", *general])]
     for title, fields in (("Request headers", headers), ("Response headers", response_headers)):
         if fields:
-            lines = _headers(fields).splitlines()
+            lines = _headers(fields, _mask_of(call, request)).splitlines()
             parts.append("\n".join([f"  {title}", *(f"    {line}" for line in lines)]))
     bodies = ["request"] if request.post_data_buffer else []
     bodies += ["response"] if response is not None and _may_have_body(response) else []
@@ -200,8 +210,14 @@ def _may_have_body(response: Response) -> bool:
     return response.status >= 200 and response.status not in (204, 304)
 
 
-def _headers(headers: dict[str, str]) -> str:
-    return "\n".join(f"{name}: {_without_login(name, value)}" for name, value in headers.items())
+def _headers(headers: dict[str, str], mask: HeaderMask) -> str:
+    return "\n".join(f"{name}: {mask(name, value)}" for name, value in headers.items())
+
+
+def _without_value_of_login(name: str, value: str) -> str:
+    """Return the value of a header of a site whose login is lent; of one that logs in, nothing."""
+    is_cookie = name.lower() in ("cookie", "set-cookie")
+    return LOGIN if is_cookie or _LOGIN_HEADER.search(name.lower()) else value
 
 
 def _without_login(name: str, value: str) -> str:

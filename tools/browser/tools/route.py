@@ -62,6 +62,8 @@ async def route(call: BrowserCall, arguments: AddRoute) -> None:
     Stays until browser_unroute, and keeps the session from being paused for half an hour; then a pause may end it, and the
     next result says so.
     """
+    if call.logins is not None:
+        call.logins.require_script(())
     removed_headers = [name.strip() for name in (arguments.remove_headers or "").split(",")]
     mock = Mock(
         arguments.pattern,

@@ -41,6 +41,7 @@ async def storage_state(call: BrowserCall, arguments: SaveState) -> None:
     state = await capture(
         session.context, (), 0, light=False, seconds=READ_SECONDS, origins=session.origins
     )
+    state = call.login_sites.leave_out(state)
     origins = [stored.to_state(origin) for origin, stored in state.origins.items()]
     # json.dumps() escapes non-ASCII by default: packed data may contain lone surrogates, which UTF-8 cannot encode.
     data = json.dumps({"cookies": state.cookies, "origins": origins}, indent=2).encode()
@@ -63,7 +64,11 @@ class LoadState(BrowserArguments):
 )
 async def set_storage_state(call: BrowserCall, arguments: LoadState) -> None:
     """Replace all cookies and storages of the session by those of a file that browser_storage_state saved."""
-    state = await _read_state(call, arguments.filename)
+    state = call.login_sites.leave_out(await _read_state(call, arguments.filename))
+    if call.logins:
+        raise BrowserToolFailed(
+            "The session has a login, which this would end; call login_release first."
+        )
     context = call.session.context
     shown_origins = {
         origin for page in context.pages if (origin := origin_of(page.url)) is not None

@@ -50,6 +50,8 @@ class Area:
             BrowserToolFailed: The page belongs to no site, or its storage refuses access.
         """
         page = (await call.ready_tab()).page
+        if call.login_sites.has_address(page.url):
+            raise BrowserToolFailed(f"The {self.name} of {page.url[:200]} belongs to a login.")
         try:
             yield page.local_storage if self.attribute == "local_storage" else page.session_storage
         except errors.Error as error:
