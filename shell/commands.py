@@ -233,6 +233,21 @@ def _logins() -> Group:
                 JSON_OPTION,
             ),
             Command(
+                "import",
+                "Store a login of the built-in browser from a storage state, as Playwright writes it.",
+                "statehold logins import shop state.json",
+                name,
+                click.Argument(["file"], metavar="FILE", help="the storage state"),
+                *owner,
+            ),
+            Command(
+                "take-back",
+                "Have the session that has a login of the built-in browser give it back.",
+                "statehold logins take-back shop",
+                name,
+                *owner,
+            ),
+            Command(
                 "forget",
                 "Forget a login; sessions use it for a second at most.",
                 "statehold logins forget tracker",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import webbrowser
 from getpass import getpass
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -28,6 +29,7 @@ from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
 from ..tools.upstream.oauth.logins import KIND, ServiceLogins
+from .browser_logins import import_login, take_back
 from .output import say, say_json, table
 from .parser import CommandLine
 
@@ -57,6 +59,10 @@ async def _run(config: Config, arguments: CommandLine) -> int:
         if arguments.action == "add" and arguments.key:
             keys = Keys(config.logins, store, clock, sealing, audit)
             return await _add_key(keys, owner, arguments.name)
+        if arguments.action == "import":
+            return await import_login(config, store, owner, arguments.name, Path(arguments.file))
+        if arguments.action == "take-back":
+            return await take_back(store, owner, arguments.name)
         if arguments.action == "forget":
             if not await store.logins.delete(owner.key, arguments.name):
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)

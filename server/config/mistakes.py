@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from ...sessions.journal.redaction import Redactor
 from ...sessions.one_line import one_line
 from ...tools.browser.config import BrowserConfig
-from ...tools.logins.config import KeyConfig
+from ...tools.logins.config import BrowserLoginConfig, KeyConfig
 from ...tools.upstream.config import UpstreamConfig
 from .model import BROWSER_TAG, UPSTREAM_TAG, Config
 
@@ -77,6 +77,9 @@ def describe(mistakes: list[ErrorDetails], layers: list[Layer]) -> str:
     context = first.get("ctx", {})
     field = context.get("field")
     location = [part for part in first["loc"] if part not in (BROWSER_TAG, UPSTREAM_TAG)]
+    if location[:1] == ["logins"]:
+        # Behind its name the kind follows, which the configuration has as a value.
+        del location[2:3]
     key: tuple[Any, ...] = context.get("key") or (*location, *((field,) if field else ()))
     layer = next((layer for layer in layers if layer.has(key)), Layer("settings", Path(), {}))
     text = f"{layer.spell(key)}: {_problem(first, key, layer, BROWSER_TAG in first['loc'])}"
@@ -149,9 +152,11 @@ _OF_BROWSER = "services.browser."
 
 
 def setting_names() -> list[str]:
-    """Return the dotted name of every setting; NAME is the name of a service that is an MCP server."""
+    """Return the dotted name of every setting; NAME is the name of a service that is an MCP server, or of a
+    key, SITE that of a login of the browser."""
     services = [*_names(UpstreamConfig, _OF_UPSTREAM), *_names(BrowserConfig, _OF_BROWSER)]
-    return [*_names(Config, ""), *_names(KeyConfig, "logins.NAME."), *services]
+    logins = [*_names(KeyConfig, "logins.NAME."), *_names(BrowserLoginConfig, "logins.SITE.")]
+    return [*_names(Config, ""), *logins, *services]
 
 
 def _names(model: type[BaseModel], prefix: str) -> list[str]:

@@ -166,7 +166,8 @@ class Config(Section):
     log: LogSettings = Field(default_factory=LogSettings)
     logins: dict[str, LoginConfig] = Field(
         default_factory=dict[str, LoginConfig],
-        description="Logins by name: keys for `${login:NAME}` in the settings of services.",
+        description="Logins by name: keys for `${login:NAME}` in the settings of services, and logins of the built-in "
+        "browser that one session at a time has.",
     )
     services: dict[str, ServiceConfig] = Field(
         default_factory=lambda: {BROWSER: BrowserConfig()},

@@ -20,7 +20,7 @@ from ...access.config.auth import (
 )
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
-from ...tools.logins.config import KeyConfig
+from ...tools.logins.config import BrowserLoginConfig, KeyConfig, LendRule
 from ...tools.upstream.config import LoginSettings, Recipe, RecipeStep, UpstreamConfig
 from .mistakes import FLAGS
 from .model import Config
@@ -58,6 +58,8 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "[auth.facade.clients]", list(_settings(FacadeClientSettings, ""))
     yield "[policies]", list(_settings(PolicySettings, ""))
     yield "logins.NAME", list(_settings(KeyConfig, ""))
+    yield "logins.SITE", list(_settings(BrowserLoginConfig, ""))
+    yield "[logins.SITE.lend]", list(_settings(LendRule, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.login", list(_settings(LoginSettings, ""))

@@ -40,7 +40,7 @@ from .names import HeldNames
 from .own_tools import OwnToolCalls
 from .pinned_sessions import PinnedSessions
 from .probing import Probes
-from .services import AddedServices, AnyService, forget, service_of
+from .services import AddedServices, AnyService, browser_logins_of, forget, service_of
 from .tool_list import ToolList
 
 if TYPE_CHECKING:
@@ -145,6 +145,9 @@ class Gateway:
         audit = LoginAudit(log, clock)
         self.logins = ServiceLogins(store, clock, sealing, audit)
         self.keys = Keys(config.logins, store, clock, sealing, audit)
+        self._browser_logins = browser_logins_of(
+            config, store, sealing, clock, audit=log, groups_of=self._groups_of
+        )
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         settings = config.enabled_services()
@@ -208,7 +211,11 @@ class Gateway:
             on_changed=self._notify_change,
             logins=self.logins,
             keys=self.keys,
+            browser_logins=self._browser_logins,
         )
+
+    def _groups_of(self, owner: str) -> Sequence[str]:
+        return self.registry.core.limits.membership(owner).groups
 
     def _hosts_of(self, owner: str) -> tuple[str, ...] | None:
         return self.registry.core.limits.of(owner).browser_hosts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from ...sessions.clock import Clock
+from ...sessions.principals.audit_log import AuditLog
 from ...tools.browser.config import BrowserConfig
+from ...tools.logins.config import BrowserLoginConfig
 from ...tools.logins.keys import Keys
+from ...tools.logins.sealing import LoginSealing
 from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.oauth.logins import ServiceLogins
@@ -19,7 +23,9 @@ from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig
 
 if TYPE_CHECKING:
+    from ...sessions.store.sql import SQLStore
     from ...tools.browser.egress.egress_service import OwnerHosts
+    from ...tools.browser.logins.leases import LoginLeases
     from ...tools.browser.service import BrowserService
 
 AnyService: TypeAlias = "UpstreamService | BrowserService"
@@ -37,6 +43,7 @@ def service_of(
     on_changed: ServiceChangeCallback | None = None,
     logins: ServiceLogins | None = None,
     keys: Keys | None = None,
+    browser_logins: LoginLeases | None = None,
 ) -> AnyService:
     """Return the service of these settings.
 
@@ -59,6 +66,7 @@ def service_of(
             has_local_callers=has_local_callers,
             own_ports=own_ports,
             hosts_of=hosts_of,
+            logins=browser_logins,
         )
     return UpstreamService(
         name,
@@ -71,6 +79,26 @@ def service_of(
         logins=logins,
         keys=keys,
     )
+
+
+def browser_logins_of(
+    config: Config,
+    store: SQLStore,
+    sealing: LoginSealing,
+    clock: Clock,
+    *,
+    audit: AuditLog | None,
+    groups_of: Callable[[str], Sequence[str]],
+) -> LoginLeases | None:
+    """Return the logins that the sessions of a process lend from each other; None if the configuration has none."""
+    settings = {
+        name: each for name, each in config.logins.items() if isinstance(each, BrowserLoginConfig)
+    }
+    if not settings:
+        return None
+    from ...tools.browser.logins.leases import LoginLeases
+
+    return LoginLeases(settings, store, sealing, clock, audit=audit, groups_of=groups_of)
 
 
 async def forget(services: Mapping[str, AnyService], session_id: str) -> None:

@@ -131,6 +131,10 @@ from support.settings import SECRET, client_file, refused, toml
             "${input:k} is asked for by the editor only",
         ),
         (
+            "[logins.shop]\nkind = 'browser'\nsites = ['shop.test']",
+            "logins.shop.sites.0: 'shop.test' is no origin; write one such as https://shop.test",
+        ),
+        (
             "[services.'']\ncommand = 'a'",
             "the name of a service needs 1 to 128 printable characters",
         ),

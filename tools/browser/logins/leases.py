@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -22,12 +22,14 @@ from ....sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
 from ....sessions.records import LOCAL, Principal
 from ....sessions.services import SessionView
 from ....sessions.store.base import LENDABLE, NEW, OK, UNCHECKED, LoginRecord
-from ....sessions.store.logins import LoginStore
 from ....sessions.wording import did_you_mean
 from ...logins.config import BrowserLoginConfig
 from ...logins.sealing import LoginSealing
 from ..snapshot.model import ContextSnapshot
 from .sites import LoginSites, decode_value, encode_value
+
+if TYPE_CHECKING:
+    from ....sessions.store.sql import SQLStore
 
 logger = logging.getLogger("statehold.browser")
 
@@ -77,7 +79,7 @@ class LoginLeases:
     def __init__(
         self,
         settings: Mapping[str, BrowserLoginConfig],
-        store: LoginStore,
+        store: SQLStore,
         sealing: LoginSealing,
         clock: Clock,
         *,
@@ -143,7 +145,7 @@ class LoginLeases:
         """
         leases: list[Lease] = []
         lost: list[str] = []
-        for record in await self._store.held_by(view.id):
+        for record in await self._store.logins.held_by(view.id):
             if record.kind != KIND or record.name not in self.settings:
                 continue
             lease = None
@@ -160,7 +162,7 @@ class LoginLeases:
         """Return whose login a principal gets: its own, or that of the operator if it may have that one."""
         if owner == LOCAL.key or self._rule(owner, name) is None:
             return owner
-        return owner if await self._store.find(owner, name) is not None else LOCAL.key
+        return owner if await self._store.logins.find(owner, name) is not None else LOCAL.key
 
     def _rule(self, owner: str, name: str) -> bool | None:
         """Return whether scripts are allowed to a principal by the rules of a login; None if no rule names it."""
@@ -187,9 +189,9 @@ class LoginLeases:
             sealed=await self._sealing.seal(encode_value(ContextSnapshot())),
         )
         ends_at = now + LEASE_SECONDS
-        record = await self._store.take(new, view.id, now, ends_at)
+        record = await self._store.logins.take(new, view.id, now, ends_at)
         if record is None:
-            found = await self._store.find(owner, name)
+            found = await self._store.logins.find(owner, name)
             if found is not None and found.kind != KIND:
                 raise LoginUnavailable(f"The login {name} is one for a service.")
             if found is not None and found.state not in LENDABLE:
@@ -221,7 +223,7 @@ class LoginLeases:
         sealed, is_written = await self._sealing.seal(encode_value(value)), False
         with anyio.CancelScope(shield=True):
             async with lease.lock:
-                is_written = await self._store.write_value(lease.record, sealed)
+                is_written = await self._store.logins.write_value(lease.record, sealed)
                 if is_written:
                     lease.value = value
                     version = lease.record.version + 1
@@ -254,7 +256,7 @@ class LoginLeases:
         is_given = False
         with anyio.CancelScope(shield=True):
             async with lease.lock:
-                is_given = await self._store.give_back(
+                is_given = await self._store.logins.give_back(
                     replace(record, version=lease.record.version)
                 )
             self.drop(lease)
@@ -289,8 +291,8 @@ class LoginLeases:
         records = [lease.record for lease in leases]
         due = [lease for lease in leases if now >= lease.ends_at - LEASE_SECONDS + EXTEND_SECONDS]
         if due:
-            await self._store.extend([lease.record for lease in due], now + LEASE_SECONDS)
-        standings = await self._store.standings(records)
+            await self._store.logins.extend([lease.record for lease in due], now + LEASE_SECONDS)
+        standings = await self._store.logins.standings(records)
         for lease, record in zip(leases, records, strict=True):
             if lease.record is not record or lease.lock.locked() or lease.key not in self._held:
                 continue
@@ -314,7 +316,7 @@ class LoginLeases:
         lines: list[str] = []
         for name, settings in self.settings.items():
             owner = await self._owner(view.owner, name)
-            found = await self._store.find(owner, name)
+            found = await self._store.logins.find(owner, name)
             state = NEW if found is None or found.kind != KIND else found.state
             if found is not None and found.reason:
                 state += f" ({found.reason})"

@@ -68,7 +68,7 @@ class Lender:
         login: dict[str, Any] = {"kind": "browser", "sites": [self.site.address], **settings}
         return LoginLeases(
             {"shop": BrowserLoginConfig.model_validate(login)},
-            self.store.logins,
+            self.store,
             self.sealing,
             clock or SystemClock(),
         )
