@@ -56,6 +56,8 @@ class LoginSite:
     """The time, the port of the connection and the cookie of each request that had one."""
     body_seconds: float = 0.0
     """The seconds between the headers and the end of each answer."""
+    hanging: threading.Event = field(default_factory=threading.Event)
+    """Set to have /hang answer."""
     answered: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -116,7 +118,7 @@ class LoginSite:
 def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
     """Serve a site until the block ends.
 
-    /, /poll and /worker are pages, /show and /echo show the new and the old cookie, /in logs in.
+    /, /poll and /worker are pages, /show and /echo show the new and the old cookie, /in logs in, /hang waits.
     """
     site = LoginSite(policy)
 
@@ -137,6 +139,8 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
             else:
                 if cookie:
                     site.agents.append((time.monotonic(), str(self.client_address[1]), cookie))
+                if path == "/hang":
+                    site.hanging.wait(30)
                 status, new = site.use(cookie)
             pages = {"/poll": POLLING, "/worker": WORKING}
             shown = {"/show": new or cookie, "/echo": cookie}.get(path, "")
@@ -163,4 +167,7 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
 
     with serve_pages(Handler) as address:
         site.address = address
-        yield site
+        try:
+            yield site
+        finally:
+            site.hanging.set()

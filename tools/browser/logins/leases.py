@@ -209,6 +209,9 @@ class LoginLeases:
             value=decode_value(await self._sealing.open(record)),
             ends_at=ends_at,
         )
+        if (former := self._held.get(key)) is not None:
+            # Another connection of the session had it.
+            self._lose(former)
         self._held[key] = lease
         self._taken.set()
         self._note("lend", view, key, "ok")
@@ -278,13 +281,13 @@ class LoginLeases:
                     self._taken = anyio.Event()
                 await self._taken.wait()
             await self.clock.sleep_until(self.clock.now() + LOOK_SECONDS)
+            for lease in list(self._held.values()):
+                if self.clock.now() > lease.ends_at - CUT_SECONDS:
+                    self._lose(lease)
             try:
                 await self._look()
             except StoreUnavailable:
                 logger.warning("the leases of logins were not extended: the store does not answer")
-            for lease in list(self._held.values()):
-                if self.clock.now() > lease.ends_at - CUT_SECONDS:
-                    self._lose(lease)
 
     async def _look(self) -> None:
         leases, now = list(self._held.values()), self.clock.now()

@@ -18,7 +18,7 @@ from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed
 from ..snapshot.capture import LIGHT_STORAGE_LIMITS, STORAGE_LIMITS
 from ..snapshot.model import ContextSnapshot
-from ..snapshot.restore import add_cookies
+from ..snapshot.restore import add_cookies, delete_cookies
 from .leases import Lease, LoginLeases
 from .requests import OpenRequests
 from .sites import LoginSites, secret_texts
@@ -298,9 +298,7 @@ class SessionLogins:
         await self._session.origins.put({}, instead_of=sites.origins)
 
     async def _clear_cookies(self, sites: LoginSites) -> None:
-        domains = {cookie["domain"] for cookie in await self._cookies(sites)}
-        for domain in domains:
-            await self._session.context.clear_cookies(domain=domain)
+        await delete_cookies(self._session.context, await self._cookies(sites))
 
     async def _lose(self, loan: _Loan) -> None:
         async with self._lock:
@@ -347,7 +345,10 @@ class SessionLogins:
     async def begin_call(self) -> None:
         """Take again what was handed back because no call came. A failure is an event of the call."""
         self._called_at = self._leases.clock.now()
-        for name in sorted(self._idle):
+        async with self._lock:
+            # One that is being handed back right now is among them afterwards.
+            names = sorted(self._idle)
+        for name in names:
             try:
                 await self.lend(name, 0.0)
             except (SessionError, StoreUnavailable, errors.Error, WorldError) as error:
@@ -373,8 +374,9 @@ class SessionLogins:
                 for name, loan in list(self._loans.items()):
                     if clock.now() >= self._called_at + loan.lease.settings.idle:
                         async with self._lock:
-                            await self._hand_back(loan, stays=True)
-                        self._idle.add(name)
+                            if not self.in_use():
+                                await self._hand_back(loan, stays=True)
+                                self._idle.add(name)
         finally:
             self._is_timing = False
 

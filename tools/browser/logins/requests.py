@@ -61,6 +61,8 @@ class OpenRequests:
         New ones are blocked meanwhile.
         """
         await self._flush()
+        # A closed page does not tell the end of its requests.
+        self._open = {request for request in self._open if not _is_gone(request)}
         with anyio.move_on_after(seconds):
             while self._open:
                 await self._change.wait()
@@ -78,3 +80,10 @@ class OpenRequests:
                 for page in self._context.pages:
                     for target in (*page.frames, *page.workers):
                         tasks.start_soon(ask, target.evaluate)
+
+
+def _is_gone(request: Request) -> bool:
+    """Return whether the page of a request is closed. The requests of workers have none."""
+    with suppress(Exception):
+        return request.frame.page.is_closed()
+    return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -118,6 +118,17 @@ async def add_cookies(context: BrowserContext, cookies: Sequence[JSON]) -> int:
             except errors.Error:
                 refused_count += 1
         return refused_count
+
+
+async def delete_cookies(context: BrowserContext, cookies: Iterable[Mapping[str, Any]]) -> None:
+    """Delete cookies. Playwright's own way deletes all, and adds the others again as they were, also those that changed.
+
+    Raises:
+        playwright's Error: The browser is gone.
+    """
+    ended = [{**cookie, "expires": 1} for cookie in cookies]
+    if ended:
+        await context.add_cookies(cast("Any", ended))
 
 
 def _describe_restored(state: ContextSnapshot, report: TabReport, refused_cookies: int) -> str:

@@ -14,6 +14,7 @@ from .. import errors
 from ..call import BrowserCall
 from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed, describe_error
+from ..snapshot.restore import delete_cookies
 from ..tool import BrowserArguments, BrowserTool, tool
 
 if TYPE_CHECKING:
@@ -77,11 +78,6 @@ async def _cookies_of(call: BrowserCall) -> list[Cookie]:
     """Return the cookies of the session, without those of logins."""
     cookies = await call.session.context.cookies()
     return [cookie for cookie in cookies if not call.login_sites.has_cookie(cookie)]
-
-
-async def _clear(call: BrowserCall, cookies: Sequence[Cookie]) -> None:
-    for name, domain in {(each.get("name"), each.get("domain")) for each in cookies}:
-        await call.session.context.clear_cookies(name=name, domain=domain)
 
 
 def _site_of(cookie: Cookie) -> str:
@@ -168,17 +164,14 @@ async def cookie_delete(call: BrowserCall, arguments: CookieName) -> None:
     cookies = await _cookies_named(call, arguments.name)
     if not cookies:
         call.answer.result(f"Cookie '{arguments.name}' not found")
-    await _clear(call, cookies)
+    await delete_cookies(call.session.context, cookies)
     call.answer.code(f"await page.context.clear_cookies(name={arguments.name!r})")
 
 
 @tool("browser_cookie_clear", title="Clear cookies", cap="storage")
 async def cookie_clear(call: BrowserCall, arguments: NoArguments) -> None:
     """Delete all cookies of the session, which logs out of most sites."""
-    if call.login_sites:
-        await _clear(call, await _cookies_of(call))
-    else:
-        await call.session.context.clear_cookies()
+    await delete_cookies(call.session.context, await _cookies_of(call))
     call.answer.code("await page.context.clear_cookies()")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
-from support.browsing import again, opened
+from support.browsing import again, new_view, opened, text_of
 from support.login_site import LoginSite
+from support.waiting import until
 
-from statehold.sessions.errors import LoginBusy
-from statehold.sessions.store.base import OK, UNCHECKED
+from statehold.sessions.errors import LoginBusy, LoginUnavailable
+from statehold.sessions.records import Principal
+from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
 
 from .conftest import Lender, Lending, session
 
@@ -97,3 +101,117 @@ async def test_a_login_of_a_browser_that_died_is_unchecked(
         assert (row.state, row.session) == (UNCHECKED, browse.view.id)
         async with opened(service, browse.next_view()) as resumed:
             assert "Ada" in await resumed.text("navigate", url=shop.address + "/")
+
+
+async def test_a_site_that_does_not_answer_leaves_the_login_unchecked(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        await browse.value("void fetch('/hang')")
+        await browse.text("login_release", login="shop")
+        assert (await lender.row()).state == UNCHECKED
+
+
+async def test_a_closed_page_does_not_hold_a_login_back(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        await browse.value("void fetch('/hang')")
+        await browse.page.close()
+        await browse.text("login_release", login="shop")
+        assert (await lender.row()).state == OK
+
+
+async def test_a_slow_answer_is_waited_for_until_its_headers(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        shop.body_seconds = 30.0
+        with anyio.fail_after(10):
+            await browse.page.evaluate("fetch('/api').then(() => 1)")
+            await browse.text("login_release", login="shop")
+        shop.body_seconds = 0.0
+        row = await lender.row()
+        assert row.state == OK
+        assert await lender.cookie() == shop.valid
+
+
+async def test_a_login_that_ends_is_cut_within_a_second_or_two(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/poll")
+        await shop.wait_answers(3)
+        row = await lender.row()
+        await lender.store.logins.put(replace(row, state=NEEDS_HUMAN, reason="revoked", session=""))
+
+        async def is_cut() -> bool:
+            return not await browse.connection.session.context.cookies()
+
+        with anyio.fail_after(3):
+            await until(is_cut)
+        requests = len(shop.statuses)
+        text = await browse.text("snapshot")
+        assert "no more with this session" in text
+        with pytest.raises(LoginUnavailable, match="needs human: revoked"):
+            await browse.text("login_use", login="shop")
+        assert len(shop.statuses) == requests
+
+
+async def test_a_login_goes_back_without_calls_and_comes_with_the_next_one(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data, idle=0.5) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+
+        async def is_back() -> bool:
+            return (await lender.row()).lease_ends_at == 0.0
+
+        await until(is_back)
+        assert (await lender.row()).session == browse.view.id
+        assert "Ada" in await browse.text("navigate", url=shop.address + "/")
+        assert "this session has it" in await browse.text("login_list")
+
+
+async def test_what_changes_while_a_session_has_a_login_is_sealed_at_once(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        assert await lender.cookie() == shop.valid
+        version = (await lender.row()).version
+        await browse.text("snapshot")
+        assert (await lender.row()).version == version
+        # A change by the page itself is sealed a second later.
+        await browse.value("fetch('/api').then(() => { localStorage.token = 'renewed-token' })")
+
+        async def is_sealed() -> bool:
+            return "renewed-token" in str(await lender.value())
+
+        await until(is_sealed)
+        assert await lender.cookie() == shop.valid
+
+
+async def test_a_login_for_other_principals_is_lent_by_a_rule_only(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    ada, ben = (Principal(subject=name).key for name in ("ada", "ben"))
+    lend = [{"principals": ["ada"]}]
+    async with (
+        lending(data, lend=lend) as service,
+        opened(service, new_view(ada)) as one,
+        opened(service, new_view(ben)) as two,
+    ):
+        # Ben gets a login of his own, which has no value yet.
+        assert "; new" in await two.text("login_use", login="shop")
+        assert "Log in" in text_of(await two.call("navigate", url=shop.address + "/"))
+        assert "; ok" in await one.text("login_use", login="shop")
+        assert "Ada" in await one.text("navigate", url=shop.address + "/")
