@@ -372,11 +372,16 @@ class SessionLogins:
                 if self.in_use():
                     self._called_at = clock.now()
                 for name, loan in list(self._loans.items()):
-                    if clock.now() >= self._called_at + loan.lease.settings.idle:
-                        async with self._lock:
-                            if not self.in_use():
-                                await self._hand_back(loan, stays=True)
-                                self._idle.add(name)
+                    if clock.now() < self._called_at + loan.lease.settings.idle:
+                        continue
+                    async with self._lock:
+                        if self.in_use():
+                            break
+                        try:
+                            await self._hand_back(loan, stays=True)
+                            self._idle.add(name)
+                        except StoreUnavailable:
+                            self._called_at = clock.now()
         finally:
             self._is_timing = False
 

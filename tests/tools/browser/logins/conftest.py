@@ -14,6 +14,7 @@ from support.browsing import Browse, new_view, opened, running
 from support.login_site import LoginSite, serve_logins
 
 from statehold.sessions.clock import Clock, SystemClock
+from statehold.sessions.principals.audit_log import AuditLog
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.base import OK, LoginRecord
 from statehold.sessions.store.sql import SQLStore
@@ -64,13 +65,16 @@ class Lender:
         """The cookie of the login as it is sealed."""
         return (await self.value()).cookies[0]["value"]
 
-    def leases(self, clock: Clock | None = None, **settings: Any) -> LoginLeases:
+    def leases(
+        self, clock: Clock | None = None, audit: AuditLog | None = None, **settings: Any
+    ) -> LoginLeases:
         login: dict[str, Any] = {"kind": "browser", "sites": [self.site.address], **settings}
         return LoginLeases(
             {"shop": BrowserLoginConfig.model_validate(login)},
             self.store,
             self.sealing,
             clock or SystemClock(),
+            audit=audit,
         )
 
 
