@@ -18,13 +18,20 @@ from ..tools.browser.logins.leases import KIND
 from ..tools.browser.logins.sites import LoginSites, encode_value
 from ..tools.browser.snapshot.storage_file import MAX_BYTES, parse_storage_state
 from ..tools.foreign_file import read_foreign
+from ..tools.logins.audit import LoginAudit
 from ..tools.logins.config import BrowserLoginConfig
 from ..tools.logins.sealing import LoginSealing
 from .output import say
 
 
 async def import_login(
-    config: Config, store: SQLStore, owner: Principal, name: str, file: Path
+    config: Config,
+    store: SQLStore,
+    sealing: LoginSealing,
+    audit: LoginAudit,
+    owner: Principal,
+    name: str,
+    file: Path,
 ) -> int:
     """Store what a storage state has of the sites of a login, in place of its earlier value. Return the exit code."""
     settings = config.logins.get(name)
@@ -39,7 +46,6 @@ async def import_login(
         return complain(f"{file} {error}", FAILURE)
     if not value.cookies and not value.origins:
         return complain(f"{file} has nothing of {', '.join(settings.sites)}", FAILURE)
-    sealing = LoginSealing(config.data, config.logins_key)
     record = LoginRecord(
         owner=owner.key,
         name=name,
@@ -50,13 +56,15 @@ async def import_login(
         since=SystemClock().now(),
         sealed=await sealing.seal(encode_value(value)),
     )
+    await audit.admit("import", owner.key, name)
     await store.logins.put(record)
     say(f"The login {name} is stored. A session gets it by login_use; delete {file}.")
     return OK
 
 
-async def take_back(store: SQLStore, owner: Principal, name: str) -> int:
+async def take_back(store: SQLStore, audit: LoginAudit, owner: Principal, name: str) -> int:
     """Have the session that has a login hand it back. Return the exit code."""
+    await audit.admit("take-back", owner.key, name)
     if not await store.logins.take_back(owner.key, name):
         return complain(f"no session has the login {name}", NOT_FOUND)
     say(f"The session gives {name} back within some seconds.")

@@ -60,9 +60,10 @@ async def _run(config: Config, arguments: CommandLine) -> int:
             keys = Keys(config.logins, store, clock, sealing, audit)
             return await _add_key(keys, owner, arguments.name)
         if arguments.action == "import":
-            return await import_login(config, store, owner, arguments.name, Path(arguments.file))
+            file = Path(arguments.file)
+            return await import_login(config, store, sealing, audit, owner, arguments.name, file)
         if arguments.action == "take-back":
-            return await take_back(store, owner, arguments.name)
+            return await take_back(store, audit, owner, arguments.name)
         if arguments.action == "forget":
             if not await store.logins.delete(owner.key, arguments.name):
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)

@@ -146,7 +146,7 @@ class Gateway:
         self.logins = ServiceLogins(store, clock, sealing, audit)
         self.keys = Keys(config.logins, store, clock, sealing, audit)
         self._browser_logins = browser_logins_of(
-            config, store, sealing, clock, audit=log, groups_of=self._groups_of
+            config, store, sealing, clock, audit, self._groups_of
         )
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""

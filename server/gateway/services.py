@@ -11,8 +11,8 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from ...sessions.clock import Clock
-from ...sessions.principals.audit_log import AuditLog
 from ...tools.browser.config import BrowserConfig
+from ...tools.logins.audit import LoginAudit
 from ...tools.logins.config import BrowserLoginConfig
 from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
@@ -86,8 +86,7 @@ def browser_logins_of(
     store: SQLStore,
     sealing: LoginSealing,
     clock: Clock,
-    *,
-    audit: AuditLog | None,
+    audit: LoginAudit,
     groups_of: Callable[[str], Sequence[str]],
 ) -> LoginLeases | None:
     """Return the logins that the sessions of a process lend from each other; None if the configuration has none."""
@@ -98,7 +97,7 @@ def browser_logins_of(
         return None
     from ...tools.browser.logins.leases import LoginLeases
 
-    return LoginLeases(settings, store, sealing, clock, audit=audit, groups_of=groups_of)
+    return LoginLeases(settings, store, sealing, clock, audit, groups_of=groups_of)
 
 
 async def forget(services: Mapping[str, AnyService], session_id: str) -> None:

@@ -37,10 +37,12 @@ class LoginAudit:
         if self._log is not None:
             await self._log.admit(self._entry(verb, owner, name, "ok"))
 
-    def note(self, verb: str, owner: str, name: str, outcome: str = "ok") -> None:
-        """Record what has happened. Never blocks."""
+    def note(
+        self, verb: str, owner: str, name: str, outcome: str = "ok", session: str | None = None
+    ) -> None:
+        """Record what has happened, in a session or outside of one. Never blocks."""
         if self._log is not None:
-            self._log.note(self._entry(verb, owner, name, outcome))
+            self._log.note(self._entry(verb, owner, name, outcome, session))
 
     def note_seldom(self, verb: str, owner: str, name: str, outcome: str = "ok") -> None:
         """Record a use or a refusal, at most once in NOTED_SECONDS."""
@@ -49,7 +51,9 @@ class LoginAudit:
             self._noted[key] = now
             self.note(verb, owner, name, outcome)
 
-    def _entry(self, verb: str, owner: str, name: str, outcome: str) -> AuditEntry:
+    def _entry(
+        self, verb: str, owner: str, name: str, outcome: str, session: str | None = None
+    ) -> AuditEntry:
         return AuditEntry(
             at=self._clock.now(),
             event=AuditEvent.LOGIN,
@@ -57,6 +61,7 @@ class LoginAudit:
             actor_name=self._command,
             operation=f"login.{verb}",
             tool=name,
+            session_id=session,
             decision="deny" if verb == "refuse" else "allow",
             outcome=outcome,
             transport="" if self._command is None else "command",

@@ -18,11 +18,11 @@ from ....sessions.errors import (
     SessionError,
     StoreUnavailable,
 )
-from ....sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
 from ....sessions.records import LOCAL, Principal
 from ....sessions.services import SessionView
 from ....sessions.store.base import LENDABLE, NEW, OK, UNCHECKED, LoginRecord
 from ....sessions.wording import did_you_mean
+from ...logins.audit import LoginAudit
 from ...logins.config import BrowserLoginConfig
 from ...logins.sealing import LoginSealing
 from ..snapshot.model import ContextSnapshot
@@ -82,8 +82,8 @@ class LoginLeases:
         store: SQLStore,
         sealing: LoginSealing,
         clock: Clock,
+        audit: LoginAudit,
         *,
-        audit: AuditLog | None = None,
         groups_of: Callable[[str], Collection[str]] = lambda _: (),
     ) -> None:
         """`groups_of` returns the groups of a principal, by its key."""
@@ -122,7 +122,7 @@ class LoginLeases:
             with anyio.move_on_after(seconds) as scope:
                 await turn.acquire()
             if scope.cancelled_caught:
-                raise self._refuse(view, key, self._busy(name)) from None
+                raise self._refuse(view, name, self._busy(name)) from None
         try:
             while True:
                 freed = self._freed
@@ -131,7 +131,7 @@ class LoginLeases:
                         return lease
                 rest = deadline - anyio.current_time()
                 if rest <= 0:
-                    raise self._refuse(view, key, self._busy(name))
+                    raise self._refuse(view, name, self._busy(name))
                 with anyio.move_on_after(min(POLL_SECONDS, rest)):
                     await freed.wait()
         finally:
@@ -197,7 +197,7 @@ class LoginLeases:
             if found is not None and found.state not in LENDABLE:
                 words = f"The login {name} is {found.state.replace('_', ' ')}"
                 reason = f": {found.reason}" if found.reason else ""
-                raise self._refuse(view, key, LoginUnavailable(f"{words}{reason}."))
+                raise self._refuse(view, name, LoginUnavailable(f"{words}{reason}."))
             return None
         lease = Lease(
             name=name,
@@ -214,7 +214,7 @@ class LoginLeases:
             self._lose(former)
         self._held[key] = lease
         self._taken.set()
-        self._note("lend", view, key, "ok")
+        self._note("lend", view, name)
         return lease
 
     async def write(self, lease: Lease, value: ContextSnapshot) -> bool:
@@ -232,7 +232,7 @@ class LoginLeases:
                     version = lease.record.version + 1
                     lease.record = replace(lease.record, sealed=sealed, version=version)
         if not is_written:
-            self._note("write", lease.view, lease.key, "lost")
+            self._note("write", lease.view, lease.name, "lost")
         return is_written
 
     async def give_back(
@@ -263,7 +263,7 @@ class LoginLeases:
                     replace(record, version=lease.record.version)
                 )
             self.drop(lease)
-        self._note("release", lease.view, lease.key, "ok" if is_given else "lost")
+        self._note("release", lease.view, lease.name, "ok" if is_given else "lost")
         return is_given
 
     def drop(self, lease: Lease) -> None:
@@ -309,7 +309,7 @@ class LoginLeases:
                 lease.on_taken_back()
 
     def _lose(self, lease: Lease) -> None:
-        self._note("lend", lease.view, lease.key, "lost")
+        self._note("lend", lease.view, lease.name, "lost")
         self.drop(lease)
         if lease.on_lost is not None:
             lease.on_lost()
@@ -335,29 +335,9 @@ class LoginLeases:
         text = f"Another session has the login {name}."
         return LoginBusy(text, retry_after=RETRY_SECONDS)
 
-    def _refuse(self, view: SessionView, key: tuple[str, str], error: SessionError) -> SessionError:
-        self._note("lend", view, key, error.code, decision="deny")
+    def _refuse(self, view: SessionView, name: str, error: SessionError) -> SessionError:
+        self._note("refuse", view, name, error.code)
         return error
 
-    def _note(
-        self,
-        operation: str,
-        view: SessionView,
-        key: tuple[str, str],
-        outcome: str,
-        decision: str = "allow",
-    ) -> None:
-        if self._audit is None:
-            return
-        self._audit.note(
-            AuditEntry(
-                at=self.clock.now(),
-                event=AuditEvent.LOGIN,
-                actor=Principal.of_key(view.owner),
-                operation=f"login.{operation}",
-                session_id=view.id,
-                decision=decision,
-                outcome=outcome,
-                arguments={"login": key[1]},
-            )
-        )
+    def _note(self, verb: str, view: SessionView, name: str, outcome: str = "ok") -> None:
+        self._audit.note(verb, view.owner, name, outcome, view.id)

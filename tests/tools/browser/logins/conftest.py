@@ -23,6 +23,7 @@ from statehold.tools.browser.logins.sites import decode_value, encode_value
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.storage_file import parse_storage_state
+from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.config import BrowserLoginConfig
 from statehold.tools.logins.sealing import LoginSealing
 
@@ -74,7 +75,7 @@ class Lender:
             self.store,
             self.sealing,
             clock or SystemClock(),
-            audit=audit,
+            LoginAudit(audit, clock or SystemClock()),
         )
 
 

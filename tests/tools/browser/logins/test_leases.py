@@ -179,9 +179,9 @@ async def test_each_grant_refusal_and_return_is_an_entry_of_the_audit_log(lender
     await give_back(leases, lease)
     assert [(each.operation, each.decision, each.outcome) for each in entries] == [
         ("login.lend", "allow", "ok"),
-        ("login.lend", "deny", "login_busy"),
+        ("login.refuse", "deny", "login_busy"),
         ("login.release", "allow", "ok"),
     ]
     assert entries[0].session_id == one.id
-    assert entries[0].arguments == {"login": "shop"}
+    assert entries[0].tool == "shop"
     assert lender.site.valid not in str(entries)
