@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Error
 
     from .egress.proxy import EgressAccess
-    from .logins.leases import Lease, LoginLeases
+    from .logins.leases import LoginLease, LoginLeases
     from .process.browser_process import BrowserProcess
     from .process.host import BrowserHost
     from .snapshot.saved_storage import OriginStorage
@@ -100,7 +100,7 @@ class BrowserOpening:
         self._config = config
         self._leases = leases
         self._logins: SessionLogins | None = None
-        self._retaken: list[Lease] = []
+        self._retaken: list[LoginLease] = []
         """The logins that the session had when it was open last."""
         self._has_local_callers = has_local_callers
         self._secrets = secrets

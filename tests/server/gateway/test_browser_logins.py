@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,12 @@ from support.gateway_process import (
     toml,
 )
 from support.login_site import LoginSite, serve_logins
+
+from statehold.sessions.records import LOCAL
+from statehold.sessions.store.base import OK, UNCHECKED, LoginRecord
+from statehold.sessions.store.sql import SQLStore
+from statehold.tools.browser.logins.sites import decode_value
+from statehold.tools.logins.sealing import LoginSealing
 
 
 @dataclass
@@ -82,6 +90,10 @@ def shop(tmp_path: Path, headless_shell: str) -> Any:
         yield Shop(site, tmp_path, config)
 
 
+def stored_bytes(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
 async def call(client: Client, tool: str, session: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, {"session_id": session, **arguments})
     assert not result.is_error, text_of(result)
@@ -105,8 +117,32 @@ async def test_a_login_is_imported_lent_and_taken_back(shop: Shop) -> None:
             assert "Ada" in await call(client, "browser_navigate", two, url=shop.site.address)
             assert "was taken back" in await call(client, "browser_snapshot", one)
             assert shop.run("take-back", "shop").returncode == 0
-        assert shop.site.valid not in running.log
+        cookies = {*shop.site.used, shop.site.valid}
+        stored = stored_bytes(shop.data) + running.log.encode()
+        assert not [cookie for cookie in cookies if cookie.encode() in stored]
+        assert b"storage-token-of-ada" not in stored
+        shown = shop.run("show", "shop").stdout
+        assert "state: " in shown
+        assert not any(cookie in shown for cookie in cookies)
     assert set(shop.site.statuses) == {200}
+
+
+async def test_a_revoked_login_is_cut_within_two_seconds(shop: Shop) -> None:
+    shop.add()
+    with serving(shop.config, shop.data) as running:
+        async with shop.connect(running) as client:
+            session = await opened_session(client)
+            await call(client, "login_use", session, login="shop")
+            await call(client, "browser_navigate", session, url=f"{shop.site.address}/poll")
+            await shop.site.wait_answers(3)
+            assert shop.run("revoke", "shop").returncode == 0
+            revoked_at = time.monotonic()
+
+            while shop.site.agents[-1][0] > time.monotonic() - 1.0:
+                assert "revoked" in await call(client, "login_list", session)
+            refused = await client.call_tool("login_use", {"session_id": session, "login": "shop"})
+            assert code_of(refused) == "login_unavailable"
+            assert shop.site.agents[-1][0] < revoked_at + 2.0
 
 
 async def test_a_login_without_a_value_is_logged_in_by_its_first_session(shop: Shop) -> None:
@@ -158,3 +194,46 @@ async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(s
                     await call(client, "session_info", sessions[number])
                 await call(client, "login_release", sessions[0], login="shop")
     assert order == [1, 2, 3, 4]
+
+
+@pytest.mark.thorough
+async def test_after_each_kill_a_login_is_unchecked_or_the_newest(shop: Shop) -> None:
+    chance, sealing = random.Random(7), LoginSealing(shop.data)
+
+    async def take_turns(running: Running) -> None:
+        with suppress(Exception):
+            async with shop.connect(running) as client:
+                sessions = [await opened_session(client) for _ in range(2)]
+                while True:
+                    for session in sessions:
+                        await call(client, "login_use", session, login="shop")
+                        await call(client, "browser_navigate", session, url=shop.site.address)
+                        await call(client, "login_release", session, login="shop")
+
+    async def find(store: SQLStore) -> LoginRecord:
+        row = await store.logins.find(LOCAL.key, "shop")
+        assert row is not None
+        return row
+
+    for _ in range(20):
+        shop.add()
+        async with SQLStore.sqlite(shop.data) as store:
+            await store.logins.put(replace(await find(store), state=OK))
+        with serving(shop.config, shop.data) as running:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(take_turns, running)
+                await shop.site.wait_answers(chance.randint(1, 6))
+                # Anywhere between this answer and the one after the next hand-over.
+                await anyio.sleep(chance.uniform(0.0, 0.3))
+                kill(running)
+                tasks.cancel_scope.cancel()
+        assert 401 not in shop.site.statuses
+        async with SQLStore.sqlite(shop.data) as store:
+            row = await find(store)
+            value = decode_value(await sealing.open(row))
+            is_newest = [each["value"] for each in value.cookies] == [shop.site.valid]
+            # At most the answer under way at the kill is lost, and only while a session has the login.
+            assert is_newest or row.lease_ends_at > 0
+            again = await store.logins.take(row, row.session or "next", 1e12, 2e12)
+            assert again is not None
+            assert again.state == (UNCHECKED if row.lease_ends_at else OK)

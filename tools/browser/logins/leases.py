@@ -47,7 +47,7 @@ RETRY_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Lease:
+class LoginLease:
     """A login while a session has it."""
 
     name: str
@@ -95,13 +95,13 @@ class LoginLeases:
         self._sealing = sealing
         self._audit = audit
         self._groups_of = groups_of
-        self._held: dict[tuple[str, str], Lease] = {}
+        self._held: dict[tuple[str, str], LoginLease] = {}
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
         """By login, the turn of those who wait for it, in the order in which they came."""
         self._freed = anyio.Event()
         self._taken = anyio.Event()
 
-    async def take(self, view: SessionView, name: str, seconds: float) -> Lease:
+    async def take(self, view: SessionView, name: str, seconds: float) -> LoginLease:
         """Return a login for a session, within some seconds if another one has it.
 
         Raises:
@@ -137,13 +137,13 @@ class LoginLeases:
         finally:
             turn.release()
 
-    async def retake(self, view: SessionView) -> tuple[list[Lease], list[str]]:
+    async def retake(self, view: SessionView) -> tuple[list[LoginLease], list[str]]:
         """Return the logins that a session had when it was paused or its process ended, and the names of those it lost.
 
         Raises:
             StoreUnavailable: The store does not answer.
         """
-        leases: list[Lease] = []
+        leases: list[LoginLease] = []
         lost: list[str] = []
         for record in await self._store.logins.held_by(view.id):
             if record.kind != KIND or record.name not in self.settings:
@@ -175,7 +175,7 @@ class LoginLeases:
         ]
         return any(allowed) if allowed else None
 
-    async def _try(self, view: SessionView, key: tuple[str, str]) -> Lease | None:
+    async def _try(self, view: SessionView, key: tuple[str, str]) -> LoginLease | None:
         owner, name = key
         settings, now = self.settings[name], self.clock.now()
         new = LoginRecord(
@@ -199,7 +199,7 @@ class LoginLeases:
                 reason = f": {found.reason}" if found.reason else ""
                 raise self._refuse(view, name, LoginUnavailable(f"{words}{reason}."))
             return None
-        lease = Lease(
+        lease = LoginLease(
             name=name,
             settings=settings,
             sites=LoginSites(settings.sites),
@@ -217,7 +217,7 @@ class LoginLeases:
         self._note("lend", view, name)
         return lease
 
-    async def write(self, lease: Lease, value: ContextSnapshot) -> bool:
+    async def write(self, lease: LoginLease, value: ContextSnapshot) -> bool:
         """Store the value of a login that goes on being lent. Return False if the session has lost it.
 
         Raises:
@@ -236,7 +236,7 @@ class LoginLeases:
         return is_written
 
     async def give_back(
-        self, lease: Lease, value: ContextSnapshot | None, *, is_sure: bool, stays: bool
+        self, lease: LoginLease, value: ContextSnapshot | None, *, is_sure: bool, stays: bool
     ) -> bool:
         """End a lease with the last value; None leaves the one that was sealed last.
 
@@ -266,7 +266,7 @@ class LoginLeases:
         self._note("release", lease.view, lease.name, "ok" if is_given else "lost")
         return is_given
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, lease: LoginLease) -> None:
         """Forget a lease that this process has no more: another one has the session, or the login."""
         if self._held.get(lease.key) is lease:
             del self._held[lease.key]
@@ -308,7 +308,7 @@ class LoginLeases:
             if standing.session != lease.view.id and lease.on_taken_back is not None:
                 lease.on_taken_back()
 
-    def _lose(self, lease: Lease) -> None:
+    def _lose(self, lease: LoginLease) -> None:
         self._note("lend", lease.view, lease.name, "lost")
         self.drop(lease)
         if lease.on_lost is not None:

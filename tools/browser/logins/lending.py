@@ -19,7 +19,7 @@ from ..errors import BrowserToolFailed
 from ..snapshot.capture import LIGHT_STORAGE_LIMITS, STORAGE_LIMITS
 from ..snapshot.model import ContextSnapshot
 from ..snapshot.restore import add_cookies, delete_cookies
-from .leases import Lease, LoginLeases
+from .leases import LoginLease, LoginLeases
 from .requests import OpenRequests
 from .sites import LoginSites, secret_texts
 
@@ -42,7 +42,7 @@ FLUSH_SECONDS: Final = 1.0
 class _Loan:
     """A login in the context of the session."""
 
-    lease: Lease
+    lease: LoginLease
     requests: OpenRequests
     is_dirty: bool = False
     """Whether a site has answered since the login was saved."""
@@ -109,7 +109,7 @@ class SessionLogins:
                 await self._leases.give_back(lease, None, is_sure=True, stays=False)
             raise
 
-    async def _make_fit(self, lease: Lease) -> None:
+    async def _make_fit(self, lease: LoginLease) -> None:
         """End the scripts of the agent in the pages, unless they may read the login. Raises as lend() does."""
         for name, loan in self._loans.items():
             if loan.lease.sites.overlaps(lease.sites):
@@ -130,7 +130,7 @@ class SessionLogins:
         ):
             raise InvalidArgument(f"Scripts in the pages could read the login. {refusal}")
 
-    async def _put_in(self, lease: Lease) -> None:
+    async def _put_in(self, lease: LoginLease) -> None:
         session, sites = self._session, lease.sites
         await session.origins.block({*sites.origins, *session.origins.blocked})
         try:
@@ -142,7 +142,7 @@ class SessionLogins:
             with anyio.CancelScope(shield=True):
                 await session.origins.block(session.origins.blocked - sites.origins)
 
-    def admit(self, lease: Lease, *, is_newer: bool = False) -> None:
+    def admit(self, lease: LoginLease, *, is_newer: bool = False) -> None:
         """Open the route to the sites of a login that the context has; `is_newer`: than the value that was sealed."""
         loan = _Loan(lease, OpenRequests(self._session.context, lease.sites))
         loan.requests.on_answer = lambda: self._mark_dirty(loan)

@@ -16,7 +16,7 @@ from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
 from statehold.sessions.records import LOCAL
 from statehold.sessions.services import SessionView
 from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
-from statehold.tools.browser.logins.leases import LEASE_SECONDS, Lease, LoginLeases
+from statehold.tools.browser.logins.leases import LEASE_SECONDS, LoginLease, LoginLeases
 
 from .conftest import Lender
 
@@ -49,7 +49,7 @@ def view() -> SessionView:
     return new_view(LOCAL.key)
 
 
-async def give_back(leases: LoginLeases, lease: Lease) -> bool:
+async def give_back(leases: LoginLeases, lease: LoginLease) -> bool:
     return await leases.give_back(lease, lease.value, is_sure=True, stays=False)
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 from support.browsing import again, new_view, opened, text_of
 from support.login_site import LoginSite
+from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.errors import LoginBusy, LoginUnavailable
@@ -17,7 +18,7 @@ from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
 
 from .conftest import Lender, Lending, session
 
-ROUNDS = 10
+LONG_SECONDS = 60.0
 
 
 async def test_a_session_has_a_login_until_it_gives_it_back(
@@ -43,18 +44,23 @@ async def test_a_session_has_a_login_until_it_gives_it_back(
         assert (row.state, row.session, row.lease_ends_at) == (OK, "", 0.0)
 
 
-@pytest.mark.parametrize("path", ["/poll", "/worker"])
+@pytest.mark.parametrize(
+    ("path", "seconds"), matrix(("/poll", 4.0), ("/worker", 4.0), ("/poll", LONG_SECONDS), quick=2)
+)
 async def test_a_login_with_reuse_detection_survives_hand_overs_between_polling_pages(
-    lending: Lending, lender: Lender, shop: LoginSite, data: Path, path: str
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path, path: str, seconds: float
 ) -> None:
     async with lending(data) as service, session(service) as one, session(service) as two:
-        for number in range(ROUNDS):
+        is_first, ends_at, count = True, anyio.current_time() + seconds, 0
+        while anyio.current_time() < ends_at:
             for browse in (one, two):
                 await browse.text("login_use", login="shop")
-                if number == 0:
+                if is_first:
                     await browse.text("navigate", url=shop.address + path)
                 await shop.wait_answers(3)
                 await browse.text("login_release", login="shop")
+            is_first, count = False, count + 1
+    assert count > 1
     assert set(shop.statuses) == {200}
     assert await lender.cookie() == shop.valid
 
