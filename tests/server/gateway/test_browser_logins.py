@@ -172,6 +172,28 @@ async def test_a_login_comes_back_to_its_session_after_the_server_was_killed(sho
     assert set(shop.site.statuses) == {200}
 
 
+async def test_a_session_loses_what_another_one_got_while_its_server_was_gone(shop: Shop) -> None:
+    shop.add()
+    with serving(shop.config, shop.data) as running:
+        async with shop.connect(running) as client:
+            session = await opened_session(client)
+            await call(client, "login_use", session, login="shop")
+            await call(client, "browser_navigate", session, url=shop.site.address)
+            kill(running)
+    shop.add()
+    count = len(shop.site.statuses)
+    with serving(shop.config, shop.data) as running:
+        async with shop.connect(running) as client:
+            assert "this session" not in await call(client, "login_list", session)
+            refused = await client.call_tool(
+                "browser_navigate", {"session_id": session, "url": shop.site.address}
+            )
+            assert "call login_use" in text_of(refused)
+            assert len(shop.site.statuses) == count
+            await call(client, "login_use", session, login="shop")
+            assert "Ada" in await call(client, "browser_navigate", session, url=shop.site.address)
+
+
 async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(shop: Shop) -> None:
     shop.add()
     order: list[int] = []

@@ -10,7 +10,8 @@ from weakref import ref
 
 import anyio
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, async_playwright
+from support.browsing import Browse, process_of
 
 from statehold.tools.browser.devtools.sdk import (
     artifact_of,
@@ -85,3 +86,19 @@ async def test_a_call_keeps_no_local_variable_of_its_callers(
         assert local() is None
     finally:
         await driver.aclose()
+
+
+async def test_the_devtools_sessions_of_a_server_that_is_gone_end_with_the_next_one(
+    browse: Browse, lab: str
+) -> None:
+    host = process_of(browse).host
+    assert host is not None
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.connect(host.address.endpoint)
+        session = await browser.new_browser_cdp_session()
+        await session.send("Fetch.enable", {"patterns": [{"urlPattern": f"{lab}/*"}]})
+        await browser.close()
+    # It would pause all requests to the site, which nobody continues.
+    browser = process_of(browse).browser
+    await (await browser.new_browser_cdp_session()).detach()
+    await browse.text("navigate", url=f"{lab}/")
