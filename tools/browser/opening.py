@@ -133,6 +133,8 @@ class BrowserOpening:
         """
         if context_snapshot is not None and lost_activities is not None:
             context_snapshot = replace(context_snapshot, activities=list(lost_activities))
+        if context_snapshot is not None and self._leases is not None:
+            context_snapshot = self._leases.sites.leave_out(context_snapshot)
         access = await egress.admit(self._add_refusal, owner=self._view.owner)
         restored_context = await self._open(
             process,

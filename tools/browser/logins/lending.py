@@ -94,10 +94,9 @@ class SessionLogins:
         self._idle.discard(name)
         if name in self._loans:
             return
-        if self._access is None:
+        if self._access is None or self._session.config.remote:
             raise NotAllowed(
-                "A login is only lent to a browser that Statehold starts, since no other one's network can be closed for "
-                "its sites."
+                "A login is only lent to a browser that Statehold starts, since it cannot hold back requests of others."
             )
         lease = await self._leases.take(self._view, name, seconds)
         try:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.browsing import again, new_view, opened, text_of
+from support.browsing import again, new_view, opened, running, text_of
 from support.login_site import LoginSite
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.sessions.errors import LoginBusy, LoginUnavailable
+from statehold.sessions.errors import LoginBusy, LoginUnavailable, NotAllowed
 from statehold.sessions.records import Principal
 from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
 
@@ -221,3 +221,15 @@ async def test_a_login_for_other_principals_is_lent_by_a_rule_only(
         assert "Log in" in text_of(await two.call("navigate", url=shop.address + "/"))
         assert "; ok" in await one.text("login_use", login="shop")
         assert "Ada" in await one.text("navigate", url=shop.address + "/")
+
+
+async def test_a_browser_that_others_started_gets_no_login(
+    lender: Lender, data: Path, by_devtools: str
+) -> None:
+    async with (
+        running(data, None, logins=lender.leases(), cdp_endpoint=by_devtools) as service,
+        session(service) as browse,
+    ):
+        with pytest.raises(NotAllowed, match="Statehold starts"):
+            await browse.text("login_use", login="shop")
+    assert (await lender.row()).session == ""
