@@ -19,6 +19,7 @@ from statehold.tools.browser.devtools.sdk import (
     driver_environment,
     guid_of,
 )
+from statehold.tools.browser.devtools.world import send_command
 from statehold.tools.browser.process.driver import Driver
 
 
@@ -96,7 +97,7 @@ async def test_the_devtools_sessions_of_a_server_that_is_gone_end_with_the_next_
     async with async_playwright() as playwright:
         browser = await playwright.chromium.connect(host.address.endpoint)
         session = await browser.new_browser_cdp_session()
-        await session.send("Fetch.enable", {"patterns": [{"urlPattern": f"{lab}/*"}]})
+        await send_command(session, "Fetch.enable", {"patterns": [{"urlPattern": f"{lab}/*"}]})
         await browser.close()
     # It would pause all requests to the site, which nobody continues.
     browser = process_of(browse).browser
