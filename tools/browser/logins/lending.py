@@ -32,8 +32,6 @@ logger = logging.getLogger("statehold.browser")
 DRAIN_SECONDS: Final = 3.0
 """Seconds for the headers of the answers under way. A site that takes longer leaves the login unchecked."""
 HAND_BACK_SECONDS: Final = 10.0
-RENEW_SECONDS: Final = 10.0
-"""Seconds for a page that the agent scripted to load again."""
 FLUSH_SECONDS: Final = 1.0
 """Seconds from a change that a page makes by itself until the login is saved."""
 
@@ -124,9 +122,7 @@ class SessionLogins:
             )
         if len(self._session.mocks):
             raise InvalidArgument("Mocked routes could read the login; call browser_unroute first.")
-        if scripts.state != "none" and (
-            refusal := await scripts.renew(milliseconds=RENEW_SECONDS * 1000)
-        ):
+        if scripts.state != "none" and (refusal := await scripts.renew(milliseconds=None)):
             raise InvalidArgument(f"Scripts in the pages could read the login. {refusal}")
 
     async def _put_in(self, lease: LoginLease) -> None:
@@ -212,7 +208,7 @@ class SessionLogins:
         if value != lease.value:
             self._hide(value)
             if not await self._leases.write(lease, value):
-                await self._cut(loan)
+                await self._cut_lost(loan)
 
     async def _cookies(self, sites: LoginSites) -> list[JSON]:
         cookies = await self._session.context.cookies()
@@ -301,11 +297,12 @@ class SessionLogins:
 
     async def _lose(self, loan: _Loan) -> None:
         async with self._lock:
-            if self._loans.get(loan.lease.name) is loan:
-                await self._cut(loan)
-                self._session.add_event(
-                    f"The login {loan.lease.name} is no more with this session."
-                )
+            await self._cut_lost(loan)
+
+    async def _cut_lost(self, loan: _Loan) -> None:
+        if self._loans.get(loan.lease.name) is loan:
+            self._session.add_event(f"The login {loan.lease.name} is no more with this session.")
+            await self._cut(loan)
 
     async def _return_on_request(self, loan: _Loan) -> None:
         async with self._lock:

@@ -90,8 +90,10 @@ class AgentScripts:
             if frame.parent_frame is None and request.is_navigation_request():
                 self._awaiting.update(tab for tab in self._tabs if tab.page == frame.page)
 
-    async def renew(self, *, milliseconds: float) -> str:
+    async def renew(self, *, milliseconds: float | None) -> str:
         """Load the marked pages anew, without service workers. Return why that is not possible, or "".
+
+        `milliseconds` is the time for each to load in the background; None leaves them empty.
 
         All of them are empty for a moment, so that none scripts another one that was loaded already.
         """
@@ -119,7 +121,7 @@ class AgentScripts:
             self._marked.clear()
             self._awaiting.clear()
         for tab, address in zip(tabs, addresses, strict=True):
-            if tab in left and address != EMPTY:
+            if milliseconds is not None and tab in left and address != EMPTY:
                 go = partial(tab.page.goto, address, wait_until="commit", timeout=milliseconds)
                 self._spawn(_ignore_failure, go)
         return refusal

@@ -18,6 +18,7 @@ from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
 
 from .conftest import Lender, Lending, session
 
+ROUNDS = 5
 LONG_SECONDS = 60.0
 
 
@@ -45,14 +46,14 @@ async def test_a_session_has_a_login_until_it_gives_it_back(
 
 
 @pytest.mark.parametrize(
-    ("path", "seconds"), matrix(("/poll", 4.0), ("/worker", 4.0), ("/poll", LONG_SECONDS), quick=2)
+    ("path", "seconds"), matrix(("/poll", 0.0), ("/worker", 0.0), ("/poll", LONG_SECONDS), quick=2)
 )
 async def test_a_login_with_reuse_detection_survives_hand_overs_between_polling_pages(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path, path: str, seconds: float
 ) -> None:
     async with lending(data) as service, session(service) as one, session(service) as two:
         is_first, ends_at, count = True, anyio.current_time() + seconds, 0
-        while anyio.current_time() < ends_at:
+        while count < ROUNDS or anyio.current_time() < ends_at:
             for browse in (one, two):
                 await browse.text("login_use", login="shop")
                 if is_first:
@@ -60,7 +61,6 @@ async def test_a_login_with_reuse_detection_survives_hand_overs_between_polling_
                 await shop.wait_answers(3)
                 await browse.text("login_release", login="shop")
             is_first, count = False, count + 1
-    assert count > 1
     assert set(shop.statuses) == {200}
     assert await lender.cookie() == shop.valid
 
