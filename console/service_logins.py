@@ -66,10 +66,31 @@ class ServiceLoginHandlers:
 
     @route("DELETE", "/logins/{login_id}", "Forget a login", rights="control")
     async def forget_login(self, call: ApiCall) -> Response:
+        row = await self._find(call)
+        await self._gateway.store.logins.delete(row.owner, row.name)
+        return json_response({})
+
+    @route(
+        "POST",
+        "/logins/{login_id}/take-back",
+        "Have the session that has a login give it back",
+        rights="control",
+    )
+    async def take_back_login(self, call: ApiCall) -> Response:
+        row = await self._find(call)
+        await self._gateway.logins.audit.admit("take-back", row.owner, row.name)
+        await self._gateway.store.logins.take_back(row.owner, row.name)
+        return json_response({})
+
+    async def _find(self, call: ApiCall) -> LoginRecord:
+        """Return a login that the user may change.
+
+        Raises:
+            ApiError: there is none.
+        """
         for row in await self._gateway.store.logins.page(call.user.owner):
             if login_id(row.owner, row.name) == call.parameter("login_id"):
-                await self._gateway.store.logins.delete(row.owner, row.name)
-                return json_response({})
+                return row
         raise not_found()
 
     async def _describe(self, row: LoginRecord, user: ConsoleUser) -> JSON:
@@ -77,7 +98,8 @@ class ServiceLoginHandlers:
         services = [name for name, needed in self._needs() if row.name in needed]
         actions: list[str] = []
         if is_visible and user.rights == "control":
-            actions = [*self._renewals(row.kind, row.owner, user), "forget"]
+            held = ["take_back"] if row.session else []
+            actions = [*self._renewals(row.kind, row.owner, user), *held, "forget"]
         return {
             "id": login_id(row.owner, row.name),
             "name": row.name,
@@ -161,6 +183,8 @@ def _timestamp(at: float | None) -> str | None:
 def _command(kind: str, name: str, owner: str) -> str:
     principal = Principal.of_key(owner)
     words = ["statehold", "logins", "add", name, *(["--key"] if kind == keys.KIND else [])]
+    if kind == "browser":
+        words = ["statehold", "logins", "import", name, "FILE"]
     if principal != LOCAL:
         words += ["--subject", principal.subject]
         words += ["--issuer", principal.issuer] if principal.issuer else []

@@ -71,6 +71,7 @@ class Logins extends PageElement {
     return html`<div class="actions">
       ${actions.includes("log_in") ? html`<button class=${state === "ok" ? "" : "main"} aria-label="Log in at ${name}" ?disabled=${this.busy} @click=${() => this._logIn(name)}>${isNew ? "Log in" : "Log in again"}</button>` : nothing}
       ${actions.includes("add_key") ? html`<button class=${state === "ok" ? "" : "main"} aria-label="Add the key ${name}" @click=${() => this._ask("add_key", login)}>${isNew ? "Add the key …" : "Replace …"}</button>` : nothing}
+      ${actions.includes("take_back") ? html`<button aria-label="Take back ${name}" ?disabled=${this.busy} @click=${() => this._takeBack(login)}>Take back</button>` : nothing}
       ${!actions.some(action => action !== "forget") && state !== "ok" ? html`<code>${command}</code>` : nothing}
       ${actions.includes("forget") ? html`<button class="danger" aria-label="Forget ${name}" @click=${() => this._ask("forget", login)}>Forget …</button>` : nothing}</div>`;
   }
@@ -119,6 +120,18 @@ class Logins extends PageElement {
     try {
       await work();
       this.querySelector("dialog").close();
+      await this._load();
+    } catch (error) {
+      this.problem = error;
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  async _takeBack({ id }) {
+    this.busy = true;
+    try {
+      await post(`/logins/${id}/take-back`);
       await this._load();
     } catch (error) {
       this.problem = error;

@@ -17,6 +17,10 @@ from support.listening import run_listening
 from support.token_file import write_tokens
 from support.waiting import until
 
+from statehold.sessions.records import LOCAL
+from statehold.sessions.store.base import LoginRecord
+from statehold.sessions.store.sql import SQLStore
+
 CANARY = "canary-7f3a-kd83-Q9x2"
 ALICE, OLGA = "alice-token-0123456789", "olga-token-0123456789a"
 
@@ -143,6 +147,33 @@ async def test_the_services_lead_to_the_login_that_they_need_and_its_person_adds
     await shown.get_by_role("button", name="Forget it").click()
     await shown.locator("tr", has_text="notes/key").get_by_text("not there").wait_for()
     assert CANARY not in running.log
+
+
+async def test_a_person_takes_a_login_back_from_its_session(
+    tmp_path: Path, browser: Browser
+) -> None:
+    config, data = served(tmp_path, {"services": {}})
+    login = LoginRecord(
+        owner=LOCAL.key,
+        name="shop",
+        kind="browser",
+        site="https://shop.test",
+        issuer="",
+        state="ok",
+        since=1.0,
+        sealed=b"",
+        session="s_gone",
+    )
+    with serving(config, data) as running:
+        async with SQLStore.sqlite(data) as store:
+            await store.logins.put(login)
+            async with console(browser, console_address(data, running.url)) as page:
+                await page.goto(f"{page.url.partition('#')[0]}#/logins")
+                await page.locator("tr", has_text="s_gone").wait_for()
+                await page.get_by_role("button", name="Take back shop").click()
+                await page.locator("td", has_text="s_gone").wait_for(state="detached")
+            [row] = await store.logins.page()
+    assert row.session == ""
 
 
 @pytest.mark.thorough
