@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import httpx2
 import pytest
 from mcp.shared.auth import AuthorizationCodeResult
@@ -248,6 +251,58 @@ async def test_a_life_without_end_can_be_shown(
             assert (await ada.bearer()).token == "new"
             expires_at = (await ada.record()).expires_at
             assert expires_at == ada.clock.now() + 10 * 365 * 86400
+
+
+async def test_a_login_that_cannot_be_stored_is_not_shown_as_done(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    """The key of the logins is empty, as after a crash of the machine."""
+
+    def visit(address: str) -> None:
+        with httpx2.Client(follow_redirects=True, timeout=30) as browser:
+            page = browser.get(address)
+        assert (page.status_code, "Not logged in" in page.text) == (502, True), page.text
+
+    with guarded(tmp_path, fork_server) as service:
+        service.data.mkdir()
+        (service.data / "logins.key").touch()
+        code, errors = await anyio.to_thread.run_sync(partial(service.add, visit=visit))
+        assert (code, "Traceback" in errors, "cannot be stored" in errors) == (1, False, True)
+        (service.data / "logins.key").unlink()
+        assert await anyio.to_thread.run_sync(service.add) == (0, "")
+        (service.data / "logins.key").write_text("")
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with way.connect() as client:
+                result = await client.call_tool(
+                    "whoami", {"session_id": await opened_session(client)}
+                )
+                assert "the key has 0 characters" in text_of(result)
+
+
+async def test_a_key_of_the_logins_is_the_same_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a folder, and on a file system without hard links."""
+
+    def refuse(file: Path, target: Path) -> None:
+        raise PermissionError
+
+    async def seal(sealing: LoginSealing) -> None:
+        sealed.append(await sealing.seal("secret"))
+
+    sealed: list[bytes] = []
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    for folder in (None, tmp_path):
+        one = LoginSealing(folder)
+        other = one if folder is None else LoginSealing(folder)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(seal, one)
+            tasks.start_soon(seal, other)
+        for _ in range(2):
+            login = LoginRecord("ada", "notes", "oauth", "", "", "ok", 1e9, sealed.pop())
+            assert await one.open(login) == b"secret"
+    assert os.listdir(tmp_path) == ["logins.key"]
 
 
 async def test_a_renewal_is_stored_also_if_its_caller_leaves_when_it_has_the_lease(

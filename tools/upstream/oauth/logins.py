@@ -377,7 +377,10 @@ class ServiceLogins:
     async def _open(self, record: LoginRecord) -> LoginDocument:
         from .authorization import LoginDocument
 
-        return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
+        try:
+            return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
+        except ValueError:
+            raise StoreUnavailable(f"the login {record.name} has no value that is one") from None
 
 
 class TokenUnavailable(httpx2.TransportError):
