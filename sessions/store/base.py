@@ -89,8 +89,8 @@ class LoginRecord:
     sealed: bytes = field(repr=False)
     reason: str = ""
     """Why its person has to log in again."""
-    version: int = 1
-    """Rises with each new value."""
+    version: int = 0
+    """Rises with each new value and lease. It begins at the time of a new login, so that none repeats a former one."""
     expires_at: float | None = None
     """When the access token ends; None if that is not known."""
     lease_ends_at: float = 0.0
@@ -101,6 +101,10 @@ class LoginRecord:
     """When a session got it last, as it is known."""
     checked_at: float | None = None
     """When it was last seen to be valid."""
+
+    def __post_init__(self) -> None:
+        if not self.version:
+            object.__setattr__(self, "version", int(self.since * 1000))
 
 
 class DeferredStore:

@@ -57,7 +57,7 @@ def page(connection: Connection, owner: str | None = None) -> list[LoginRecord]:
 def put(connection: Connection, login: LoginRecord) -> None:
     """Store a new login in place of the one with its owner and name. Its version is higher than that one's."""
     former = find(connection, login.owner, login.name)
-    version = login.version if former is None else former.version + 1
+    version = login.version if former is None else max(login.version, former.version + 1)
     connection.execute(delete(schema.login).where(_this(login.owner, login.name)))
     key = {"id": login_id(login.owner, login.name), "version": version}
     connection.execute(insert(schema.login), asdict(login) | key)
@@ -66,10 +66,11 @@ def put(connection: Connection, login: LoginRecord) -> None:
 def lease(
     connection: Connection, owner: str, name: str, version: int, now: float, ends_at: float
 ) -> bool:
-    """Let the caller renew a login until `ends_at`. Return False if another process does, or has."""
+    """Let the caller renew a login until `ends_at`, under the next version. Return False if another process does, or has."""
     free = (_l.version == version, _l.state == OK, _l.lease_ends_at <= now)
     statement = update(schema.login).where(_this(owner, name), *free)
-    return connection.execute(statement.values(lease_ends_at=ends_at)).rowcount == 1
+    values = {"version": version + 1, "lease_ends_at": ends_at}
+    return connection.execute(statement.values(values)).rowcount == 1
 
 
 def renew(

@@ -84,6 +84,13 @@ class Guarded:
         assert listed.returncode == 0, listed.stderr
         return json.loads(listed.stdout)["logins"]
 
+    def answer(self, path: str | None = None, content: str = "", **more: object) -> None:
+        """Have a service with `--answers` give one answer to all requests of a path; without a path, none."""
+        file = self.folder / "log.answers"
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps({path: {"content": content, **more}} if path else {}))
+        new.replace(file)
+
     def log(self) -> list[JSON]:
         log = self.folder / "log"
         lines = log.read_text().splitlines() if log.exists() else []

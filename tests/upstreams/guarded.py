@@ -12,6 +12,7 @@ import secrets
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -161,6 +162,17 @@ class Provider:
         challenge = f'Bearer error="insufficient_scope", scope="{MORE}"'
         return Response(status_code=403, headers={"www-authenticate": challenge})
 
+    def answers(self) -> dict[str, Any]:
+        file = Path(f"{self.log}.answers")
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    async def answer_by_file(self, request: Request, follow: Any) -> Response:
+        """Give the answer that the test has put into a file, beside the log, for the path of a request."""
+        if (answer := self.answers().get(request.url.path)) is None:
+            return await follow(request)
+        self.write(request.url.path, authorization=request.headers.get("authorization"))
+        return Response(**answer)
+
     async def token_of_client(self, request: Request) -> Response:
         """Give the client MACHINE a token of its own, which the SDK's authorization server has no grant for."""
         form = await request.form()
@@ -215,6 +227,7 @@ def main() -> None:
     parser.add_argument("--revokes", action="store_true", help="with a revocation endpoint")
     parser.add_argument("--more", action="store_true", help="calls need the scope MORE, too")
     parser.add_argument("--machine", action="store_true", help="for the client MACHINE alone")
+    parser.add_argument("--answers", action="store_true", help="with answers of the test")
     parser.add_argument("--log", required=True)
     parsed = parser.parse_args()
     listener = socket.create_server(("127.0.0.1", 0))
@@ -256,6 +269,8 @@ def main() -> None:
     if parsed.machine:
         provider.clients[MACHINE[0]] = OAuthClientInformationFull(client_id=MACHINE[0])
         app.router.routes.insert(0, Route("/token", provider.token_of_client, methods=["POST"]))
+    if parsed.answers:
+        app.add_middleware(BaseHTTPMiddleware, dispatch=provider.answer_by_file)
     if parsed.more:
         app.add_middleware(BaseHTTPMiddleware, dispatch=provider.require_more)
     config = uvicorn.Config(app, log_level="warning")

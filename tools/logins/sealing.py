@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from ...sessions.errors import StoreUnavailable
@@ -27,15 +29,21 @@ class LoginSealing:
         self._folder = folder
         self._key = key
         self._encryption: Encryption | None = None
+        self._loading = anyio.Lock()
 
     async def seal(self, value: str) -> bytes:
+        """Return the sealed value of a login.
+
+        Raises:
+            StoreUnavailable: there is no key.
+        """
         return (await self._load()).encrypt(value.encode())
 
     async def open(self, record: LoginRecord) -> bytes:
         """Return the value of a login.
 
         Raises:
-            StoreUnavailable: it is sealed with another key.
+            StoreUnavailable: it is sealed with another key, or there is none.
         """
         encryption = await self._load()
         try:
@@ -46,8 +54,15 @@ class LoginSealing:
             ) from None
 
     async def _load(self) -> Encryption:
-        if self._encryption is None:
-            self._encryption = await anyio.to_thread.run_sync(self._new_encryption)
+        async with self._loading:
+            if self._encryption is None:
+                try:
+                    self._encryption = await anyio.to_thread.run_sync(self._new_encryption)
+                except OSError as error:
+                    words = error.strerror or type(error).__name__
+                    raise StoreUnavailable(f"the key of the logins, {KEY_FILE}: {words}") from error
+                except ValueError as error:
+                    raise StoreUnavailable(f"the key of the logins: {error}") from error
         return self._encryption
 
     def _new_encryption(self) -> Encryption:
@@ -63,10 +78,23 @@ def _key_in(folder: Path | None) -> str:
     file = folder / KEY_FILE
     if not file.exists():
         new = file.with_name(f".{KEY_FILE}.{secrets.token_hex(4)}")
-        new.touch(mode=0o600)
-        new.write_text(key)
-        # The first link is the key; a file could be read before it is written.
-        with suppress(FileExistsError):
-            file.hardlink_to(new)
-        new.unlink()
+        try:
+            _write(new, key)
+            # The first link is the key; a file could be read before it is written.
+            try:
+                file.hardlink_to(new)
+            except OSError:
+                # Another process was first, or the file system has no hard links.
+                with suppress(FileExistsError):
+                    _write(file, key)
+        finally:
+            new.unlink(missing_ok=True)
     return file.read_text().strip()
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a new file that only its user can read, and have it on the disk."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())

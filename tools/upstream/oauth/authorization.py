@@ -7,6 +7,7 @@ Both are steps of the SDK's client: it finds the authorization server, registers
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -56,6 +57,12 @@ _VERSION: Final = "2025-11-25"
 """A revision with resource indicators (RFC 8707)."""
 _READ_HEADERS: Final = ("content-type", "location", "www-authenticate")
 _SENT_HEADERS: Final = ("accept", "authorization", "content-type", "mcp-protocol-version")
+_REFUSALS: Final = ("invalid_grant", "invalid_client", "unauthorized_client")
+"""The errors after which a login cannot be renewed (RFC 6749, section 5.2); others may come of a failure, or a proxy."""
+_LONGEST: Final = 10 * 365 * 86400
+"""Seconds of the longest life of an access token: times far from now cannot be computed."""
+_TOKEN: Final = re.compile(r"[\x21-\x7e]+")
+"""A token that a header can hold."""
 _EXPIRED: Final = 1.0
 """The time of an access token that ended long ago."""
 
@@ -134,7 +141,7 @@ async def log_in(site: str, settings: LoginSettings, person: Person | None) -> L
         AuthorizationFailed: the server asks for no login, or the login failed.
     """
     storage = _Storage()
-    async with _sender(site, settings.client_secret) as send:
+    async with _sender(site, storage, settings.client_secret) as send:
         provider = _provider(site, storage, settings, person)
         refusal = await send(_probe(site))
         if refusal.status_code not in (401, 403):
@@ -159,16 +166,20 @@ async def renew(document: LoginDocument, settings: LoginSettings) -> LoginDocume
     if document.is_of_client:
         return await log_in(document.site, settings, None)
     storage = _Storage(document.client, document.tokens)
-    async with _sender(document.site) as send:
+    async with _sender(document.site, storage) as send:
         provider = _restored(document, storage)
         provider.context.token_expiry_time = _EXPIRED
         last = await _drive(provider, storage, _probe(document.site), send, None)
     if storage.new_tokens is not None:
         return _document(document.site, provider, storage)
-    if last is None or last.status_code >= 500 or last.status_code in (408, 429):
-        status = "no answer" if last is None else f"HTTP {last.status_code}"
-        raise AuthorizationFailed(f"The authorization server renews no token now ({status}).")
-    return None
+    if (
+        last is not None
+        and last.status_code in (400, 401)
+        and _members(last).get("error") in _REFUSALS
+    ):
+        return None
+    status = "no answer" if last is None else f"HTTP {last.status_code}"
+    raise AuthorizationFailed(f"The authorization server renews no token now ({status}).")
 
 
 async def revoke(document: LoginDocument) -> None:
@@ -180,9 +191,10 @@ async def revoke(document: LoginDocument) -> None:
     endpoint = None if document.metadata is None else document.metadata.revocation_endpoint
     if endpoint is None:
         raise AuthorizationFailed("The authorization server has no revocation endpoint.")
-    context, tokens = _restored(document, _Storage(document.client)).context, document.tokens
+    storage, tokens = _Storage(document.client), document.tokens
+    context = _restored(document, storage).context
     context.client_info = document.client
-    async with _sender(document.site) as send:
+    async with _sender(document.site, storage) as send:
         for hint in ("refresh_token", "access_token"):
             if token := getattr(tokens, hint):
                 form = {"token": token, "token_type_hint": hint}
@@ -239,7 +251,7 @@ def _provider(
 
 
 async def _wait(person: Person, storage: _Storage) -> AuthorizationCodeResult:
-    """Return what a person brings back, with the issuer as the service has named it; see _with_named_issuer()."""
+    """Return what a person brings back, with the issuer as the service has named it; see _corrected()."""
     result = await person.wait()
     if result.iss is not None and result.iss == storage.own_issuer:
         result.iss = storage.named_issuer
@@ -269,6 +281,8 @@ def _document(site: str, provider: OAuthClientProvider, storage: _Storage) -> Lo
     client = context.client_info
     if tokens is None or client is None:
         raise AuthorizationFailed(f"The authorization server of {server_of(site)} gave no token.")
+    if not _TOKEN.fullmatch(tokens.access_token):
+        raise AuthorizationFailed("The authorization server gave a token that no header can hold.")
     return LoginDocument(
         site=site,
         client=client,
@@ -302,31 +316,42 @@ async def _drive(
                 return response
             else:
                 response, refusal = refusal, None
-            outgoing = await flow.asend(_with_named_issuer(response, provider, storage))
+            outgoing = await flow.asend(_corrected(response, provider, storage))
     except StopAsyncIteration:
         return response
     finally:
         await flow.aclose()
 
 
-def _with_named_issuer(
+def _members(answer: httpx2.Response) -> JSON:
+    """Return the members of a JSON object, none for any other answer."""
+    with suppress(ValueError):
+        body: object = answer.json()
+        if isinstance(body, dict):
+            return cast("JSON", body)
+    return {}
+
+
+def _corrected(
     answer: httpx2.Response, provider: OAuthClientProvider, storage: _Storage
 ) -> httpx2.Response:
-    """Return an answer with the issuer as the service has named it, if that differs in a slash after the host.
+    """Return an answer with a life of its token that can be reckoned with, and the issuer as the service has named it.
 
     The Python SDK's servers, and FastMCP's, name a root issuer with a slash that it lacks; a client compares the texts
     (RFC 8414, section 3.3).
     """
-    named = provider.context.auth_server_url
-    with suppress(ValueError):
-        body: object = answer.json()
-        metadata = cast("JSON", body) if isinstance(body, dict) else {}
-        issuer: object = metadata.get("issuer")
-        if named and isinstance(issuer, str) and named != issuer and issuers_match(issuer, named):
-            storage.own_issuer, storage.named_issuer = issuer, named
-            metadata["issuer"] = named
-            return httpx2.Response(answer.status_code, json=metadata, request=answer.request)
-    return answer
+    named, members = provider.context.auth_server_url, _members(answer)
+    corrected: JSON = {}
+    issuer: object = members.get("issuer")
+    if named and isinstance(issuer, str) and named != issuer and issuers_match(issuer, named):
+        storage.own_issuer, storage.named_issuer = issuer, named
+        corrected["issuer"] = named
+    lives: object = members.get("expires_in")
+    if isinstance(lives, int | float) and not 0 < lives <= _LONGEST:
+        corrected["expires_in"] = _LONGEST if lives > _LONGEST else None
+    if not corrected:
+        return answer
+    return httpx2.Response(answer.status_code, json=members | corrected, request=answer.request)
 
 
 def _words(error: Exception) -> str:
@@ -346,10 +371,10 @@ def _probe(site: str) -> httpx2.Request:
 
 
 @asynccontextmanager
-async def _sender(site: str, secret: str | None = None) -> AsyncGenerator[_Send]:
+async def _sender(site: str, storage: _Storage, secret: str | None = None) -> AsyncGenerator[_Send]:
     """Open the requests of one login: those to the origin of the service as any of that, others guarded.
 
-    An error repeats no `secret`, also if a server does.
+    An error repeats neither `secret` nor that of a client which has registered itself, also if a server does.
 
     Raises:
         AuthorizationFailed: a request or a step in the block failed.
@@ -360,8 +385,9 @@ async def _sender(site: str, secret: str | None = None) -> AsyncGenerator[_Send]
     try:
         async with httpx2.AsyncClient(**http_options(site), timeout=SECONDS) as http:
             yield partial(_send, http, outbound, origin)
-    except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError) as error:
-        words = hide([Masks([secret or ""])], _words(error))
+    except (OAuthFlowError, *UNREACHABLE, DestinationRefused, ValueError, OverflowError) as error:
+        registered = None if storage.client is None else storage.client.client_secret
+        words = hide([Masks([secret or "", registered or ""])], _words(error))
         raise AuthorizationFailed(f"The login failed: {words}.") from error
 
 

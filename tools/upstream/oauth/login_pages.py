@@ -176,6 +176,8 @@ class LoginPages:
             visit.error = "The login cannot be stored now."
         except TimeoutError:
             visit.error = "Nobody logged in within ten minutes."
+        except Exception as error:
+            visit.error = f"The login failed: {type(error).__name__}."
         finally:
             visit.is_running = False
             visit.shown.set()
@@ -229,7 +231,7 @@ class LoginPages:
         visit.query = query
         visit.arrived.set()
         await visit.tried.wait()
-        if visit.error:
+        if not visit.ended.is_set():
             return _failed(visit)
         text = f"Calls to {visit.service} use this login from now on. You can close this window."
         return "200 OK", "", _page(f"Logged in at {visit.service}", text)

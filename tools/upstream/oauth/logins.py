@@ -12,14 +12,14 @@ import math
 from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
 import httpx2
 
 from ....sessions.clock import Clock
-from ....sessions.errors import StoreUnavailable
+from ....sessions.errors import ServiceUnavailable, StoreUnavailable
 from ....sessions.owned_map import BoundedMap
 from ....sessions.records import LOCAL
 from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
@@ -40,6 +40,7 @@ KIND: Final = "oauth"
 CHALLENGE: Final = "resource_metadata="
 """The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
 LACKS_SCOPE: Final = "insufficient_scope"
+INVALID: Final = "invalid_token"
 LOGIN: Final = "statehold_login"
 """The extension of a request that was refused for want of a login: the login that its user can do."""
 KEPT_SECONDS: Final = 1.0
@@ -48,14 +49,16 @@ MAX_ABSENT: Final = 10_000
 EARLY_SECONDS: Final = 30.0
 """Seconds before its end at which a token is renewed; less for one that lives shortly."""
 EARLY_PART: Final = 0.1
-LEASE_SECONDS: Final = 60.0
-"""Seconds for which a process may renew a login, with all of its requests."""
+LEASE_SECONDS: Final = 120.0
+"""Seconds for which a process may renew a login, with all of its requests, and store it: twice RENEWAL_SECONDS at most."""
 RENEWAL_SECONDS: Final = 40.0
-"""Seconds that a renewal may take, and that others wait for it."""
+"""Seconds that a renewal may take, that a store may take after it, and that others wait for it."""
 LOOK_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
-FAILED_SECONDS: Final = 30.0
-"""Seconds after which the client of a service, which got no token, asks for one again."""
+PAUSE_SECONDS: Final = 5.0
+"""Seconds after which a token is asked for again, when there was none."""
+REFUSED_SECONDS: Final = 60.0
+"""Seconds for which no refusal renews a login, when its service has refused a token that was just renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,10 @@ class ServiceLogins:
         self._store = store
         self._sealing = sealing
         self.audit = audit
-        self._failed: dict[str, float] = {}
-        """When the client of a service, which logs itself in, last failed to."""
+        self._failed: dict[tuple[str, str], float] = {}
+        """When a token was last asked for, and there was none."""
+        self._refused: dict[tuple[str, str], float] = {}
+        """When a service last refused a token that was just renewed."""
         self._known: dict[tuple[str, str], _Known] = {}
         self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
         """When a principal was last found without a usable login at a service: most services ask for none."""
@@ -99,13 +104,21 @@ class ServiceLogins:
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def bearer(
-        self, owner: str, service: str, config: UpstreamConfig, *, but: Bearer | None = None
+        self,
+        owner: str,
+        service: str,
+        config: UpstreamConfig,
+        *,
+        but: Bearer | None = None,
+        is_invalid: bool = False,
     ) -> Bearer | None:
         """Return the access token of a principal for a service, renewed if it ends soon or is `but`, which was refused.
 
-        None if there is no login, it needs its person, it is for another address, or it cannot be renewed now.
+        None if there is no login, it needs its person, or it is for another address. `is_invalid`: the service says that
+        `but` has ended.
 
         Raises:
+            ServiceUnavailable: a token that is needed cannot be had now.
             StoreUnavailable: the store does not answer.
         """
         known = await self._read(owner, service)
@@ -116,10 +129,18 @@ class ServiceLogins:
             known = await self._fetch(owner, service, config)
         if known is None:
             return None
-        is_refused = but is not None and but.version == known.record.version
-        if is_refused or self._ends_soon(known):
-            async with self._turns[owner, service]:
-                known = await self._renewed(owner, service, known, config.login)
+        key = (owner, service)
+        is_refused = but is not None and but.token == known.document.tokens.access_token
+        if is_refused and self.clock.now() < self._refused.get(key, -math.inf) + REFUSED_SECONDS:
+            is_refused = False
+        is_urgent = is_refused or self._has_ended(known)
+        if is_urgent or (self._ends_soon(known) and not self._turns[key].locked()):
+            try:
+                async with self._turns[key]:
+                    known = await self._renewed(known, config.login, is_urgent, is_invalid)
+            except (ServiceUnavailable, StoreUnavailable):
+                if is_urgent:
+                    raise
         if known is None:
             return None
         self.audit.note_seldom("use", owner, service)
@@ -132,26 +153,41 @@ class ServiceLogins:
         return () if masks is None else (masks,)
 
     async def _fetch(self, owner: str, service: str, config: UpstreamConfig) -> _Known | None:
-        """Log the client of a service in, unless it has just failed or its login was revoked."""
-        from .authorization import AuthorizationFailed, log_in
+        """Log the client of a service in, unless its login was revoked. Raises as bearer() does."""
+        from .authorization import log_in
 
         async with self._turns[owner, service]:
             known = await self._read(owner, service, anew=True)
             if known is not None and known.document.site == config.url:
                 return known
             record = await self._store.logins.find(owner, service)
-            is_revoked = record is not None and record.state == REVOKED
-            if is_revoked or self.clock.now() < self._failed.get(service, 0.0) + FAILED_SECONDS:
+            if record is not None and record.state == REVOKED:
                 return None
+            self._check_pause(owner, service)
             try:
                 with anyio.fail_after(RENEWAL_SECONDS):
                     document = await log_in(config.url or "", config.login, None)
-            except (AuthorizationFailed, TimeoutError) as error:
-                logger.warning("the client of %s gets no token: %s", service, error)
-                self._failed[service] = self.clock.now()
-                return None
+            except Exception as error:
+                raise self._failure(owner, service, error) from error
             await self.put(owner, service, document)
             return await self._read(owner, service, anew=True)
+
+    def _check_pause(self, owner: str, service: str) -> None:
+        waits = self._failed.get((owner, service), -math.inf) + PAUSE_SECONDS - self.clock.now()
+        if waits > 0:
+            raise _unavailable(service, "the last try has just failed", waits)
+
+    def _failure(self, owner: str, service: str, error: Exception) -> ServiceUnavailable:
+        """Return the error of a request that needs a token, and begin a pause: there is none now."""
+        is_ours = isinstance(error, ServiceUnavailable | StoreUnavailable)
+        words = str(error).rstrip(".") if is_ours else type(error).__name__
+        logger.warning("the login at %s gets no token: %s", service, words)
+        self._failed[owner, service] = self.clock.now()
+        return _unavailable(service, words, PAUSE_SECONDS)
+
+    def note_refused(self, owner: str, service: str) -> None:
+        """Record that a service has refused a token that was just renewed: another one would not help."""
+        self._refused[owner, service] = self.clock.now()
 
     def separates(self, service: str, owner: str) -> bool:
         """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
@@ -165,6 +201,10 @@ class ServiceLogins:
         """
         known, site = await self._read(visit.owner, visit.service), visit.config.url
         return None if known is None or known.document.site != site else known.record.version
+
+    def _has_ended(self, known: _Known) -> bool:
+        ends_at = known.record.expires_at
+        return ends_at is not None and self.clock.now() >= ends_at
 
     def _ends_soon(self, known: _Known) -> bool:
         ends_at, lives = known.record.expires_at, known.document.tokens.expires_in or 0
@@ -186,7 +226,7 @@ class ServiceLogins:
             if record is not None:
                 self.audit.note_seldom("refuse", owner, service, record.state)
             return None
-        if known is None or known.record.version != record.version:
+        if known is None or known.record.sealed != record.sealed:
             known = _Known(record, await self._open(record), now)
             self._masks[key].add(known.document.secrets)
         await self._store.logins.note_use(record, now)
@@ -195,40 +235,59 @@ class ServiceLogins:
         return known
 
     async def _renewed(
-        self, owner: str, service: str, used: _Known, settings: LoginSettings
+        self, used: _Known, settings: LoginSettings, is_urgent: bool, is_invalid: bool
     ) -> _Known | None:
-        """Renew a login, here or by another process. Return it when that is done, None if it cannot be used."""
+        """Renew a login, here or by another process. Return it then, None if it cannot be used. Raises as bearer() does."""
+        owner, service = used.record.owner, used.record.name
         deadline = self.clock.now() + RENEWAL_SECONDS
         while self.clock.now() < deadline:
             known = await self._read(owner, service, anew=True)
-            if known is None or known.record.version != used.record.version:
+            if known is None or known.record.sealed != used.record.sealed:
                 return known
             if not known.document.can_renew:
+                if not is_invalid and not self._has_ended(known):
+                    return known
                 await self._end(known.record, "its token has ended and cannot be renewed")
                 return None
-            now, version = self.clock.now(), known.record.version
-            if await self._store.logins.lease(owner, service, version, now, now + LEASE_SECONDS):
-                # The answer of the server must be stored, also if the caller leaves.
-                with anyio.CancelScope(shield=True):
-                    return await self._renew(known, settings)
+            self._check_pause(owner, service)
+            # The answer of the server must be stored, and the lease be ended, also if the caller leaves.
+            with anyio.CancelScope(shield=True):
+                if (record := await self._lease(known.record)) is not None:
+                    return await self._renew(record, known.document, settings)
+            if not is_urgent:
+                return known
             await anyio.sleep(LOOK_SECONDS)
-        return None
+        raise self._failure(owner, service, TimeoutError())
 
-    async def _renew(self, known: _Known, settings: LoginSettings) -> _Known | None:
+    async def _lease(self, record: LoginRecord) -> LoginRecord | None:
+        """Return the record that only this process may renew now, None if another one may."""
+        now = self.clock.now()
+        leased = replace(record, version=record.version + 1, lease_ends_at=now + LEASE_SECONDS)
+        is_leased = await self._store.logins.lease(
+            record.owner, record.name, record.version, now, leased.lease_ends_at
+        )
+        return leased if is_leased else None
+
+    async def _renew(
+        self, record: LoginRecord, document: LoginDocument, settings: LoginSettings
+    ) -> _Known | None:
+        """Renew a login that is leased, and end its lease. Return it, None if it needs its person."""
         # Imported here: most servers have no such login, and it would take 10 ms of their start.
-        from .authorization import AuthorizationFailed, renew
+        from .authorization import renew
 
-        record = known.record
         try:
             with anyio.fail_after(RENEWAL_SECONDS):
-                document = await renew(known.document, settings)
-        except (AuthorizationFailed, TimeoutError) as error:
-            logger.warning("the login at %s was not renewed: %s", record.name, error)
-            await self._store.logins.release(record)
-            return None
-        if document is None:
-            await self._end(record, "its authorization server renews it no more")
-            return None
+                renewed = await renew(document, settings)
+            if renewed is None:
+                await self._end(record, "its authorization server renews it no more")
+                return None
+            return await self._store_renewed(record, renewed)
+        except Exception as error:
+            with suppress(StoreUnavailable):
+                await self._store.logins.release(record)
+            raise self._failure(record.owner, record.name, error) from error
+
+    async def _store_renewed(self, record: LoginRecord, document: LoginDocument) -> _Known | None:
         sealed, expires_at = await self._seal(document), self._end_of(document)
         with anyio.move_on_after(RENEWAL_SECONDS):
             while True:
@@ -238,7 +297,7 @@ class ServiceLogins:
                         self.audit.note("renew", record.owner, record.name)
                     return await self._read(record.owner, record.name, anew=True)
                 await anyio.sleep(RETRY_SECONDS)
-        return None
+        raise StoreUnavailable("the store does not answer")
 
     async def _end(self, record: LoginRecord, reason: str) -> None:
         logger.warning("the login at %s needs its person: %s", record.name, reason)
@@ -318,7 +377,19 @@ class ServiceLogins:
     async def _open(self, record: LoginRecord) -> LoginDocument:
         from .authorization import LoginDocument
 
-        return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
+        try:
+            return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
+        except ValueError:
+            raise StoreUnavailable(f"the login {record.name} has no value that is one") from None
+
+
+class TokenUnavailable(httpx2.TransportError):
+    """Raised in place of a request whose token cannot be had now: without it, a service would take it for another's."""
+
+    def __init__(self, error: ServiceUnavailable, request: httpx2.Request) -> None:
+        """`error` is that of the caller."""
+        super().__init__(error.message, request=request)
+        self.error = error
 
 
 class AwaitedLogin:
@@ -361,16 +432,19 @@ class BearerAuth(httpx2.Auth):
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        bearer = await self._bearer(None)
+        bearer = await self._bearer(request)
         self._use(request, bearer)
         response = yield request
+        challenge = response.headers.get("www-authenticate", "")
         if response.status_code == 401 and bearer is not None:
-            renewed = await self._bearer(bearer)
-            if renewed is not None and renewed.version != bearer.version:
+            renewed = await self._bearer(request, bearer, is_invalid=INVALID in challenge)
+            if renewed is not None and renewed.token != bearer.token:
                 bearer = renewed
                 self._use(request, bearer)
                 response = yield request
-        challenge = response.headers.get("www-authenticate", "")
+                challenge = response.headers.get("www-authenticate", "")
+                if response.status_code == 401:
+                    self._logins.note_refused(self._owner, self._service)
         if response.status_code == 401 and (CHALLENGE in challenge or self._may_log_in(challenge)):
             if bearer is None:
                 self._logins.audit.note_seldom("refuse", self._owner, self._service, "absent")
@@ -400,13 +474,26 @@ class BearerAuth(httpx2.Auth):
         except StoreUnavailable:
             return None
 
-    async def _bearer(self, refused: Bearer | None) -> Bearer | None:
+    async def _bearer(
+        self, request: httpx2.Request, refused: Bearer | None = None, *, is_invalid: bool = False
+    ) -> Bearer | None:
+        logins, owner, service = self._logins, self._owner, self._service
         try:
-            return await self._logins.bearer(self._owner, self._service, self._config, but=refused)
+            return await logins.bearer(
+                owner, service, self._config, but=refused, is_invalid=is_invalid
+            )
         except StoreUnavailable as error:
-            # An error here would end the whole connection; without a token, this request alone is refused.
-            logger.warning("the login at %s cannot be read: %s", self._service, error)
-            return None
+            raise TokenUnavailable(_unavailable(service, str(error), None), request) from error
+        except ServiceUnavailable as error:
+            raise TokenUnavailable(error, request) from error
+
+
+def _unavailable(service: str, words: str, retry_after: float | None) -> ServiceUnavailable:
+    error = ServiceUnavailable(
+        f"The login at {service} cannot be used now: {words}.", retry_after=retry_after
+    )
+    error.did_not_run = True
+    return error
 
 
 def _with_more_scopes(

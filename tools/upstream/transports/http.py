@@ -24,7 +24,7 @@ from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
 from ...logins.masks import MASKS, hide, masked
 from ..change_stream import LISTEN, Reopening
-from ..oauth.logins import LOGIN
+from ..oauth.logins import LOGIN, TokenUnavailable
 from ..sdk import redirect_location
 from ..service_keys import KEY_ERROR, KeyMissing
 from .answer_stream import AnswerStream
@@ -120,6 +120,8 @@ class HttpClient(httpx2.AsyncClient):
             response = httpx2.Response(401, request=request)
         except httpx2.TransportError as error:
             if not is_post:
+                if isinstance(error, TokenUnavailable):
+                    raise
                 raise type(error)(_cause(error, request), request=request) from error
             self._record_break(request, error)
             return httpx2.Response(503, request=request)
@@ -245,6 +247,9 @@ class HttpClient(httpx2.AsyncClient):
         """Record that the exchange of a request failed. A refusal that arrived before that says more."""
         number = _request_id(request)
         if number is None or number in self._failures:
+            return
+        if isinstance(error, TokenUnavailable):
+            self._failures[number] = BrokenExchange(str(error), True, error.error)
             return
         is_unsent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
         cause = f"{type(error).__name__}: {_cause(error, request) or 'no further detail'}"

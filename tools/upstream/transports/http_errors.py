@@ -107,6 +107,8 @@ class BrokenExchange:
     cause: str
     unsent: bool = False
     """Whether it certainly did not arrive."""
+    error: ServiceUnavailable | None = None
+    """The error of a request that was not sent for want of a token."""
 
 
 class NoConnection(Exception):

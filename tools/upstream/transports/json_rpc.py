@@ -417,6 +417,8 @@ class JsonRpcConnection:
 
     def _broken_exchange_error(self, failure: BrokenExchange) -> SessionError:
         """Return the error of one request; the connection may go on."""
+        if failure.error is not None:
+            return failure.error
         cause = self.last_break = self._secrets.describe_failure(failure.cause)[:300]
         if self._peer is None and failure.unsent:
             return ServiceUnavailable(f"{self._service} could not be opened: {cause}.")
