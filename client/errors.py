@@ -4,7 +4,10 @@ SessionError                    code, message, retryable, recovery, session_id, 
  ├── SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed, SessionBusy, SessionLimit
  ├── HumanInControl             a person drives the session; nothing ran
  ├── ControlRefused             control of the session is another person's, or has ended
- ├── ServiceUnavailable, ServiceNotBound
+ ├── LoginBusy                  another session has a login that one at a time may have; nothing ran
+ ├── ServiceNotBound
+ ├── ServiceUnavailable
+ │    └── LoginUnavailable      a login or a key is missing, or its person has to log in again; nothing was sent
  ├── CallTimedOut               also when `read_timeout_seconds` of the caller ran out
  ├── StillRunning               the call goes on as a task, which the message names; session.task(id) waits for it
  ├── ConnectionLost
@@ -32,6 +35,8 @@ from ..sessions.errors import (
     ControlRefused,
     HumanInControl,
     InvalidArgument,
+    LoginBusy,
+    LoginUnavailable,
     NameTaken,
     NotAllowed,
     OutcomeUnknown,
@@ -108,7 +113,8 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
     for kind in (
         *(SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed),
         *(SessionBusy, HumanInControl, ControlRefused, SessionLimit),
-        *(ServiceUnavailable, ServiceNotBound, CallTimedOut, StillRunning),
+        *(ServiceUnavailable, ServiceNotBound, LoginUnavailable, LoginBusy),
+        *(CallTimedOut, StillRunning),
         *(ConnectionLost, OutcomeUnknown, StateConflict, StateInvalid, NameTaken),
         *(InvalidArgument, NotAllowed),
     )
@@ -184,6 +190,8 @@ __all__ = [
     "SessionLimit",
     "ServiceUnavailable",
     "ServiceNotBound",
+    "LoginUnavailable",
+    "LoginBusy",
     "CallTimedOut",
     "StillRunning",
     "ConnectionLost",

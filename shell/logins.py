@@ -110,6 +110,10 @@ async def _add(
         raise ConfigError(f"{arguments.name}: {service.problem}")
     if not isinstance(service, UpstreamConfig) or service.url is None:
         raise ConfigError(f"{arguments.name}: is no enabled service with a `url`")
+    if service.has_credentials:
+        raise ConfigError(
+            f"{arguments.name}: its `url` or `headers` have credentials, so no login is used"
+        )
     if arguments.scope is not None:
         login = service.login.model_copy(update={"scope": arguments.scope})
         service = service.model_copy(update={"login": login})
@@ -117,7 +121,7 @@ async def _add(
         return await _add_client(logins, arguments.name, service)
     visit: Visit | None = None
     async with anyio.create_task_group() as tasks:
-        pages = LoginPages(logins.put, logins.audit, logins.clock, tasks.start_soon)
+        pages = LoginPages(logins.put, logins.audit, logins.clock, tasks.start_soon, set())
         try:
             visit = await pages.visit(owner.key, arguments.name, service)
         except OSError as error:

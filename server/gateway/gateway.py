@@ -150,6 +150,7 @@ class Gateway:
         )
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
+        self.logins.own_ports = self.own_ports
         settings = config.enabled_services()
         core = Core.create(
             store,

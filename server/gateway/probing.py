@@ -194,7 +194,12 @@ class Probes:
             if isinstance(error, ServiceUnavailable) and error.needs_login:
                 self.needed_logins[name] = error.needs_login
             if self._problems.get(name) != error.message:
-                logger.warning("service %s is not available: %s", name, error.message)
+                # The address is a secret of its user.
+                secret = (
+                    "" if name not in self.missing_logins else self.missing_logins[name].address
+                )
+                words = error.message.replace(secret, "its login page") if secret else error.message
+                logger.warning("service %s is not available: %s", name, words)
             self._problems[name] = error.message
             return None
         self._problems.pop(name, None)

@@ -121,7 +121,7 @@ def new_view(owner: str = "owner", *, generation: int = 1, id: str | None = None
 
 @asynccontextmanager
 async def running(
-    data: Path, shell: str | None, *, logins: LoginLeases | None = None, **settings: Any
+    data: Path, shell: str | None, *, logins: Any = None, **settings: Any
 ) -> AsyncGenerator[BrowserService]:
     """A browser service; private addresses may be reached, since all test sites have one."""
     config = BrowserConfig.model_validate({"executable": shell, "private": True, **settings})

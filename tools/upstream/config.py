@@ -304,6 +304,12 @@ class UpstreamConfig(BaseModel):
         yield from self._problems_of_keys()
 
     @property
+    def has_credentials(self) -> bool:
+        """Whether its URL or headers have credentials, so that no login is used."""
+        has_user = "@" in urlsplit(self.url or "").netloc
+        return has_user or any(name.lower() == "authorization" for name in self.headers)
+
+    @property
     def key_names(self) -> list[str]:
         """The names of the keys in its headers and its environment."""
         return names_in((*self.env.values(), *self.headers.values()))

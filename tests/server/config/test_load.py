@@ -15,6 +15,7 @@ from statehold.server.config.sections import ServerSettings, TimeoutSettings
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Timeouts
+from statehold.tools.logins.config import KeyConfig
 from statehold.tools.upstream.service import UpstreamService
 
 
@@ -143,8 +144,10 @@ def test_relative_paths_are_relative_to_the_file_they_stand_in(
     assert config.server.tokens == folder / "tokens"
     assert config.upstreams()["a"].command == str(folder / "run.sh")
     assert config.upstreams()["a"].cwd == str(folder / "work")
-    assert config.logins["a"].file == folder / "a.key"
-    assert config.logins["b"].command == [str(folder / "run.sh"), "b"]
+    assert config.logins == {
+        "a": KeyConfig(kind="key", file=folder / "a.key"),
+        "b": KeyConfig(kind="key", command=[str(folder / "run.sh"), "b"]),
+    }
     assert (config.upstreams()["b"].command, config.upstreams()["b"].cwd) == ("ls", "{dir}")
     assert load(config=path, environ={}, flags={"data": "here"}).data == elsewhere / "here"
     assert load(config="../conf/statehold.toml", environ={}).upstreams()["a"].cwd is not None

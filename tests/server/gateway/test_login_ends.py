@@ -5,12 +5,14 @@ from __future__ import annotations
 from base64 import b64encode
 from pathlib import Path
 
+import anyio
 import anyio.to_thread
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 from support.fork_server import ForkServer
 from support.gateway_process import Way, opened_session, serving, text_of
-from support.guarded_service import guarded, log_in, whoami
+from support.guarded_service import Guarded, guarded, log_in, whoami
 from support.token_file import write_tokens
 from support.waiting import until
 
@@ -186,3 +188,30 @@ async def test_a_client_without_its_authorization_server_is_refused(
         assert "machine" not in service.events()
         del service.settings["notes"]["login"]["issuer"]
         assert "needs a `client_id` and an `issuer`" in service.run("add", "notes").stderr
+
+
+async def test_an_address_with_a_user_keeps_its_password_and_has_no_login(
+    tmp_path: Path,
+) -> None:
+    heads: list[bytes] = []
+    arrived = anyio.Event()
+
+    async def refuse(stream: SocketStream) -> None:
+        async with stream:
+            heads.append(await stream.receive())
+            await stream.send(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n")
+            arrived.set()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(SocketAttribute.local_port)
+    service = Guarded(tmp_path, f"http://ada:pass-0123456789@127.0.0.1:{port}/mcp")
+    async with listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, refuse)
+        with serving(service.config, service.data), anyio.fail_after(30):
+            await arrived.wait()
+        tasks.cancel_scope.cancel()
+    basic = b64encode(b"ada:pass-0123456789")
+    assert b"authorization: basic " + basic.lower() in heads[0].lower()
+    refused = service.run("add", "notes")
+    assert "have credentials" in refused.stderr
+    assert "pass-0123456789" not in refused.stderr

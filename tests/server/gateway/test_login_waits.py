@@ -182,8 +182,10 @@ async def test_an_address_and_its_wait_are_over_after_ten_minutes(
     config = UpstreamConfig(url="https://example.org/mcp")
     async with SQLStore.memory() as store, anyio.create_task_group() as tasks:
         logins = ServiceLogins(store, clock, LoginSealing(None), LoginAudit(None, clock))
-        pages = LoginPages(logins.put, logins.audit, clock, tasks.start_soon)
+        own_ports = set[int]()
+        pages = LoginPages(logins.put, logins.audit, clock, tasks.start_soon, own_ports)
         visit = await pages.visit("ada", "notes", config)
+        assert own_ports == {httpx2.URL(visit.address).port}
         assert (await pages.visit("ada", "notes", config)).address == visit.address
         waited: list[bool] = []
 

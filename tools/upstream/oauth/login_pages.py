@@ -104,9 +104,15 @@ class Visit:
 
 
 class LoginPages:
-    """The login pages of one process. The port is closed with the task in which `spawn` keeps it."""
+    """The login pages of one process. The port is closed with the task in which `spawn` keeps it.
 
-    def __init__(self, put: Put, audit: LoginAudit, clock: Clock, spawn: Spawn) -> None:
+    `own_ports` gets the ports that it opens: no page of a session may reach them.
+    """
+
+    def __init__(
+        self, put: Put, audit: LoginAudit, clock: Clock, spawn: Spawn, own_ports: set[int]
+    ) -> None:
+        self._own_ports = own_ports
         self._put = put
         self._audit = audit
         self._clock = clock
@@ -148,7 +154,9 @@ class LoginPages:
                 server = await asyncio.start_server(
                     self._serve, "127.0.0.1", port, limit=HEAD_BYTES
                 )
-                self._origins[port] = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+                bound: int = server.sockets[0].getsockname()[1]
+                self._own_ports.add(bound)
+                self._origins[port] = f"http://127.0.0.1:{bound}"
                 self._spawn(_hold, server)
             return self._origins[port]
 

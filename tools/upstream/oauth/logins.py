@@ -88,6 +88,8 @@ class ServiceLogins:
         self.clock = clock
         self.spawn: Spawn | None = None
         """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
+        self.own_ports = set[int]()
+        """Gets the port of the login pages; the gateway gives the ports that no page of a session may reach."""
         self._pages: LoginPages | None = None
         self._store = store
         self._sealing = sealing
@@ -364,7 +366,7 @@ class ServiceLogins:
         if self._pages is None:
             from .login_pages import LoginPages
 
-            self._pages = LoginPages(self.put, self.audit, self.clock, self.spawn)
+            self._pages = LoginPages(self.put, self.audit, self.clock, self.spawn, self.own_ports)
         try:
             return await self._pages.visit(owner, service, config)
         except OSError as error:

@@ -26,10 +26,10 @@ from ...logins.masks import MASKS, hide, masked
 from ..change_stream import LISTEN, Reopening
 from ..oauth.logins import LOGIN, TokenUnavailable
 from ..sdk import redirect_location
-from ..service_keys import KEY_ERROR, KeyMissing
 from .answer_stream import AnswerStream
 from .base import TransportResumption, UpstreamTransport
 from .http_errors import TOO_LONG, BrokenExchange, HttpRefusal, challenge_in, retry_after, words_in
+from .key_auth import KEY_ERROR, KeyMissing
 from .pipe_requests import CAUSE, SOLE_ANSWER
 
 RESULT_BYTES: Final = 64 * 2**20

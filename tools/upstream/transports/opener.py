@@ -20,9 +20,9 @@ from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
 from ..oauth.logins import BearerAuth, ServiceLogins
-from ..service_keys import KeyAuth, ServiceKeys
 from .base import OpenTransport, UpstreamTransport
 from .http import open_http, resume_http
+from .key_auth import KeyAuth, ServiceKeys
 from .sse import open_sse
 from .stdio import open_stdio, resume_stdio
 
@@ -162,9 +162,7 @@ class TransportOpener:
         }
         if headers:
             return KeyAuth(self._service_keys(placeholders), headers)
-        if self._logins is None or any(
-            key.lower() == "authorization" for key in self._config.headers
-        ):
+        if self._logins is None or self._config.has_credentials:
             return None
         # The login of a client is the operator's.
         is_of_person = self._config.login.grant == "authorization_code"

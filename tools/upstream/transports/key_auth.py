@@ -7,11 +7,11 @@ from typing import Final
 
 import httpx2
 
-from ...sessions.errors import LoginUnavailable, StoreUnavailable
-from ..logins.config import REFERENCE, names_in
-from ..logins.keys import Keys, ServiceKey
-from ..logins.masks import MASKS, Masks
-from .config import is_header_value
+from ....sessions.errors import LoginUnavailable, StoreUnavailable
+from ...logins.config import REFERENCE, names_in
+from ...logins.keys import Keys, ServiceKey
+from ...logins.masks import MASKS, Masks
+from ..config import is_header_value
 
 KEY_ERROR: Final = "statehold_key_error"
 """The extension of a request whose keys are missing or were refused: the error for its caller."""
