@@ -219,6 +219,7 @@ async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(s
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(300)
 async def test_after_each_kill_a_login_is_unchecked_or_the_newest(shop: Shop) -> None:
     chance, sealing = random.Random(7), LoginSealing(shop.data)
 

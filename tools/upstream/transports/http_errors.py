@@ -177,7 +177,8 @@ def _remedy(service: str, refusal: HttpRefusal, *, opening: bool) -> str:
         if refusal.status == 401 and refusal.offers_login:
             return f"log in with `statehold logins add {shlex.quote(service)}`, or {credentials}"
         if refusal.lacks_scope and refusal.offers_login:
-            return f"log in with `statehold logins add {shlex.quote(service)} --scope` and the scopes that it needs"
+            command = f"statehold logins add {shlex.quote(service)} --scope"
+            return f"log in with `{command}` and the scopes that it needs, or {credentials}"
         if refusal.lacks_scope:
             return f"the credentials in `headers` of [services.{service}] lack a scope"
         if status == 403 and _LOCAL_HOST.fullmatch(refusal.host):

@@ -83,7 +83,7 @@ class TransportOpener:
             ledger=self._ledger,
             kept=kept,
             on_stderr=self._on_stderr,
-            hide=partial(_hide, masks),
+            hide=partial(_hide, masks) if masks else bytes,
         ) as transport:
             yield transport
 
@@ -111,7 +111,7 @@ class TransportOpener:
             limits=self._limits,
             ledger=ledger,
             on_stderr=self._on_stderr,
-            hide=partial(_hide, masks),
+            hide=partial(_hide, masks) if masks else bytes,
         ) as transport:
             yield transport
 

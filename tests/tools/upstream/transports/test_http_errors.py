@@ -100,7 +100,7 @@ async def test_the_words_of_a_refused_connection_reach_the_log_and_hide_secrets(
         (
             403,
             'Bearer error="insufficient_scope", resource_metadata="https://example.org/x"',
-            False,
+            True,
         ),
     ),
 )
