@@ -238,7 +238,7 @@ async def test_after_each_kill_a_login_is_unchecked_or_the_newest(shop: Shop) ->
         assert row is not None
         return row
 
-    for _ in range(20):
+    for _ in range(8):
         shop.add()
         async with SQLStore.sqlite(shop.data) as store:
             await store.logins.put(replace(await find(store), state=OK))

@@ -19,7 +19,7 @@ from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
 from .conftest import Lender, Lending, session
 
 ROUNDS = 5
-LONG_SECONDS = 60.0
+LONG_SECONDS = 20.0
 
 
 async def test_a_session_has_a_login_until_it_gives_it_back(
