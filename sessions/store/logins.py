@@ -184,11 +184,8 @@ def give_back(connection: Connection, login: LoginRecord) -> bool:
 
 def extend(connection: Connection, logins: Collection[LoginRecord], ends_at: float) -> None:
     """Extend the leases of logins, but of those that have another version by now."""
-    connection.execute(
-        update(schema.login)
-        .where(or_(*(and_(_this(each.owner, each.name), _same(each)) for each in logins)))
-        .values(lease_ends_at=ends_at)
-    )
+    same = [and_(_this(each.owner, each.name), _same(each)) for each in logins]
+    connection.execute(update(schema.login).where(or_(*same)).values(lease_ends_at=ends_at))
 
 
 def standings(

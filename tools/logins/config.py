@@ -79,7 +79,7 @@ class BrowserLoginConfig(BaseModel):
     )
     lend: list[LendRule] = Field(
         default_factory=list[LendRule],
-        description="Who may have the login of the operator, and whether with scripts. Default: the operator, without.",
+        description="Others that may have the login of the operator, and whether with scripts. Default: nobody else.",
     )
     idle: float = Field(
         default=60.0,

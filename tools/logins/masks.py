@@ -71,10 +71,14 @@ def _forms(text: str) -> Iterator[bytes]:
 
 
 def hide(masks: Iterable[Masks], text: str) -> str:
-    data = text.encode(errors="surrogatepass")
+    data = hide_bytes(masks, text.encode(errors="surrogatepass"))
+    return data.decode(errors="surrogatepass")
+
+
+def hide_bytes(masks: Iterable[Masks], data: bytes) -> bytes:
     for each in masks:
         data = each.hide(data)
-    return data.decode(errors="surrogatepass")
+    return data
 
 
 def masked(response: httpx2.Response) -> httpx2.Response:

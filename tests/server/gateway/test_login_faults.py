@@ -28,13 +28,8 @@ from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.config import LoginSettings, UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import Person, log_in
-from statehold.tools.upstream.oauth.logins import (
-    PAUSE_SECONDS,
-    Bearer,
-    BearerAuth,
-    ServiceLogins,
-    TokenUnavailable,
-)
+from statehold.tools.upstream.oauth.bearer_auth import BearerAuth, TokenUnavailable
+from statehold.tools.upstream.oauth.logins import PAUSE_SECONDS, Bearer, ServiceLogins
 
 LIFE = 3600
 OAUTH_ERROR = {"status_code": 400, "media_type": "application/json"}

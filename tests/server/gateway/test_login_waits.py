@@ -29,8 +29,9 @@ from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.config import UpstreamConfig
+from statehold.tools.upstream.oauth.bearer_auth import AwaitedLogin
 from statehold.tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages
-from statehold.tools.upstream.oauth.logins import AwaitedLogin, ServiceLogins
+from statehold.tools.upstream.oauth.logins import ServiceLogins
 
 
 async def login_task(caller: TaskClient, session: str) -> tuple[str, str]:

@@ -103,7 +103,7 @@ class RequestInterceptor:
         async with self._lock:
             contexts = self._contexts.values()
             origins = frozenset(o for context in contexts for o in context.dormant)
-            blocked = frozenset[str]().union(*(context.blocked for context in contexts))
+            blocked = frozenset(o for context in contexts for o in context.blocked)
             if (origins, blocked) != (self._paused_origins, self._blocked_origins):
                 self._paused_origins, self._blocked_origins = origins, blocked
                 await self._set_patterns()

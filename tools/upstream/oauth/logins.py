@@ -10,13 +10,11 @@ import json
 import logging
 import math
 from collections import defaultdict
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
-import httpx2
 
 from ....sessions.clock import Clock
 from ....sessions.errors import ServiceUnavailable, StoreUnavailable
@@ -25,7 +23,7 @@ from ....sessions.records import LOCAL
 from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from ...http_client import server_of
 from ...logins.audit import LoginAudit
-from ...logins.masks import MASKS, Masks
+from ...logins.masks import Masks
 from ...logins.sealing import LoginSealing
 
 if TYPE_CHECKING:
@@ -37,12 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("statehold.upstream")
 
 KIND: Final = "oauth"
-CHALLENGE: Final = "resource_metadata="
-"""The part of a `WWW-Authenticate` header that offers a login by OAuth (RFC 9728)."""
-LACKS_SCOPE: Final = "insufficient_scope"
-INVALID: Final = "invalid_token"
-LOGIN: Final = "statehold_login"
-"""The extension of a request that was refused for want of a login: the login that its user can do."""
 KEPT_SECONDS: Final = 1.0
 """Seconds for which a login, or its absence, is known without a look at the store: then a change counts everywhere."""
 MAX_ABSENT: Final = 10_000
@@ -63,10 +55,9 @@ REFUSED_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """An access token, and the version of the login that it comes from."""
+    """An access token, and the scopes that it has."""
 
     token: str = field(repr=False)
-    version: int
     scope: str | None
 
 
@@ -147,7 +138,7 @@ class ServiceLogins:
             return None
         self.audit.note_seldom("use", owner, service)
         tokens = known.document.tokens
-        return Bearer(tokens.access_token, known.record.version, tokens.scope)
+        return Bearer(tokens.access_token, tokens.scope)
 
     def masks(self, owner: str, service: str) -> tuple[Masks, ...]:
         """Return the masks for a response of a service to a principal, none if this process has used no login for it."""
@@ -177,7 +168,7 @@ class ServiceLogins:
     def _check_pause(self, owner: str, service: str) -> None:
         waits = self._failed.get((owner, service), -math.inf) + PAUSE_SECONDS - self.clock.now()
         if waits > 0:
-            raise _unavailable(service, "the last try has just failed", waits)
+            raise unavailable(service, "the last try has just failed", waits)
 
     def _failure(self, owner: str, service: str, error: Exception) -> ServiceUnavailable:
         """Return the error of a request that needs a token, and begin a pause: there is none now."""
@@ -185,7 +176,7 @@ class ServiceLogins:
         words = str(error).rstrip(".") if is_ours else type(error).__name__
         logger.warning("the login at %s gets no token: %s", service, words)
         self._failed[owner, service] = self.clock.now()
-        return _unavailable(service, words, PAUSE_SECONDS)
+        return unavailable(service, words, PAUSE_SECONDS)
 
     def note_refused(self, owner: str, service: str) -> None:
         """Record that a service has refused a token that was just renewed: another one would not help."""
@@ -385,127 +376,10 @@ class ServiceLogins:
             raise StoreUnavailable(f"the login {record.name} has no value that is one") from None
 
 
-class TokenUnavailable(httpx2.TransportError):
-    """Raised in place of a request whose token cannot be had now: without it, a service would take it for another's."""
-
-    def __init__(self, error: ServiceUnavailable, request: httpx2.Request) -> None:
-        """`error` is that of the caller."""
-        super().__init__(error.message, request=request)
-        self.error = error
-
-
-class AwaitedLogin:
-    """A login that the user of this machine can do, at an address or by the command, in place of a refused one."""
-
-    def __init__(self, logins: ServiceLogins, visit: Visit, refused: int | None) -> None:
-        """`refused` is the version of the present login, which is refused, None without one."""
-        self.address = visit.address
-        self._logins = logins
-        self._visit = visit
-        self._refused = refused
-
-    async def wait(self) -> bool:
-        """Wait until the user is logged in. Return False if they take too long."""
-        from .login_pages import LOGIN_SECONDS
-
-        visit = self._visit
-        with anyio.move_on_after(LOGIN_SECONDS):
-            while not visit.ended.is_set():
-                with anyio.move_on_after(KEPT_SECONDS):
-                    await visit.ended.wait()
-                with suppress(StoreUnavailable):
-                    version = await self._logins.version(visit)
-                    if version not in (None, self._refused):
-                        visit.ended.set()
-        return visit.ended.is_set()
-
-
-class BearerAuth(httpx2.Auth):
-    """Sends the access token of a principal with each request to a service, and renews it when it is refused."""
-
-    def __init__(
-        self, logins: ServiceLogins, owner: str, service: str, config: UpstreamConfig
-    ) -> None:
-        self._logins = logins
-        self._owner = owner
-        self._service = service
-        self._config = config
-
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        bearer = await self._bearer(request)
-        self._use(request, bearer)
-        response = yield request
-        challenge = response.headers.get("www-authenticate", "")
-        if response.status_code == 401 and bearer is not None:
-            renewed = await self._bearer(request, bearer, is_invalid=INVALID in challenge)
-            if renewed is not None and renewed.token != bearer.token:
-                bearer = renewed
-                self._use(request, bearer)
-                response = yield request
-                challenge = response.headers.get("www-authenticate", "")
-                if response.status_code == 401:
-                    self._logins.note_refused(self._owner, self._service)
-        if response.status_code == 401 and (CHALLENGE in challenge or self._may_log_in(challenge)):
-            if bearer is None:
-                self._logins.audit.note_seldom("refuse", self._owner, self._service, "absent")
-            request.extensions[LOGIN] = await self._login(self._config)
-        elif response.status_code == 403 and LACKS_SCOPE in challenge and bearer is not None:
-            config = _with_more_scopes(self._config, bearer.scope, response)
-            if config is not None:
-                request.extensions[LOGIN] = await self._login(config)
-
-    def _may_log_in(self, challenge: str) -> bool:
-        """Whether a server without the metadata of RFC 9728 in its challenge may have a login, as older ones do."""
-        return "bearer" in challenge.lower() and not self._config.headers
-
-    def _use(self, request: httpx2.Request, bearer: Bearer | None) -> None:
-        """Send a token, and hide it in the response."""
-        request.extensions[MASKS] = self._logins.masks(self._owner, self._service)
-        if bearer is not None:
-            request.headers["authorization"] = f"Bearer {bearer.token}"
-
-    async def _login(self, config: UpstreamConfig) -> AwaitedLogin | None:
-        """Return the login that the user of this machine can do; None for another principal."""
-        visit = await self._logins.visit(self._owner, self._service, config)
-        if visit is None:
-            return None
-        try:
-            return AwaitedLogin(self._logins, visit, await self._logins.version(visit))
-        except StoreUnavailable:
-            return None
-
-    async def _bearer(
-        self, request: httpx2.Request, refused: Bearer | None = None, *, is_invalid: bool = False
-    ) -> Bearer | None:
-        logins, owner, service = self._logins, self._owner, self._service
-        try:
-            return await logins.bearer(
-                owner, service, self._config, but=refused, is_invalid=is_invalid
-            )
-        except StoreUnavailable as error:
-            raise TokenUnavailable(_unavailable(service, str(error), None), request) from error
-        except ServiceUnavailable as error:
-            raise TokenUnavailable(error, request) from error
-
-
-def _unavailable(service: str, words: str, retry_after: float | None) -> ServiceUnavailable:
+def unavailable(service: str, words: str, retry_after: float | None) -> ServiceUnavailable:
+    """Return the error of a request that needs a token, when none can be had now."""
     error = ServiceUnavailable(
         f"The login at {service} cannot be used now: {words}.", retry_after=retry_after
     )
     error.did_not_run = True
     return error
-
-
-def _with_more_scopes(
-    config: UpstreamConfig, granted: str | None, response: httpx2.Response
-) -> UpstreamConfig | None:
-    """Return a configuration whose login has the scopes that a server wants, too (SEP-2350); None if it had them all."""
-    from mcp.client.auth.utils import extract_scope_from_www_auth, union_scopes
-
-    scope = union_scopes(granted, extract_scope_from_www_auth(response))
-    if scope is None or set(scope.split()) == set((granted or "").split()):
-        return None
-    login = config.login.model_copy(update={"scope": scope})
-    return config.model_copy(update={"login": login})

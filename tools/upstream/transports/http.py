@@ -24,7 +24,7 @@ from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
 from ...logins.masks import MASKS, hide, masked
 from ..change_stream import LISTEN, Reopening
-from ..oauth.logins import LOGIN, TokenUnavailable
+from ..oauth.bearer_auth import LOGIN, TokenUnavailable
 from ..sdk import redirect_location
 from .answer_stream import AnswerStream
 from .base import TransportResumption, UpstreamTransport

@@ -13,13 +13,14 @@ from ....sessions.one_line import escape_controls
 from ....sessions.records import LOCAL
 from ...logins.config import names_in
 from ...logins.keys import Keys
-from ...logins.masks import Masks
+from ...logins.masks import hide_bytes
 from ...processes.child_process import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
-from ..oauth.logins import BearerAuth, ServiceLogins
+from ..oauth.bearer_auth import BearerAuth
+from ..oauth.logins import ServiceLogins
 from .base import OpenTransport, UpstreamTransport
 from .http import open_http, resume_http
 from .key_auth import KeyAuth, ServiceKeys
@@ -83,7 +84,7 @@ class TransportOpener:
             ledger=self._ledger,
             kept=kept,
             on_stderr=self._on_stderr,
-            hide=partial(_hide, masks) if masks else bytes,
+            hide=partial(hide_bytes, masks) if masks else bytes,
         ) as transport:
             yield transport
 
@@ -111,7 +112,7 @@ class TransportOpener:
             limits=self._limits,
             ledger=ledger,
             on_stderr=self._on_stderr,
-            hide=partial(_hide, masks) if masks else bytes,
+            hide=partial(hide_bytes, masks) if masks else bytes,
         ) as transport:
             yield transport
 
@@ -182,12 +183,6 @@ class TransportOpener:
             return None
         folder = Path(placeholders.fill(self._config.cwd))
         return str(folder if self._base is None else self._base / folder)
-
-
-def _hide(masks: tuple[Masks, ...], data: bytes) -> bytes:
-    for each in masks:
-        data = each.hide(data)
-    return data
 
 
 @asynccontextmanager

@@ -60,7 +60,7 @@ TRIES: list[tuple[str, dict[str, Any]]] = [
     ("navigate", {"url": "SITE/show"}),
     ("stop_tracing", {}),
 ]
-"""What an agent may try that has a login without scripts."""
+"""Calls of an agent that has a login without scripts."""
 
 
 async def attempt(browse: Browse, tool: str, arguments: dict[str, Any]) -> str:
