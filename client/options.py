@@ -66,6 +66,8 @@ class SessionOptions(BasicSessionOptions, total=False):
 
     services: Sequence[str] | None
     """The services that it may use; all by default."""
+    logins: Sequence[str] | None
+    """The logins of browsers that it gets at once, all or none."""
     agent_id: str | None
     team_id: str | None
     workflow_id: str | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, Unpack
 from urllib.parse import quote
 
@@ -25,6 +25,7 @@ from .errors import (
     SessionNotFound,
     ToolFailed,
 )
+from .logins import lend
 from .messages import (
     MAX_TOKENS,
     Content,
@@ -63,8 +64,6 @@ class Session:
     not end the session: close() does, or the end of the block that made it.
     """
 
-    id: str
-    namespace: str
     attached: bool
     """Whether the session existed before: found by its name or id, not created by this handle."""
     last_error: SessionError | None
@@ -124,11 +123,12 @@ class Session:
         finally:
             current_sessions.leave(entry)
 
-    def run(self, run_id: str | None = None) -> Run:
-        """Return a block that is a run: all that is done in the session inside of it has the id of the run in the history.
+    def login(self, name: str, *, wait_seconds: int = 10) -> AbstractAsyncContextManager[None]:
+        """Return a block in which the session has a login of browsers; see lend()."""
+        return lend(self, name, wait_seconds)
 
-        Without an id it gets a new one.
-        """
+    def run(self, run_id: str | None = None) -> Run:
+        """Return a block that is a run: all that is done in it has its id in the history; without one, a new one."""
         return Run(self, run_id)
 
     async def call(

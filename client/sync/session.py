@@ -106,6 +106,21 @@ class Session:
         with self.inner.use():
             yield self
 
+    @contextmanager
+    def login(self, name: str, *, wait_seconds: int = 10) -> Generator[None]:
+        """Lend a login of browsers to the session for a block. Its end gives the login back, also if that fails for now.
+
+        Raises:
+            LoginBusy: another session still has it after `wait_seconds`, at most 60.
+            LoginUnavailable: its person has to log in again.
+        """
+        self.call("login_use", login=name, wait_seconds=wait_seconds)
+        try:
+            yield
+        finally:
+            with suppress(SessionError):
+                self.call("login_release", login=name)
+
     def run(self, run_id: str | None = None) -> Run:
         """Return a block that is a run: all that is done in the session inside of it has the id of the run in the history.
 

@@ -12,24 +12,29 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.recorder import Audit
+from ...sessions.calls.request import Request
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock, SystemClock
 from ...sessions.core import Core
-from ...sessions.errors import InvalidArgument, ServiceUnavailable
+from ...sessions.errors import InvalidArgument, LoginUnavailable, ServiceUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.live.session import LiveSession
 from ...sessions.node import Node
 from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
+from ...tools.browser.config import BrowserConfig
 from ...tools.logins.audit import LoginAudit
 from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
+from ...tools.own.own_tool import ToolContext
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.oauth.logins import ServiceLogins
+from ...tools.upstream.resource_updates import InternalContext
 from ...tools.upstream.service import UpstreamService
 from ..cluster.node_pool import Peers
 from ..config.model import Config, ServiceConfig
@@ -50,6 +55,8 @@ METHODS_BEFORE_OPENING: Final = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
 )
 """Requests that are answered before the sessions are open."""
+LEND_SECONDS: Final = 30
+"""Seconds that a new session waits for a login that another one has."""
 STEADY_MS: Final = 60_000
 """The time for lists that depend on the configuration only, in milliseconds."""
 
@@ -183,6 +190,7 @@ class Gateway:
             console=self.console_address,
             shares=config.needs_token,
             notify=self._notify if config.notify.command or config.notify.url else None,
+            lend=None if self._browser_logins is None else self._lend,
         )
         self.names = HeldNames(config)
         """The names of tools and prompts that clients know."""
@@ -214,6 +222,19 @@ class Gateway:
             keys=self.keys,
             browser_logins=self._browser_logins,
         )
+
+    async def _lend(self, context: ToolContext, session: LiveSession, login: str) -> None:
+        """Lend a login to a session by the tool of its browser. Raises like a call of it."""
+        settings = self.config.enabled_services()
+        browsers = [name for name, each in settings.items() if isinstance(each, BrowserConfig)]
+        service = next((name for name in browsers if name in session.bindings), None)
+        if service is None:
+            raise InvalidArgument("A session without a browser gets no login.")
+        arguments = {"login": login, "wait_seconds": LEND_SECONDS}
+        request = Request(context.principal, session.id, service, "login_use", arguments)
+        answer = await self.router.call(request, context.caller or InternalContext())
+        if answer.payload.get("isError"):
+            raise LoginUnavailable(f"The session did not get the login {login}.")
 
     def _groups_of(self, owner: str) -> Sequence[str]:
         return self.registry.core.limits.membership(owner).groups

@@ -17,7 +17,7 @@ from ...sessions.registry import Registry
 from ...sessions.times import timestamp
 from ...tools.definition import Arguments
 from ...tools.own.own_tool import Outcome, OwnTool, ToolContext
-from ...tools.own.session_tools import SessionArguments
+from ...tools.own.session_arguments import SessionArguments
 from ...tools.processes import procfs
 from ...tools.processes.workdir import safe_name
 from .change_log import SessionChangeLog

@@ -14,7 +14,7 @@ from ...sessions.live.session import LiveSession
 from ...sessions.records import ControlEnd
 from ...sessions.registry import Registry
 from ...tools.own.own_tool import Outcome, ToolContext
-from ...tools.own.session_tools import SessionArguments
+from ...tools.own.session_arguments import SessionArguments
 from .operator_tools import operator
 from .pictures import browser_bindings, open_blank_page, open_browser
 

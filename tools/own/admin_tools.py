@@ -20,7 +20,8 @@ from ...sessions.times import timestamp
 from ..definition import Arguments
 from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ServiceStatus, SessionInfo, Stats
-from .session_tools import CloseArguments, Name, SessionArguments, summary
+from .session_arguments import CloseArguments, Name, SessionArguments
+from .session_tools import summary
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore

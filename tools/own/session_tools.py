@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Final, TypeAlias
 
-from pydantic import Field, JsonValue, WithJsonSchema
+import anyio
 
 from ...sessions.actions.rename_delete import SAME
 from ...sessions.calls.notices import take_notices
+from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.live.session import LiveSession
 from ...sessions.records import LABELS, SessionFilter, labels_of
 from ...sessions.registry import Registry
 from ...sessions.transitions.create import CreationOptions
-from ...sessions.validation import Plain
 from ..definition import Arguments
 from .own_tool import (
     Handler,
@@ -29,130 +30,18 @@ from .own_tool import (
     parse_time,
 )
 from .results import SessionInfo, ShareInfo
-
-SessionId = Annotated[str, Field(min_length=1, max_length=256, description="Its id or name")]
-Seconds = Annotated[float, Field(ge=0, le=3.2e9), WithJsonSchema({"type": "number"})]
-Name = Annotated[str, Field(min_length=1, max_length=128)]
-Label = Annotated[Plain, Field(min_length=1, max_length=128)] | None
-
-
-class CreateArguments(Arguments):
-    name: Annotated[
-        str | None,
-        Field(
-            max_length=128,
-            description="To find it by later; unique among your open sessions",
-        ),
-    ] = None
-    services: Annotated[
-        list[str] | None,
-        Field(description="Services that it uses. Default: all"),
-    ] = None
-    state: Annotated[dict[str, Any] | None, Field(description="Its first state")] = None
-    state_schema: Annotated[
-        dict[str, Any] | None,
-        Field(description="JSON Schema (2020-12) of its state"),
-    ] = None
-    metadata: Annotated[
-        dict[str, JsonValue] | None,
-        Field(description="Shown by session_info and session_list"),
-    ] = None
-    user_id: Annotated[
-        Label, Field(description="A label for session_list, like the next three; grants nothing")
-    ] = None
-    agent_id: Label = None
-    team_id: Label = None
-    workflow_id: Label = None
-    namespace: Annotated[str, Field(max_length=128, description="Keeps names apart")] = ""
-    idle_seconds: Annotated[
-        Seconds | None, Field(description="Pause it when unused so long. 0: never")
-    ] = None
-    paused_seconds: Annotated[
-        Seconds | None, Field(description="Close it when paused so long. 0: never")
-    ] = None
-    lifetime_seconds: Annotated[
-        Seconds | None, Field(description="Close it at this age. 0: never")
-    ] = None
-
-
-class ListArguments(Arguments):
-    name: Annotated[str | None, Field(max_length=128, description="Beginning of the name")] = None
-    namespace: Annotated[str | None, Field(max_length=128)] = None
-    statuses: Annotated[
-        list[Literal["creating", "idle", "active", "paused", "error", "closing", "closed"]] | None,
-        Field(description="Default: all but closed"),
-    ] = None
-    user_id: Label = None
-    agent_id: Label = None
-    team_id: Label = None
-    workflow_id: Label = None
-    metadata: Annotated[
-        dict[str, JsonValue] | None,
-        Field(description="Keys and values that its metadata has"),
-    ] = None
-    updated_since: Annotated[
-        str | None,
-        Field(max_length=64, description="Used at this time (ISO 8601) or later"),
-    ] = None
-    query: Annotated[
-        str | None,
-        Field(
-            min_length=1,
-            max_length=256,
-            description="Text in names, ids, metadata or summaries",
-        ),
-    ] = None
-    limit: Annotated[int, Field(ge=1, le=1000)] = 50
-    cursor: Annotated[
-        str | None, Field(max_length=256, description="next_cursor of the page before")
-    ] = None
-
-
-class SharedListArguments(ListArguments):
-    shared: Annotated[
-        bool, Field(description="Those that others share with you, without other filters")
-    ] = False
-
-
-class SessionArguments(Arguments):
-    session_id: SessionId
-
-
-class CloseArguments(SessionArguments):
-    force: Annotated[bool, Field(description="Cancel running calls at once")] = False
-
-
-class ExtendArguments(SessionArguments):
-    seconds: Annotated[
-        float,
-        Field(ge=-3.2e9, le=3.2e9, description="Negative: shorter"),
-        WithJsonSchema({"type": "number"}),
-    ] = 3600.0
-
-
-class RestartArguments(SessionArguments):
-    services: Annotated[
-        list[str] | None,
-        Field(description="Default: all that are open"),
-    ] = None
-
-
-class RenameArguments(SessionArguments):
-    name: Annotated[
-        str | None,
-        Field(
-            max_length=128,
-            description="Left out: none, or with metadata the old one",
-        ),
-    ] = None
-    metadata: Annotated[
-        dict[str, JsonValue] | None,
-        Field(description="Merged into its metadata; null deletes"),
-    ] = None
-
-
-class BindArguments(SessionArguments):
-    service: Name
+from .session_arguments import (
+    BindArguments,
+    CloseArguments,
+    CreateArguments,
+    ExtendArguments,
+    LendingCreateArguments,
+    ListArguments,
+    RenameArguments,
+    RestartArguments,
+    SessionArguments,
+    SharedListArguments,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +91,10 @@ LISTED: Final = (
 """The members of a session in a list."""
 
 
+Lend: TypeAlias = Callable[[ToolContext, LiveSession, str], Awaitable[None]]
+"""Lends a login to a session, as its tool login_use does."""
+
+
 class SessionTools:
     """The tools of these toolsets for one registry. `services` returns the status of the services."""
 
@@ -211,11 +104,13 @@ class SessionTools:
         services: Callable[[], list[JSON]] = list[JSON],
         *,
         shares: bool = False,
+        lend: Lend | None = None,
     ) -> None:
-        """`shares`: callers are told apart, and may share sessions."""
+        """`shares`: callers are told apart, and may share sessions. `lend` lends a login to a session, if there are some."""
         self._registry = registry
         self._services = services
         self._shares = shares
+        self._lend = lend
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools that `toolsets` includes, in a fixed order."""
@@ -232,7 +127,7 @@ class SessionTools:
                 "session_create",
                 "Create a session",
                 describe_creation(self._registry.core.policy, self._registry.core.services),
-                CreateArguments,
+                CreateArguments if self._lend is None else LendingCreateArguments,
                 SessionInfo,
                 self._create,
                 output_schema=CreatedSession,
@@ -381,7 +276,23 @@ class SessionTools:
                 operation=context.operation,
             ),
         )
+        if isinstance(arguments, LendingCreateArguments) and arguments.logins:
+            await self._lend_all(context, session, arguments.logins)
         return self._outcome(session)
+
+    async def _lend_all(
+        self, context: ToolContext, session: LiveSession, logins: Sequence[str]
+    ) -> None:
+        """Lend logins to a new session, which is closed if one cannot be had. Raises like login_use."""
+        assert self._lend is not None
+        try:
+            # In one order for all, so that two sessions do not wait for each other.
+            for login in sorted(set(logins)):
+                await self._lend(context, session, login)
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(SessionError):
+                await self._registry.close(context.principal, session.id, force=True)
+            raise
 
     async def _list(self, context: ToolContext, arguments: ListArguments) -> Outcome:
         statuses = [Status(status) for status in arguments.statuses or ()] or [

@@ -15,7 +15,8 @@ from ...sessions.registry import Registry
 from ...sessions.views import describe_share
 from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ShareInfo
-from .session_tools import SessionArguments, summary
+from .session_arguments import SessionArguments
+from .session_tools import summary
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 

@@ -13,7 +13,7 @@ from .call_tools import CallTools
 from .control_tools import ConsoleAddress, ControlTools
 from .history_tools import HistoryTools
 from .own_tool import OwnTool
-from .session_tools import SessionTools
+from .session_tools import Lend, SessionTools
 from .sharing_tools import SharingTools
 from .state_tools import StateTools
 from .view_tools import ViewTools
@@ -60,16 +60,18 @@ def build_own_tools(
     console: ConsoleAddress | None = None,
     shares: bool = False,
     notify: Callable[[str, JSON], None] | None = None,
+    lend: Lend | None = None,
 ) -> dict[str, OwnTool]:
     """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services.
 
     `console`: the address of the console; without one, results name commands only. `shares`: callers are told apart,
-    and may share sessions. `notify` tells people outside of the console that an agent asks for a person.
+    and may share sessions. `notify` tells people outside of the console that an agent asks for a person. `lend` lends a
+    login to a session, if there are some.
     """
     chosen = set(toolsets)
     console = console or ConsoleAddress()
     groups = (
-        SessionTools(registry, services, shares=shares),
+        SessionTools(registry, services, shares=shares, lend=lend),
         ControlTools(registry, console, notify),
         *((SharingTools(registry),) if shares else ()),
         StateTools(registry),

@@ -24,11 +24,14 @@ from support.gateway_process import (
     opened_session,
     serving,
     statehold,
+    structured,
     text_of,
     toml,
 )
 from support.login_site import LoginSite, serve_logins
 
+from statehold.client import connect
+from statehold.client.errors import LoginBusy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.base import OK, UNCHECKED, LoginRecord
 from statehold.sessions.store.sql import SQLStore
@@ -125,6 +128,42 @@ async def test_a_login_is_imported_lent_and_taken_back(shop: Shop) -> None:
         assert "state: " in shown
         assert not any(cookie in shown for cookie in cookies)
     assert set(shop.site.statuses) == {200}
+
+
+async def test_a_session_is_created_with_its_logins_or_not_at_all(shop: Shop) -> None:
+    shop.add()
+    with serving(shop.config, shop.data) as running:
+        async with shop.connect(running) as client:
+            created = await client.call_tool("session_create", {"name": "one", "logins": ["shop"]})
+            one = structured(created)["session_id"]
+            assert "Ada" in await call(client, "browser_navigate", one, url=shop.site.address)
+            await client.call_tool("session_pause", {"session_id": one})
+            taken = await opened_session(client)
+            await call(client, "login_use", taken, login="shop")
+            unknown = await client.call_tool("session_create", {"name": "two", "logins": ["shops"]})
+            assert code_of(unknown) == "invalid_argument"
+            listed = structured(await client.call_tool("session_list", {"name": "two"}))
+            assert listed["sessions"] == []
+
+
+async def test_the_client_lends_a_login_for_a_block(shop: Shop) -> None:
+    shop.add()
+    with serving(shop.config, shop.data) as running:
+        async with (
+            connect(running.url) as client,
+            client.session("one", logins=["shop"]) as one,
+            client.session("two") as two,
+        ):
+            await one.call("browser_navigate", url=shop.site.address)
+            with pytest.raises(LoginBusy):
+                async with two.login("shop", wait_seconds=0):
+                    pass
+            await one.call("login_release", login="shop")
+            async with two.login("shop"):
+                shown = await two.call("browser_navigate", url=shop.site.address)
+                assert "Ada" in shown.text
+            async with one.login("shop"):
+                pass
 
 
 async def test_a_revoked_login_is_cut_within_two_seconds(shop: Shop) -> None:
