@@ -42,9 +42,11 @@ class ServiceLoginHandlers:
     )
     async def add_key(self, call: ApiCall, body: KeyBody) -> Response:
         gateway = self._gateway
-        await gateway.keys.put(_owner(call.user), body.name, body.value.get_secret_value())
+        owner = _owner(call.user)
+        await gateway.keys.put(owner, body.name, body.value.get_secret_value())
+        # Probes use the keys of the operator.
         for service, login in gateway.probes.needed_logins.items():
-            if login == body.name:
+            if login == body.name and owner == LOCAL.key:
                 gateway.registry.spawn(gateway.probes.probe_again, service)
         return json_response({})
 
@@ -67,6 +69,7 @@ class ServiceLoginHandlers:
     @route("DELETE", "/logins/{login_id}", "Forget a login", rights="control")
     async def forget_login(self, call: ApiCall) -> Response:
         row = await self._find(call)
+        await self._gateway.logins.audit.admit("forget", row.owner, row.name)
         await self._gateway.store.logins.delete(row.owner, row.name)
         return json_response({})
 

@@ -57,7 +57,8 @@ async def import_login(
         sealed=await sealing.seal(encode_value(value)),
     )
     await audit.admit("import", owner.key, name)
-    await store.logins.put(record)
+    if not await store.logins.put(record):
+        return complain(f"{name} is a login of another kind; forget it first", FAILURE)
     say(f"The login {name} is stored. A session gets it by login_use; delete {file}.")
     return OK
 

@@ -65,6 +65,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
         if arguments.action == "take-back":
             return await take_back(store, audit, owner, arguments.name)
         if arguments.action == "forget":
+            await audit.admit("forget", owner.key, arguments.name)
             if not await store.logins.delete(owner.key, arguments.name):
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)
             say(f"The login at {arguments.name} is forgotten; its site may still know it.")

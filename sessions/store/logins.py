@@ -54,13 +54,19 @@ def page(connection: Connection, owner: str | None = None) -> list[LoginRecord]:
     return [LoginRecord(**columns_of(row)) for row in rows]
 
 
-def put(connection: Connection, login: LoginRecord) -> None:
-    """Store a new login in place of the one with its owner and name. Its version is higher than that one's."""
+def put(connection: Connection, login: LoginRecord) -> bool:
+    """Store a new login in place of the one with its owner and name. Its version is higher than that one's.
+
+    Return False if that one is of another kind, and stays.
+    """
     former = find(connection, login.owner, login.name)
+    if former is not None and former.kind != login.kind:
+        return False
     version = login.version if former is None else max(login.version, former.version + 1)
     connection.execute(delete(schema.login).where(_this(login.owner, login.name)))
     key = {"id": login_id(login.owner, login.name), "version": version}
     connection.execute(insert(schema.login), asdict(login) | key)
+    return True
 
 
 def lease(

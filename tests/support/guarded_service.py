@@ -58,9 +58,14 @@ class Guarded:
         flags = ["--config", str(self.config), "--data", str(self.data)]
         return [*statehold(), "logins", *words, *flags]
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*words), capture_output=True, text=True, timeout=60, check=False
+            self.command(*words),
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def add(self, *words: str, visit: Visiting | None = None) -> tuple[int, str]:

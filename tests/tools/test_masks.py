@@ -14,7 +14,7 @@ import pytest
 
 from statehold.tools.logins.masks import MASKS, Masks, masked
 
-TOKEN = 'at-0123/456+789"tail'
+TOKEN = 'at-0123/456+789"tail=='
 OTHER = "rt-0123456789"
 
 
@@ -38,6 +38,10 @@ def response_of(parts: list[bytes], **headers: str) -> httpx2.Response:
 async def test_a_secret_is_hidden_in_every_spelling_and_any_pieces(size: int) -> None:
     spelled = [TOKEN, json.dumps(TOKEN), json.dumps([json.dumps(TOKEN)]), quote(TOKEN)]
     spelled += [json.dumps(TOKEN).replace("/", r"\/"), quote(TOKEN, safe=""), OTHER]
+    spelled += [quote(TOKEN).replace("%2B", "%2b").replace("%3D", "%3d")]
+    # As the encoders of .NET and of Gson write it.
+    spelled += [TOKEN.replace("+", r"\u002B").replace('"', r"\u0022")]
+    spelled += [TOKEN.replace("=", r"\u003d").replace('"', '\\"')]
     spelled += [b64encode(b"x" * n + TOKEN.encode() + b"y" * n).decode() for n in range(3)]
     data = ", short, ".join(spelled).encode()
     hidden = await body_of([data[start : start + size] for start in range(0, len(data), size)])

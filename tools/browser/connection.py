@@ -391,6 +391,8 @@ class BrowserConnection:
     async def begin_human_control(self) -> None:
         """See Drivable in sessions/services.py."""
         async with self._turn:
+            if self.logins is not None:
+                await self.logins.begin_call()
             await self.human_control.begin()
             if self.resumption is not None:
                 self.resumption.record(self.session)

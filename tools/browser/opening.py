@@ -199,9 +199,10 @@ class BrowserOpening:
             listening.close()
             raise ConnectionLost(_NO_CONTEXT)
         access = await egress.admit(self._add_refusal, owner=self._view.owner, listening=listening)
-        snapshot = context_snapshot or ContextSnapshot()
-        record = self._context_file.read()
-        await self._retake_logins(None)
+        if self._leases is not None:
+            # Before the first request of a page: another session may have the login by now.
+            access.shut(self._leases.sites.targets)
+        snapshot, record = context_snapshot or ContextSnapshot(), self._context_file.read()
         restored_context = await self._open(
             process,
             access,
@@ -449,6 +450,8 @@ class BrowserOpening:
             has_touch=self._device(process).get("has_touch", False),
         )
         if self._leases is not None:
+            if has_newer_logins:
+                await self._retake_logins(None)
             self._logins = SessionLogins(self._leases, self._view, self._session, access)
             for lease in self._retaken:
                 self._logins.admit(lease, is_newer=has_newer_logins)

@@ -20,7 +20,6 @@ from ..foreign_file import read_foreign
 from ..processes.command import run_command
 from .audit import LoginAudit
 from .config import NAME, KeyConfig, LoginConfig
-from .masks import Masks
 from .sealing import LoginSealing
 
 if TYPE_CHECKING:
@@ -39,10 +38,9 @@ MAX_KNOWN: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ServiceKey:
-    """The value of a key, and what hides it in the words of a server that was sent it."""
+    """The value of a key."""
 
     value: str = field(repr=False)
-    masks: Masks = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -132,12 +130,6 @@ class Keys:
             value = parse_key(text)
         except ValueError as error:
             raise InvalidArgument(f"The key cannot be stored: {error}.") from None
-        former = await self._store.logins.find(owner, name)
-        if former is not None and former.kind != KIND:
-            raise InvalidArgument(
-                f"{name} is a login of another kind.",
-                recovery="Choose another name, or forget it first.",
-            )
         record = LoginRecord(
             owner=owner,
             name=name,
@@ -149,7 +141,13 @@ class Keys:
             sealed=await self._sealing.seal(value),
         )
         await self._audit.admit("grant", owner, name)
-        await self._store.logins.put(record)
+        config = self._logins.get(name)
+        is_other = config is not None and not isinstance(config, KeyConfig)
+        if is_other or not await self._store.logins.put(record):
+            raise InvalidArgument(
+                f"{name} is a login of another kind.",
+                recovery="Choose another name, or forget it first.",
+            )
         self._rows.pop((owner, name), None)
 
     async def _read_row(self, owner: str, name: str, *, anew: bool) -> _KeyRow:
@@ -162,7 +160,7 @@ class Keys:
             if known is not None and known.record == record:
                 key = known.key
             else:
-                key = _key((await self._sealing.open(record)).decode())
+                key = ServiceKey((await self._sealing.open(record)).decode())
             await self._store.logins.note_use(record, now)
         stored = self._rows[owner, name] = _KeyRow(record, key, now)
         return stored
@@ -175,15 +173,13 @@ class Keys:
             # Callers that waited for this turn share its outcome.
             is_fresh = source.read_at >= asked_at or now < source.read_at + age
             if known is None or not (is_fresh or (isinstance(known, ServiceKey) and not anew)):
-                known = source.outcome = await _read_anew(name, config)
-                source.read_at = self._clock.now()
+                # A command may ask a person: a caller that leaves does not make the next one run it again.
+                with anyio.CancelScope(shield=True):
+                    known = source.outcome = await _read_anew(name, config)
+                    source.read_at = self._clock.now()
         if isinstance(known, LoginUnavailable):
             raise LoginUnavailable(known.message, recovery=known.recovery)
         return known
-
-
-def _key(value: str) -> ServiceKey:
-    return ServiceKey(value, Masks([value]))
 
 
 async def _read_anew(name: str, config: KeyConfig) -> ServiceKey | LoginUnavailable:
@@ -195,7 +191,7 @@ async def _read_anew(name: str, config: KeyConfig) -> ServiceKey | LoginUnavaila
         else:
             content = await anyio.to_thread.run_sync(read_foreign, config.file, KEY_BYTES)
             text = content.decode("utf-8-sig")
-        return _key(parse_key(text))
+        return ServiceKey(parse_key(text))
     except UnicodeDecodeError:
         problem = "is no text in UTF-8"
     except OSError as error:

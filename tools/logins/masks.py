@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode, urlsafe_b64encode
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -56,7 +57,15 @@ class Masks:
 def _forms(text: str) -> Iterator[bytes]:
     data = text.encode()
     yield data
-    yield from (quote(text, safe=safe).encode() for safe in ("", "/"))
+    for safe in ("", "/"):
+        in_address = quote(text, safe=safe)
+        yield in_address.encode()
+        yield re.sub("%..", lambda match: match[0].lower(), in_address).encode()
+    # Encoders for pages escape more: that of .NET, and those of Gson and Go.
+    yield re.sub(r"""[+&<>'"`]""", lambda match: f"\\u{ord(match[0]):04X}", text).encode()
+    in_json = json.dumps(text, ensure_ascii=False)[1:-1]
+    for escaped in ("[=&<>']", "[&<>]"):
+        yield re.sub(escaped, lambda match: f"\\u{ord(match[0]):04x}", in_json).encode()
     for is_ascii in (True, False):
         in_json = json.dumps(text, ensure_ascii=is_ascii)[1:-1]
         yield in_json.encode()

@@ -116,7 +116,7 @@ class OutputTail(asyncio.Protocol):
             for line in lines:
                 if line.strip():
                     self._on_line(
-                        self._hide(line[:LINE_BYTES]).decode("utf-8", "replace").rstrip("\r")
+                        self._hide(line)[:LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
                     )
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -130,4 +130,4 @@ class OutputTail(asyncio.Protocol):
 
     @property
     def text(self) -> str:
-        return self._hide(bytes(self._tail[-self._size :])).decode("utf-8", "replace")
+        return self._hide(bytes(self._tail))[-self._size :].decode("utf-8", "replace")

@@ -307,7 +307,8 @@ class UpstreamConfig(BaseModel):
     def has_credentials(self) -> bool:
         """Whether its URL or headers have credentials, so that no login is used."""
         has_user = "@" in urlsplit(self.url or "").netloc
-        return has_user or any(name.lower() == "authorization" for name in self.headers)
+        has_key = bool(names_in(self.headers.values()))
+        return has_user or has_key or any(name.lower() == "authorization" for name in self.headers)
 
     @property
     def key_names(self) -> list[str]:
@@ -387,4 +388,4 @@ def _problems_of_address(url: str, headers: dict[str, str]) -> Generator[tuple[s
 
 def is_header_value(value: str) -> bool:
     """Return whether HTTP carries a value: beyond ASCII, servers read the same bytes in different ways."""
-    return re.fullmatch(r"[\t\x20-\x7e]*", value) is not None
+    return re.fullmatch(r"[\t\x20-\x7e]*", value) is not None and value.strip() == value

@@ -52,8 +52,15 @@ async def test_nothing_uses_a_revoked_login_until_its_person_logs_in_again(
         kinds = [each["kind"] for each in service.log() if each["event"] == "revoked"]
         assert kinds == (["RefreshToken", "AccessToken"] if revokes else [])
         assert service.audit() == ["grant ok", "use ok", "revoke ok", "refuse revoked"]
+        assert service.run("add", "notes", "--key", typed="a-key-0123456789").returncode == 2
         assert service.add() == (0, "")
         assert [each["state"] for each in service.logins()] == ["ok"]
+        assert service.run("forget", "notes").returncode == 0
+        assert service.audit()[-1] == "forget ok"
+        # A login of another kind is not replaced.
+        assert service.run("add", "notes", "--key", typed="a-key-0123456789").returncode == 0
+        assert "login of another kind" in service.add()[1]
+        assert [each["kind"] for each in service.logins()] == ["key"]
 
 
 async def test_renewals_and_refusals_are_in_the_audit_log(

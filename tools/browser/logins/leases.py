@@ -148,9 +148,12 @@ class LoginLeases:
         for record in await self._store.logins.held_by(view.id):
             if record.kind != KIND or record.name not in self.settings:
                 continue
-            lease = None
+            lease, is_own = None, record.owner == view.owner
             with anyio.CancelScope(shield=True):
-                if record.state in LENDABLE:
+                # The rules may be others than when it was lent.
+                if record.state in LENDABLE and (
+                    is_own or self._rule(view.owner, record.name) is not None
+                ):
                     lease = await self._try(view, (record.owner, record.name))
             if lease is None:
                 lost.append(record.name)
@@ -199,14 +202,15 @@ class LoginLeases:
                 reason = f": {found.reason}" if found.reason else ""
                 raise self._refuse(view, name, LoginUnavailable(f"{words}{reason}."))
             return None
+        sites = LoginSites(settings.sites)
         lease = LoginLease(
             name=name,
             settings=settings,
-            sites=LoginSites(settings.sites),
+            sites=sites,
             scripts=self._rule(view.owner, name) or False,
             view=view,
             record=record,
-            value=decode_value(await self._sealing.open(record)),
+            value=sites.of(decode_value(await self._sealing.open(record))),
             ends_at=ends_at,
         )
         if (former := self._held.get(key)) is not None:

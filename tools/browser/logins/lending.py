@@ -43,7 +43,9 @@ class _Loan:
     lease: LoginLease
     requests: OpenRequests
     is_dirty: bool = False
-    """Whether a site has answered since the login was saved."""
+    """Whether a site has answered since the cookies were saved."""
+    has_dirty_storage: bool = False
+    """Whether one has since the storage was saved."""
 
 
 class SessionLogins:
@@ -102,8 +104,11 @@ class SessionLogins:
             async with self._lock:
                 await self._put_in(lease)
         except BaseException:
-            with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
-                await self._leases.give_back(lease, None, is_sure=True, stays=False)
+            with anyio.move_on_after(HAND_BACK_SECONDS, shield=True):
+                with suppress(errors.Error, WorldError):
+                    await self.clear(lease.sites)
+                with suppress(StoreUnavailable):
+                    await self._leases.give_back(lease, None, is_sure=True, stays=False)
             raise
 
     async def _make_fit(self, lease: LoginLease) -> None:
@@ -167,7 +172,7 @@ class SessionLogins:
     # Saving
 
     def _mark_dirty(self, loan: _Loan) -> None:
-        loan.is_dirty = True
+        loan.is_dirty = loan.has_dirty_storage = True
         if not self._is_flushing:
             self._is_flushing = True
             self._session.spawn(self._flush_later)
@@ -184,21 +189,25 @@ class SessionLogins:
 
         A failure is logged: the next change tries again.
         """
-        if not any(loan.is_dirty for loan in self._loans.values()):
+
+        def is_due(loan: _Loan) -> bool:
+            return loan.is_dirty or (with_storage and loan.has_dirty_storage)
+
+        if not any(map(is_due, self._loans.values())):
             return
         async with self._lock:
             for loan in list(self._loans.values()):
-                if loan.is_dirty:
+                if is_due(loan):
                     try:
                         await self._save(loan, with_storage=with_storage)
                     except (StoreUnavailable, errors.Error, WorldError):
-                        loan.is_dirty = True
+                        loan.is_dirty = loan.has_dirty_storage = True
                         logger.warning("the login %s was not saved", loan.lease.name, exc_info=True)
 
     async def _save(self, loan: _Loan, *, with_storage: bool) -> None:
         # Cleared first: what changes while the login is read is saved the next time.
-        loan.is_dirty = False
-        lease = loan.lease
+        loan.is_dirty, lease = False, loan.lease
+        loan.has_dirty_storage = loan.has_dirty_storage and not with_storage
         cookies = await self._cookies(lease.sites)
         value = replace(lease.value, cookies=cookies)
         if with_storage:
@@ -278,7 +287,7 @@ class SessionLogins:
         """
         open_origins = {each for loan in self._loans.values() for each in loan.lease.sites.origins}
         others = LoginSites(self.sites.origins - open_origins)
-        if await self._cookies(others) or others.origins & set(
+        if await self._foreign_cookies(others) or others.origins & set(
             self._session.origins.records.stored
         ):
             await self.clear(others)
@@ -293,7 +302,13 @@ class SessionLogins:
         await self._session.origins.put({}, instead_of=sites.origins)
 
     async def _clear_cookies(self, sites: LoginSites) -> None:
-        await delete_cookies(self._session.context, await self._cookies(sites))
+        await delete_cookies(self._session.context, await self._foreign_cookies(sites))
+
+    async def _foreign_cookies(self, sites: LoginSites) -> list[JSON]:
+        """Return the cookies of sites but for those that a login of the session has, too."""
+        held = [loan.lease.sites for loan in self._loans.values()]
+        cookies = await self._cookies(sites)
+        return [each for each in cookies if not any(own.has_cookie(each) for own in held)]
 
     async def _lose(self, loan: _Loan) -> None:
         async with self._lock:
@@ -317,9 +332,10 @@ class SessionLogins:
 
         `is_lost`: the browser is gone, so the values may be old. `is_left`: the context goes on in another process.
         """
+        loans = list(self._loans.values())
         with anyio.move_on_after(HAND_BACK_SECONDS, shield=True):
             async with self._lock:
-                for loan in list(self._loans.values()):
+                for loan in loans:
                     try:
                         if is_left:
                             self._leases.drop(loan.lease)
@@ -334,6 +350,9 @@ class SessionLogins:
                             "the login %s was not handed back", loan.lease.name, exc_info=True
                         )
                         self._leases.drop(loan.lease)
+        for loan in loans:
+            # One that was not handed back in time ends with its lease.
+            self._leases.drop(loan.lease)
         self._loans.clear()
 
     # Calls

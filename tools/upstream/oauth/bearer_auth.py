@@ -37,8 +37,8 @@ class TokenUnavailable(httpx2.TransportError):
 class AwaitedLogin:
     """A login that the user of this machine can do, at an address or by the command, in place of a refused one."""
 
-    def __init__(self, logins: ServiceLogins, visit: Visit, refused: int | None) -> None:
-        """`refused` is the version of the present login, which is refused, None without one."""
+    def __init__(self, logins: ServiceLogins, visit: Visit, refused: float | None) -> None:
+        """`refused` is when the present login was made, which is refused, None without one. Its renewals do not count."""
         self.address = visit.address
         self._logins = logins
         self._visit = visit
@@ -54,8 +54,8 @@ class AwaitedLogin:
                 with anyio.move_on_after(KEPT_SECONDS):
                     await visit.ended.wait()
                 with suppress(StoreUnavailable):
-                    version = await self._logins.version(visit)
-                    if version not in (None, self._refused):
+                    since = await self._logins.since(visit)
+                    if since not in (None, self._refused):
                         visit.ended.set()
         return visit.ended.is_set()
 
@@ -112,7 +112,7 @@ class BearerAuth(httpx2.Auth):
         if visit is None:
             return None
         try:
-            return AwaitedLogin(self._logins, visit, await self._logins.version(visit))
+            return AwaitedLogin(self._logins, visit, await self._logins.since(visit))
         except StoreUnavailable:
             return None
 

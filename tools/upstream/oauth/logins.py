@@ -156,6 +156,8 @@ class ServiceLogins:
             record = await self._store.logins.find(owner, service)
             if record is not None and record.state == REVOKED:
                 return None
+            if record is not None and record.kind != KIND:
+                raise _another_kind(service)
             self._check_pause(owner, service)
             try:
                 with anyio.fail_after(RENEWAL_SECONDS):
@@ -186,14 +188,14 @@ class ServiceLogins:
         """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
         return any((each, service) in self._known for each in (owner, LOCAL.key))
 
-    async def version(self, visit: Visit) -> int | None:
-        """Return the version of the login that a visit replaces; None if there is none that can be used.
+    async def since(self, visit: Visit) -> float | None:
+        """Return when the login that a visit replaces was made; None if there is none that can be used.
 
         Raises:
             StoreUnavailable: the store does not answer.
         """
         known, site = await self._read(visit.owner, visit.service), visit.config.url
-        return None if known is None or known.document.site != site else known.record.version
+        return None if known is None or known.document.site != site else known.record.since
 
     def _has_ended(self, known: _Known) -> bool:
         ends_at = known.record.expires_at
@@ -330,6 +332,7 @@ class ServiceLogins:
         """Store a new login in place of an earlier one.
 
         Raises:
+            ServiceUnavailable: the principal has a login of another kind with this name.
             StoreUnavailable: the store, or a required audit log, does not answer.
         """
         issuer = "" if document.metadata is None else str(document.metadata.issuer)
@@ -345,7 +348,8 @@ class ServiceLogins:
             expires_at=self._end_of(document),
         )
         await self.audit.admit("grant", owner, service)
-        await self._store.logins.put(record)
+        if not await self._store.logins.put(record):
+            raise _another_kind(service)
         for known in (self._absent, self._known):
             known.pop((owner, service), None)
 
@@ -374,6 +378,11 @@ class ServiceLogins:
             return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
         except ValueError:
             raise StoreUnavailable(f"the login {record.name} has no value that is one") from None
+
+
+def _another_kind(service: str) -> ServiceUnavailable:
+    words = f"The name {service} is that of a login of another kind."
+    return ServiceUnavailable(words, recovery="Forget that one first, or rename the service.")
 
 
 def unavailable(service: str, words: str, retry_after: float | None) -> ServiceUnavailable:

@@ -294,7 +294,8 @@ def _address(request: httpx2.Request) -> str:
 
 
 def _cause(error: httpx2.RequestError, request: httpx2.Request) -> str:
-    cause = str(error).strip().rstrip(".")
+    # It may quote a header.
+    cause = hide(request.extensions.get(MASKS, ()), str(error)).strip().rstrip(".")
     if not isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
         return cause
     cause = connection_failure(error) or cause or "no answer"

@@ -31,8 +31,8 @@ class ServiceKeys:
 
     async def fill(
         self, texts: Mapping[str, str], *, anew: bool
-    ) -> tuple[dict[str, str], tuple[Masks, ...]]:
-        """Return the texts with the keys in place of `${login:NAME}`, and what hides these. Raises as Keys.read() does."""
+    ) -> tuple[dict[str, str], list[str]]:
+        """Return the texts with the keys in place of `${login:NAME}`, and the keys. Raises as Keys.read() does."""
         keys: dict[str, ServiceKey] = {}
         for name in names_in(texts.values()):
             if self._keys is None:
@@ -48,7 +48,7 @@ class ServiceKeys:
             variable: REFERENCE.sub(lambda match: keys[match[1]].value, text)
             for variable, text in texts.items()
         }
-        return filled, tuple(key.masks for key in keys.values())
+        return filled, [key.value for key in keys.values()]
 
 
 class KeyAuth(httpx2.Auth):
@@ -57,7 +57,9 @@ class KeyAuth(httpx2.Auth):
     def __init__(self, keys: ServiceKeys, headers: Mapping[str, str]) -> None:
         self._keys = keys
         self._headers = headers
-        self._masks: tuple[Masks, ...] = ()
+        self._hidden: list[str] = []
+        self._masks = Masks()
+        """Those of all requests of the connection: a stream that is open hides also a key that is replaced later."""
 
     async def check(self) -> None:
         """Read the keys anew, for a connection that is opened. Raises as Keys.read() does."""
@@ -83,7 +85,7 @@ class KeyAuth(httpx2.Auth):
     async def _set(self, request: httpx2.Request, *, anew: bool) -> dict[str, str]:
         """Set the headers, and hide their keys and the former ones of this connection in the response."""
         try:
-            filled, masks = await self._fill(anew=anew)
+            filled, keys = await self._fill(anew=anew)
         except LoginUnavailable as error:
             request.extensions[KEY_ERROR] = error
             raise KeyMissing(error.message, request=request) from None
@@ -92,21 +94,22 @@ class KeyAuth(httpx2.Auth):
                 f"The keys of {self._keys.service} cannot be read: {error}"
             )
             raise KeyMissing(str(error), request=request) from None
-        if masks != self._masks[-len(masks) :]:
-            self._masks = (*self._masks[-len(masks) :], *masks)
-        request.extensions[MASKS] = self._masks
+        if keys != self._hidden:
+            self._hidden = keys
+            self._masks.add(keys)
+        request.extensions[MASKS] = (self._masks,)
         request.headers.update(filled)
         return filled
 
-    async def _fill(self, *, anew: bool) -> tuple[dict[str, str], tuple[Masks, ...]]:
-        filled, masks = await self._keys.fill(self._headers, anew=anew)
+    async def _fill(self, *, anew: bool) -> tuple[dict[str, str], list[str]]:
+        filled, keys = await self._keys.fill(self._headers, anew=anew)
         for name, value in filled.items():
             if not is_header_value(value):
                 raise LoginUnavailable(
                     f"The key of {self._keys.service} in the header {name} holds a character that no header can.",
                     recovery="Store it again with `statehold logins add NAME --key`.",
                 )
-        return filled, masks
+        return filled, keys
 
 
 def _unavailable(name: str, message: str, recovery: str) -> LoginUnavailable:

@@ -13,7 +13,7 @@ from ....sessions.one_line import escape_controls
 from ....sessions.records import LOCAL
 from ...logins.config import names_in
 from ...logins.keys import Keys
-from ...logins.masks import hide_bytes
+from ...logins.masks import Masks
 from ...processes.child_process import KeeperHandle, ProcessLimits
 from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
@@ -73,7 +73,7 @@ class TransportOpener:
         config = self._config
         assert config.command is not None
         env = {name: placeholders.fill(value) for name, value in config.env.items()}
-        env, masks = await self._service_keys(placeholders).fill(env, anew=True)
+        env, keys = await self._service_keys(placeholders).fill(env, anew=True)
         async with open_stdio(
             placeholders.fill(config.command),
             [placeholders.fill(argument) for argument in config.args],
@@ -84,7 +84,7 @@ class TransportOpener:
             ledger=self._ledger,
             kept=kept,
             on_stderr=self._on_stderr,
-            hide=partial(hide_bytes, masks) if masks else bytes,
+            hide=Masks(keys).hide if keys else bytes,
         ) as transport:
             yield transport
 
@@ -105,14 +105,14 @@ class TransportOpener:
         self, placeholders: Placeholders, kept: KeeperHandle, ledger: Ledger
     ) -> AsyncGenerator[UpstreamTransport]:
         # It was started with the keys of that time: only those that are the same now can be hidden.
-        _, masks = await self._service_keys(placeholders).fill(self._config.env, anew=True)
+        _, keys = await self._service_keys(placeholders).fill(self._config.env, anew=True)
         async with resume_stdio(
             kept,
             service=self._name,
             limits=self._limits,
             ledger=ledger,
             on_stderr=self._on_stderr,
-            hide=partial(hide_bytes, masks) if masks else bytes,
+            hide=Masks(keys).hide if keys else bytes,
         ) as transport:
             yield transport
 

@@ -13,7 +13,7 @@ from support.waiting import until
 
 from statehold.sessions.errors import InvalidArgument, LoginBusy, LoginUnavailable
 from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
-from statehold.sessions.records import LOCAL
+from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView
 from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
 from statehold.tools.browser.logins.leases import LEASE_SECONDS, LoginLease, LoginLeases
@@ -162,6 +162,17 @@ async def test_an_unusable_login_is_refused_with_its_reason(lender: Lender) -> N
         await leases.take(view(), "shop", 10.0)
     with pytest.raises(InvalidArgument, match="Did you mean shop"):
         await leases.take(view(), "shup", 10.0)
+
+
+async def test_a_session_does_not_get_back_what_the_rules_forbid_by_now(lender: Lender) -> None:
+    ada = new_view(Principal(subject="ada").key)
+    former = lender.leases(lend=[{"principals": ["ada"]}])
+    lease = await former.take(ada, "shop", 0.0)
+    await former.give_back(lease, lease.value, is_sure=True, stays=True)
+    assert await lender.leases().retake(ada) == ([], ["shop"])
+    moved = lender.leases(lend=[{"principals": ["ada"]}], sites=["https://other.test"])
+    [[retaken], _] = await moved.retake(ada)
+    assert (retaken.value.cookies, retaken.value.origins) == ([], {})
 
 
 async def test_each_grant_refusal_and_return_is_an_entry_of_the_audit_log(lender: Lender) -> None:

@@ -204,6 +204,14 @@ async def test_what_changes_while_a_session_has_a_login_is_sealed_at_once(
 
         await until(is_sealed)
         assert await lender.cookie() == shop.valid
+        # So is one during a call, whose cookie is sealed at its end.
+        await browse.value("localStorage.token = 'token-of-the-call'")
+        await browse.text("navigate", url=shop.address + "/")
+
+        async def is_sealed_later() -> bool:
+            return "token-of-the-call" in str(await lender.value())
+
+        await until(is_sealed_later)
 
 
 async def test_a_login_for_other_principals_is_lent_by_a_rule_only(
