@@ -148,9 +148,9 @@ async def _add_client(logins: ServiceLogins, name: str, service: UpstreamConfig)
 
     try:
         document = await log_in(service.url or "", service.login, None)
+        await logins.put(LOCAL.key, name, document)
     except ServiceUnavailable as error:
         return complain(error.message, FAILURE)
-    await logins.put(LOCAL.key, name, document)
     say(f"The client of {name} is logged in.")
     return OK
 

@@ -228,17 +228,19 @@ class ListWatcher:
         changed_lists: list[dict[str, ItemT]] = []
         is_incomplete = False
         for connection in connections:
-            if connection.has_own_login:
-                is_incomplete = True
-                continue
             try:
                 with anyio.fail_after(service.connect_seconds):
-                    items = lists[connection] = await list_items(connection)
+                    items = await list_items(connection)
             except (SessionError, TimeoutError) as error:
                 # The connection has closed since, or is busy with a call that waits for input.
                 logger.debug("a connection of %s did not list its items: %s", service.name, error)
                 is_incomplete = is_incomplete or kind in changing_lists(connection.peer)
                 continue
+            if connection.owner and service.separates(connection.owner):
+                # Known by now: the login went with the request.
+                is_incomplete = True
+                continue
+            lists[connection] = items
             digest = sha256(repr(items).encode(errors="surrogatepass")).digest()
             digests = self._digests.setdefault(connection, {})
             if digests.get(kind) != digest:

@@ -199,7 +199,7 @@ class BrowserOpening:
             listening.close()
             raise ConnectionLost(_NO_CONTEXT)
         access = await egress.admit(self._add_refusal, owner=self._view.owner, listening=listening)
-        if self._leases is not None:
+        if self._leases is not None and access is not None:
             # Before the first request of a page: another session may have the login by now.
             access.shut(self._leases.sites.targets)
         snapshot, record = context_snapshot or ContextSnapshot(), self._context_file.read()

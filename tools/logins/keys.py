@@ -175,8 +175,10 @@ class Keys:
             if known is None or not (is_fresh or (isinstance(known, ServiceKey) and not anew)):
                 # A command may ask a person: a caller that leaves does not make the next one run it again.
                 with anyio.CancelScope(shield=True):
-                    known = source.outcome = await _read_anew(name, config)
+                    source.outcome = await _read_anew(name, config)
                     source.read_at = self._clock.now()
+                known = source.outcome
+                assert known is not None
         if isinstance(known, LoginUnavailable):
             raise LoginUnavailable(known.message, recovery=known.recovery)
         return known

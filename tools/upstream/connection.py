@@ -96,7 +96,8 @@ class UpstreamConnection:
         """`asking_tools` are the tools that have asked on other connections to the upstream."""
         self.service = service
         self.restore_report = RestoreReport()
-        self.has_own_login = False
+        self.owner = ""
+        """The principal of its session; empty: the operator, or nobody alone."""
         self.lost = anyio.Event()
         self.reason: str | None = None
         self.busy: str | None = None

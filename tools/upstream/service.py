@@ -375,8 +375,8 @@ class UpstreamService:
         sends_same = self.transport == "http" and not is_filled(self.config)
         # A connection with the login of a principal lists and announces what others may not see.
         if self.scope == "session" and session.owner != LOCAL.key:
-            connection.has_own_login = self.separates(session.owner)
-        is_alone = connection.has_own_login or not sends_same
+            connection.owner = session.owner
+        is_alone = not sends_same or (connection.owner != "" and self.separates(connection.owner))
         connection.listen(None if is_alone else self._turn)
         if self.scope == "session":
             connection.session_id = session.id

@@ -19,7 +19,7 @@ import anyio
 from mcp.shared.auth import AuthorizationCodeResult
 
 from ....sessions.clock import Clock
-from ....sessions.errors import StoreUnavailable
+from ....sessions.errors import ServiceUnavailable, StoreUnavailable
 from ...logins.audit import LoginAudit
 from ..config import UpstreamConfig
 from .authorization import AuthorizationFailed, LoginDocument, Person, log_in
@@ -177,7 +177,7 @@ class LoginPages:
                 document = await log_in(visit.config.url or "", visit.config.login, person)
             await self._put(visit.owner, visit.service, document)
             visit.ended.set()
-        except AuthorizationFailed as error:
+        except ServiceUnavailable as error:
             visit.error = error.message
             self._audit.note("refuse", visit.owner, visit.service, "failed")
         except StoreUnavailable:
