@@ -14,7 +14,7 @@ from ....sessions.errors import InvalidArgument, NotAllowed, SessionError, Store
 from ....sessions.json_codec import JSON
 from ....sessions.services import SessionView
 from .. import errors
-from ..devtools.world import WorldError
+from ..devtools.world import WorldError, origin_of
 from ..errors import BrowserToolFailed
 from ..snapshot.capture import LIGHT_STORAGE_LIMITS, STORAGE_LIMITS
 from ..snapshot.model import ContextSnapshot
@@ -158,10 +158,13 @@ class SessionLogins:
             self._is_timing = True
             self._session.spawn(self._hand_back_idle)
 
-    def _update_route(self) -> None:
+    def _update_route(self, *, without: _Loan | None = None) -> None:
         if self._access is not None:
             open_origins = {
-                each for loan in self._loans.values() for each in loan.lease.sites.origins
+                each
+                for loan in self._loans.values()
+                if loan is not without
+                for each in loan.lease.sites.origins
             }
             self._access.shut(LoginSites(self.sites.origins - open_origins).targets)
 
@@ -252,12 +255,15 @@ class SessionLogins:
         await origins.block({*lease.sites.origins, *origins.blocked})
         try:
             is_drained = await loan.requests.drain(DRAIN_SECONDS)
+            # What cannot be blocked, such as requests of service workers, ends before another session has the login.
+            self._update_route(without=loan)
             cookies = await self._cookies(lease.sites)
             stored = await origins.read_now(lease.sites.origins, STORAGE_LIMITS, deep=True)
             value = ContextSnapshot(cookies, stored)
             await self._leases.give_back(lease, value, is_sure=is_drained, stays=stays)
             await self._cut(loan, closes=closes)
         finally:
+            self._update_route()
             if not closes:
                 with anyio.CancelScope(shield=True), suppress(errors.Error):
                     await origins.block(origins.blocked - lease.sites.origins)
@@ -267,13 +273,12 @@ class SessionLogins:
         lease = loan.lease
         self._loans.pop(lease.name, None)
         loan.requests.close()
+        self._update_route()
         with anyio.CancelScope(shield=True):
             if not closes:
                 await self._session.origins.block(
                     {*lease.sites.origins, *self._session.origins.blocked}
                 )
-            self._update_route()
-            if not closes:
                 await self.clear(lease.sites)
                 await self._session.origins.block(
                     self._session.origins.blocked - lease.sites.origins
@@ -395,13 +400,15 @@ class SessionLogins:
                         try:
                             await self._hand_back(loan, stays=True)
                             self._idle.add(name)
-                        except StoreUnavailable:
+                        except (StoreUnavailable, errors.Error, WorldError):
                             self._called_at = clock.now()
         finally:
             self._is_timing = False
 
     def require_script(self, urls: Iterable[str]) -> None:
         """Check that an agent may run scripts in documents of these addresses; without one, in any.
+
+        A document of a login that was given back is refused, too: it may remember what it had.
 
         Raises:
             BrowserToolFailed: One may reach a login that is lent without scripts.
@@ -411,4 +418,10 @@ class SessionLogins:
             if not loan.lease.scripts and (not urls or any(map(loan.lease.sites.is_near, urls))):
                 raise BrowserToolFailed(
                     f"Scripts could read the login {name} here, and its settings do not allow them (`scripts`)."
+                )
+        allowed = [loan.lease.sites for loan in self._loans.values() if loan.lease.scripts]
+        for url in filter(self.sites.has_address, urls):
+            if not any(sites.has_address(url) for sites in allowed):
+                raise BrowserToolFailed(
+                    f"Scripts could read the login of {origin_of(url)}, and its settings do not allow them (`scripts`)."
                 )

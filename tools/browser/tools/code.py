@@ -20,7 +20,7 @@ from ..session.uploads import read_allowed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame
+    from playwright.async_api import Frame, JSHandle, Locator, Page
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
@@ -48,6 +48,7 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
     tab = await call.tab()
     _require_script(call, tab.page.frames)
     call.session.scripts.record_script()
+    locator: Locator | None = None
     if arguments.target is None:
         code = "page"
         script: Script = partial(tab.page.evaluate, arguments.function)
@@ -55,10 +56,24 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
         locator = await call.locate(arguments.target, arguments.element)
         code = call.element_code
         script = partial(locator.evaluate, arguments.function, timeout=call.timeout)
+    if call.logins is not None:
+        find: Callable[[], Awaitable[JSHandle]] = partial(tab.page.evaluate_handle, "document")
+        if locator is not None:
+            find = partial(locator.element_handle, timeout=call.timeout)
+        script = partial(_evaluate_in, call, tab.page, find, arguments.function)
     values = await _values_of(call, script, "The script", quiet=quiet, snapshot=False)
     call.answer.code(f"await {code}.evaluate({arguments.function!r})")
     if values:
         await call.add_text(as_json(values[0]), arguments.filename, label="Evaluation result")
+
+
+async def _evaluate_in(
+    call: BrowserCall, page: Page, find: Callable[[], Awaitable[JSHandle]], function: str
+) -> object:
+    """Run a function in the document that was checked: while a call waits, the page may go to the site of a login."""
+    target = await find()
+    _require_script(call, page.frames)
+    return await target.evaluate(function)
 
 
 def _require_script(call: BrowserCall, frames: Sequence[Frame]) -> None:

@@ -12,6 +12,7 @@ from pydantic import Field
 from ...definition import NoArguments
 from .. import errors
 from ..call import BrowserCall
+from ..devtools.world import origin_of
 from ..errors import BrowserToolFailed, describe_error
 from ..tool import BrowserArguments, BrowserTool, tool
 
@@ -50,7 +51,9 @@ class Area:
             BrowserToolFailed: The page belongs to no site, or its storage refuses access.
         """
         page = (await call.ready_tab()).page
-        if call.login_sites.has_address(page.url):
+        # A page without an address of its own may have the origin of another one.
+        sites, is_blank = call.login_sites, origin_of(page.url) is None
+        if sites.has_address(page.url) or (sites and is_blank):
             raise BrowserToolFailed(f"The {self.name} of {page.url[:200]} belongs to a login.")
         try:
             yield page.local_storage if self.attribute == "local_storage" else page.session_storage

@@ -141,6 +141,19 @@ async def test_scripts_of_before_do_not_reach_the_login(
             await browse.text("login_use", login="shop")
 
 
+async def test_a_page_whose_login_went_back_runs_no_scripts(
+    lending: Lending, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        await browse.text("login_release", login="shop")
+        refused = await browse.call("evaluate", function="() => document.title")
+        assert "do not allow them" in text_of(refused)
+        await browse.text("navigate", url="about:blank")
+        assert '"x"' in await browse.text("evaluate", function="() => 'x'")
+
+
 async def test_a_rule_allows_scripts(lending: Lending, shop: LoginSite, data: Path) -> None:
     lend = [{"principals": ["local"], "scripts": True}]
     async with lending(data, lend=lend) as service, session(service) as browse:
