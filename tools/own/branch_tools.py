@@ -13,7 +13,8 @@ from ...sessions.registry import Registry
 from ...sessions.state.merge import ConflictPolicy
 from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ForkResult, MergeResult
-from .session_tools import Name, SessionArguments, SessionId, summary
+from .session_arguments import Name, SessionArguments, SessionId
+from .session_tools import summary
 
 MAX_LISTED_CONFLICTS = 1000
 """Most conflicts that a result lists."""

@@ -23,7 +23,7 @@ from ...sessions.registry import Registry
 from ...sessions.views import describe_control
 from .own_tool import Outcome, OwnTool, ToolContext
 from .results import ControlInfo
-from .session_tools import SessionArguments
+from .session_arguments import SessionArguments
 
 
 class ConsoleAddress:

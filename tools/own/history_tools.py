@@ -16,7 +16,8 @@ from ...sessions.registry import Registry
 from ...sessions.validation import Plain
 from .own_tool import Outcome, OwnTool, ToolContext, parse_time
 from .results import History, HistoryEntry
-from .session_tools import SessionArguments, summary
+from .session_arguments import SessionArguments
+from .session_tools import summary
 
 
 def _as_list(value: object) -> object:

@@ -12,7 +12,8 @@ from ...sessions.errors import StateInvalid
 from ...sessions.registry import Registry
 from .own_tool import Outcome, OwnTool, ToolContext
 from .results import StateValue
-from .session_tools import SessionArguments, summary
+from .session_arguments import SessionArguments
+from .session_tools import summary
 
 Path = Annotated[
     str,

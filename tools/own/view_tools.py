@@ -16,7 +16,8 @@ from ...sessions.registry import Registry
 from ...sessions.services import PageView, Viewable
 from .control_tools import ConsoleAddress
 from .own_tool import Outcome, OwnTool, ToolContext
-from .session_tools import SessionArguments, summary
+from .session_arguments import SessionArguments
+from .session_tools import summary
 
 PAGE_URI: Final = "ui://statehold/session-view"
 PAGE_TYPE: Final = "text/html;profile=mcp-app"
