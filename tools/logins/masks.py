@@ -80,14 +80,10 @@ def _forms(text: str) -> Iterator[bytes]:
 
 
 def hide(masks: Iterable[Masks], text: str) -> str:
-    data = hide_bytes(masks, text.encode(errors="surrogatepass"))
-    return data.decode(errors="surrogatepass")
-
-
-def hide_bytes(masks: Iterable[Masks], data: bytes) -> bytes:
+    data = text.encode(errors="surrogatepass")
     for each in masks:
         data = each.hide(data)
-    return data
+    return data.decode(errors="surrogatepass")
 
 
 def masked(response: httpx2.Response) -> httpx2.Response:
