@@ -64,6 +64,8 @@ class Session:
     not end the session: close() does, or the end of the block that made it.
     """
 
+    id: str
+    namespace: str
     attached: bool
     """Whether the session existed before: found by its name or id, not created by this handle."""
     last_error: SessionError | None
@@ -125,7 +127,7 @@ class Session:
 
     def login(self, name: str, *, wait_seconds: int = 10) -> AbstractAsyncContextManager[None]:
         """Return a block in which the session has a login of browsers; see lend()."""
-        return lend(self, name, wait_seconds)
+        return lend(self.call, name, wait_seconds)
 
     def run(self, run_id: str | None = None) -> Run:
         """Return a block that is a run: all that is done in it has its id in the history; without one, a new one."""
@@ -460,15 +462,10 @@ class Session:
 
     async def _fork(self, arguments: JSON) -> list[Session]:
         answer = await self.call_own("session_fork", arguments)
-        return [
-            Session(
-                self._caller,
-                SessionBrief(child.session_id, child.name),
-                scope=self._scope,
-                namespace=self.namespace,
-            )
-            for child in parse_result(ForkResult, answer).children
-        ]
+        children = parse_result(ForkResult, answer).children
+        briefs = [SessionBrief(child.session_id, child.name) for child in children]
+        caller, scope, namespace = self._caller, self._scope, self.namespace
+        return [Session(caller, brief, scope=scope, namespace=namespace) for brief in briefs]
 
     def take_children(self) -> list[Session]:
         """Return the children that end with the block around, and forget them."""

@@ -73,6 +73,9 @@ async def _run(config: Config, arguments: CommandLine) -> int:
         logins = ServiceLogins(store, clock, sealing, audit)
         if arguments.action == "revoke":
             return await _revoke(logins, owner, arguments.name)
+        found = await store.logins.find(owner.key, arguments.name)
+        if found is not None and found.kind != KIND:
+            return complain(f"{arguments.name} is a login of another kind; forget it first", USAGE)
         return await _add(config, logins, owner, arguments)
 
 

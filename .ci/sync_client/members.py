@@ -82,6 +82,21 @@ def __eq__(self, other: object) -> bool:
 
 def __hash__(self) -> int:
     return hash(self.inner)
+
+@contextmanager
+def login(self, name: str, *, wait_seconds: int = 10) -> Generator[None]:
+    """Lend a login of browsers to the session for a block. Its end gives the login back, also if that fails for now.
+
+    Raises:
+        LoginBusy: another session still has it after `wait_seconds`, at most 60.
+        LoginUnavailable: its person has to log in again.
+    """
+    self.call("login_use", login=name, wait_seconds=wait_seconds)
+    try:
+        yield
+    finally:
+        with suppress(SessionError):
+            self.call("login_release", login=name)
 ''',
     "State": """
 def __init__(self, portal: Portal, inner: AsyncState) -> None:

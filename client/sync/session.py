@@ -61,6 +61,21 @@ class Session:
     def __hash__(self) -> int:
         return hash(self.inner)
 
+    @contextmanager
+    def login(self, name: str, *, wait_seconds: int = 10) -> Generator[None]:
+        """Lend a login of browsers to the session for a block. Its end gives the login back, also if that fails for now.
+
+        Raises:
+            LoginBusy: another session still has it after `wait_seconds`, at most 60.
+            LoginUnavailable: its person has to log in again.
+        """
+        self.call("login_use", login=name, wait_seconds=wait_seconds)
+        try:
+            yield
+        finally:
+            with suppress(SessionError):
+                self.call("login_release", login=name)
+
     @property
     def id(self) -> str:
         return self.inner.id
@@ -106,26 +121,8 @@ class Session:
         with self.inner.use():
             yield self
 
-    @contextmanager
-    def login(self, name: str, *, wait_seconds: int = 10) -> Generator[None]:
-        """Lend a login of browsers to the session for a block. Its end gives the login back, also if that fails for now.
-
-        Raises:
-            LoginBusy: another session still has it after `wait_seconds`, at most 60.
-            LoginUnavailable: its person has to log in again.
-        """
-        self.call("login_use", login=name, wait_seconds=wait_seconds)
-        try:
-            yield
-        finally:
-            with suppress(SessionError):
-                self.call("login_release", login=name)
-
     def run(self, run_id: str | None = None) -> Run:
-        """Return a block that is a run: all that is done in the session inside of it has the id of the run in the history.
-
-        Without an id it gets a new one.
-        """
+        """Return a block that is a run: all that is done in it has its id in the history; without one, a new one."""
         return Run(self.portal, self.inner.run(run_id))
 
     def call(

@@ -87,10 +87,16 @@ async def test_renewals_and_refusals_are_in_the_audit_log(
                 await until(is_refused)
                 assert await is_refused()
         entries = service.audit()
-        assert sorted(set(entries)) == ["grant ok", "refuse absent", "renew ok", "use ok"]
+        assert sorted(set(entries)) == [
+            "forget ok",
+            "grant ok",
+            "refuse absent",
+            "renew ok",
+            "use ok",
+        ]
         assert [entries.count(each) for each in ("use ok", "refuse absent")] == [1, 1]
         assert {each["api"]["operation"] for each in service.audit_events()} == {
-            f"login.{each}" for each in ("grant", "use", "renew", "refuse")
+            f"login.{each}" for each in ("grant", "use", "renew", "refuse", "forget")
         }
 
 
