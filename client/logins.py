@@ -18,7 +18,7 @@ RELEASE_SECONDS: Final = 10.0
 async def lend(
     call: Callable[..., Awaitable[object]], name: str, wait_seconds: int
 ) -> AsyncGenerator[None]:
-    """Lend a login for a block to the session whose tools `call` calls. Its end gives the login back, also if that fails for now.
+    """Lend a login for a block to the session of `call`. Its end gives the login back, also if that fails for now.
 
     Raises:
         LoginBusy: another session still has it after `wait_seconds`, at most 60.
