@@ -45,6 +45,10 @@ class LogInBody(ApiModel):
     service: Annotated[str, Field(max_length=128, description="A service that asks for OAuth")]
 
 
+class BrowserLoginBody(ApiModel):
+    login: Annotated[str, Field(max_length=128, description="A login of the kind browser")]
+
+
 class NoBody(ApiModel):
     """No members."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ from ..sessions.times import timestamp
 from ..tools.logins import keys
 from ..tools.upstream.service import UpstreamService
 from .logins import ConsoleUser
-from .requests import KeyBody, LogInBody
+from .requests import BrowserLoginBody, KeyBody, LogInBody
 from .routes import ApiCall, json_response, not_found, route
 
 
@@ -35,7 +35,9 @@ class ServiceLoginHandlers:
         )
         own = {row.name for row in rows if row.owner == _owner(user)}
         logins = [await self._describe(row, user) for row in rows]
-        return json_response({"logins": [*logins, *self._absent(user, own)]})
+        sites = await self._gateway.browser_logins.absent_of(user.principal or LOCAL, own)
+        new = [self._describe_new("browser", name, "new", user, site=sites[name]) for name in sites]
+        return json_response({"logins": [*logins, *new, *self._absent(user, own)]})
 
     @route(
         "POST", "/logins/keys", "Store a key of yours, in place of an earlier one", rights="control"
@@ -65,6 +67,17 @@ class ServiceLoginHandlers:
             command = f"statehold logins add {shlex.quote(body.service)}"
             raise InvalidArgument("This process cannot log in there.", recovery=f"Run {command}.")
         return json_response({"address": visit.address})
+
+    @route(
+        "POST",
+        "/logins/sessions",
+        "Open a session in which you log in at the sites of a login of the browser",
+        rights="control",
+    )
+    async def log_in(self, call: ApiCall, body: BrowserLoginBody) -> Response:
+        principal = call.user.principal or LOCAL
+        session = await self._gateway.browser_logins.log_in(principal, body.login)
+        return json_response({"session_id": session})
 
     @route("DELETE", "/logins/{login_id}", "Forget a login", rights="control")
     async def forget_login(self, call: ApiCall) -> Response:
@@ -102,7 +115,7 @@ class ServiceLoginHandlers:
         actions: list[str] = []
         if is_visible and user.rights == "control":
             held = ["take_back"] if row.session else []
-            actions = [*self._renewals(row.kind, row.owner, user), *held, "forget"]
+            actions = [*self._renewals(row.kind, row.name, row.owner, user), *held, "forget"]
         return {
             "id": login_id(row.owner, row.name),
             "name": row.name,
@@ -142,23 +155,33 @@ class ServiceLoginHandlers:
                 kinds[name] = keys.KIND
                 if service not in missing.setdefault(name, []):
                     missing[name].append(service)
-        owner = _owner(user)
         for name, services in missing.items():
-            if name in own or name in self._gateway.config.logins:
-                continue
-            kind = kinds[name]
-            is_able = user.rights == "control"
-            yield {
-                "id": login_id(owner, name),
-                "name": name,
-                "kind": kind,
-                "owner": None,
-                "site": "",
-                "services": services,
-                "state": "absent",
-                "actions": self._renewals(kind, owner, user) if is_able else [],
-                "command": _command(kind, name, owner),
-            }
+            if name not in own and name not in self._gateway.config.logins:
+                yield self._describe_new(kinds[name], name, "absent", user, services=services)
+
+    def _describe_new(
+        self,
+        kind: str,
+        name: str,
+        state: str,
+        user: ConsoleUser,
+        *,
+        site: str = "",
+        services: Sequence[str] = (),
+    ) -> JSON:
+        """Return a login of a user that has no row yet."""
+        owner, is_able = _owner(user), user.rights == "control"
+        return {
+            "id": login_id(owner, name),
+            "name": name,
+            "kind": kind,
+            "owner": None,
+            "site": site,
+            "services": services,
+            "state": state,
+            "actions": self._renewals(kind, name, owner, user) if is_able else [],
+            "command": _command(kind, name, owner),
+        }
 
     def _needs(self) -> Iterator[tuple[str, list[str]]]:
         """Yield each service with the keys in its settings."""
@@ -166,10 +189,13 @@ class ServiceLoginHandlers:
             if isinstance(service, UpstreamService):
                 yield name, service.config.key_names
 
-    def _renewals(self, kind: str, owner: str, user: ConsoleUser) -> list[str]:
+    def _renewals(self, kind: str, name: str, owner: str, user: ConsoleUser) -> list[str]:
         """Return what gives a login a new value here; else its person needs the command."""
         if kind == keys.KIND:
             return ["add_key"] if owner == _owner(user) else []
+        if kind == "browser":
+            is_own = owner == _owner(user) and name in self._gateway.browser_logins
+            return ["log_in"] if is_own else []
         can_visit = user.is_machine_user and owner == LOCAL.key and self._gateway.logins.spawn
         return ["log_in"] if kind == "oauth" and can_visit else []
 
@@ -186,8 +212,6 @@ def _timestamp(at: float | None) -> str | None:
 def _command(kind: str, name: str, owner: str) -> str:
     principal = Principal.of_key(owner)
     words = ["statehold", "logins", "add", name, *(["--key"] if kind == keys.KIND else [])]
-    if kind == "browser":
-        words = ["statehold", "logins", "import", name, "FILE"]
     if principal != LOCAL:
         words += ["--subject", principal.subject]
         words += ["--issuer", principal.issuer] if principal.issuer else []

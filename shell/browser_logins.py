@@ -1,18 +1,30 @@
-"""`statehold logins import` and `take-back`: the logins of the built-in browser, which sessions have in turn."""
+"""`statehold logins` for the logins of the built-in browser: log in, lend, import and take back."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+from urllib.parse import quote
 
+import anyio
 import anyio.to_thread
+from anyio.abc import TaskStatus
 
 from ..access.config.types import ConfigError
 from ..server.config.model import Config
-from ..server.exit_codes import FAILURE, NOT_FOUND, OK
+from ..server.exit_codes import FAILURE, INTERRUPTED, NOT_FOUND, OK
+from ..server.operate.requests import OperatorRequest, ProcessUnavailable, ask
 from ..server.printing import complain
+from ..server.sockets.processes import list_nodes
+from ..server.sockets.request import Refused
 from ..sessions.clock import SystemClock
-from ..sessions.records import Principal
-from ..sessions.store.base import UNCHECKED, LoginRecord
+from ..sessions.lifecycle import Status
+from ..sessions.node import NODES
+from ..sessions.records import ControlEnd, Principal, SessionRecord
+from ..sessions.store.base import NEW, UNCHECKED, LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..tools.browser.logins.leases import KIND
 from ..tools.browser.logins.sites import LoginSites, encode_value
@@ -21,7 +33,115 @@ from ..tools.foreign_file import read_foreign
 from ..tools.logins.audit import LoginAudit
 from ..tools.logins.config import BrowserLoginConfig
 from ..tools.logins.sealing import LoginSealing
-from .output import say
+from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS
+from .console import console_address, open_page
+from .output import CommandError, say
+from .parser import CommandLine
+from .sessions.tool_calls import ToolCaller, find_session
+
+LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks at whether the login went back."""
+CLOSE_SECONDS: Final = 20.0
+
+
+def declared_logins(
+    config: Config, owner: Principal, rows: Collection[LoginRecord]
+) -> list[LoginRecord]:
+    """Return the logins of the configuration that are not among the stored ones of a principal."""
+    stored = {each.name for each in rows if each.owner == owner.key}
+    return [
+        LoginRecord(
+            owner=owner.key,
+            name=name,
+            kind=KIND,
+            site=settings.sites[0],
+            issuer="",
+            state=NEW,
+            since=0.0,
+            sealed=b"",
+        )
+        for name, settings in config.logins.items()
+        if isinstance(settings, BrowserLoginConfig) and name not in stored
+    ]
+
+
+async def log_in(config: Config, store: SQLStore, owner: Principal, arguments: CommandLine) -> int:
+    """Have a person log in at a website, in a session of the running server that is closed in the end. Return the exit code."""
+    code = INTERRUPTED
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(_cancel_on_signal, tasks.cancel_scope)
+        try:
+            code = await _log_in(config, store, owner, arguments)
+        except Refused as error:
+            code = complain(f"{error} {error.recovery}".strip())
+        tasks.cancel_scope.cancel()
+    return code
+
+
+async def _cancel_on_signal(scope: anyio.CancelScope, task_status: TaskStatus[None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
+
+
+async def _log_in(config: Config, store: SQLStore, owner: Principal, arguments: CommandLine) -> int:
+    name, record = arguments.name, None
+    # Otherwise a session could begin that nothing closes.
+    with anyio.CancelScope(shield=True):
+        session_id = await _begin_log_in(config.data, owner, name)
+        if session_id is not None:
+            record = await store.get(session_id)
+    if record is None:
+        return complain(
+            f"no server runs for {config.data}; start it with `statehold serve`, or store the login of another browser "
+            f"with `statehold logins import {name} FILE`"
+        )
+    try:
+        url = await anyio.to_thread.run_sync(console_address, config.data)
+        address = f"{url}&at=s/{quote(record.id, safe='')}&take"
+        say(f"Log in, then press Done, at:\n\n    {address}\n")
+        if not arguments.url_only:
+            await anyio.to_thread.run_sync(open_page, address, config.data)
+        with anyio.move_on_after(LOGIN_SECONDS):
+            while record.status is not Status.CLOSED:
+                await anyio.sleep(LOOK_SECONDS)
+                record = await store.get(record.id) or record
+    finally:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            await _close(config, record, arguments)
+    login = await store.logins.find(owner.key, name)
+    state = NEW if login is None else login.state
+    if record.control.end is not ControlEnd.DONE or state == NEW:
+        return complain(f"nobody logged in: the login {name} is {state}")
+    say(f"The login {name} is {state}. A session gets it by login_use.")
+    return OK
+
+
+async def _begin_log_in(data: Path, owner: Principal, name: str) -> str | None:
+    """Return the id of the session in which a person logs in, None if no server runs."""
+    request = OperatorRequest(tool="operator_log_in", arguments={"login": name}, owner=owner.key)
+    for node in list_nodes(data):
+        with suppress(ProcessUnavailable):
+            return str((await ask(data / NODES, node, request))["session_id"])
+    return None
+
+
+async def _close(config: Config, record: SessionRecord, arguments: CommandLine) -> None:
+    """Close a session in the process that holds it; without one it ends by itself."""
+    if record.status is not Status.CLOSED and record.node is not None:
+        with suppress(CommandError):
+            caller = ToolCaller(config, arguments)
+            await caller.ask(record, record.node, "session_close", force=True)
+
+
+async def lend(config: Config, store: SQLStore, arguments: CommandLine) -> int:
+    """Lend a login to a session, for its owner. Return the exit code."""
+    record = await find_session(store, arguments.ref, config.data)
+    caller = ToolCaller(config, arguments)
+    await caller.call(record, "operator_lend_login", login=arguments.name)
+    say(f"The session {record.name or record.id} has the login {arguments.name}.")
+    return OK
 
 
 async def import_login(

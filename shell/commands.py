@@ -184,7 +184,9 @@ def _services() -> Group:
 
 def _logins() -> Group:
     name = click.Argument(
-        ["name"], metavar="NAME", help="the service, as the configuration has it, or the key"
+        ["name"],
+        metavar="NAME",
+        help="the service or login, as the configuration has it, or the key",
     )
     owner = [
         click.Option(
@@ -194,12 +196,12 @@ def _logins() -> Group:
     ]
     return Group(
         "logins",
-        "Log in at services that ask for OAuth, and store keys. Logins are used, and never shown.",
+        "Log in at services that ask for OAuth and at websites, and store keys. Logins are used, and never shown.",
         "statehold logins list",
         commands=[
             Command(
                 "add",
-                "Log in at a service in your browser, or store a key for `${login:NAME}`.",
+                "Log in at a service in your browser, or at a website in the console, or store a key for `${login:NAME}`.",
                 "statehold logins add tracker",
                 name,
                 *owner,
@@ -239,6 +241,13 @@ def _logins() -> Group:
                 name,
                 click.Argument(["file"], metavar="FILE", help="the storage state"),
                 *owner,
+            ),
+            Command(
+                "lend",
+                "Lend a login of the built-in browser to a session.",
+                "statehold logins lend shop cart",
+                name,
+                click.Argument(["ref"], metavar="SESSION", help="id or name of the session"),
             ),
             Command(
                 "take-back",

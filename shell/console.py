@@ -79,14 +79,14 @@ def show_address(url: str, data: Path, arguments: CommandLine) -> int:
     """Open an address of the console; print it if the command line asks for that, or there is no browser."""
     if arguments.json:
         say_json({"url": url})
-    elif arguments.url_only or not _open(url, data):
+    elif arguments.url_only or not open_page(url, data):
         say(url)
     else:
         say(f"opened {url.partition('#')[0]}")
     return OK
 
 
-def _open(url: str, data: Path) -> bool:
+def open_page(url: str, data: Path) -> bool:
     """Open an address in the browser of this user. Return False if there is none."""
     # Other users see the command line of a browser, but not this file, so none of them gets the code.
     path = data / PAGE

@@ -1,4 +1,4 @@
-"""`statehold logins`: log in at services that ask for it, store keys, see the logins, revoke and forget them."""
+"""`statehold logins`: log in at services and websites, store keys, see the logins, lend, revoke and forget them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from ..sessions.store.base import LoginRecord
 from ..sessions.store.sql import SQLStore
 from ..sessions.times import timestamp
 from ..tools.logins.audit import LoginAudit
+from ..tools.logins.config import BrowserLoginConfig
 from ..tools.logins.keys import KEY_BYTES, Keys
 from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
 from ..tools.upstream.oauth.logins import KIND, ServiceLogins
-from .browser_logins import import_login, take_back
-from .output import say, say_json, table
+from .browser_logins import declared_logins, import_login, lend, log_in, take_back
+from .output import CommandError, say, say_json, table
 from .parser import CommandLine
 
 ANSWER_SECONDS = 2.0
@@ -41,24 +42,35 @@ def run(config: Config, arguments: CommandLine) -> int:
     """Run one action and return its exit code."""
     if config.ephemeral:
         raise ConfigError("logins are kept in the data folder; leave out ephemeral")
-    return anyio.run(_run, config, arguments)
+    try:
+        return anyio.run(_run, config, arguments)
+    except CommandError as error:
+        return complain(str(error), error.exit_code)
 
 
 async def _run(config: Config, arguments: CommandLine) -> int:
     async with store_of(config) as store:
         if arguments.action == "list":
-            return _list(await store.logins.page(), json=arguments.json)
+            rows = await store.logins.page()
+            return _list([*rows, *declared_logins(config, LOCAL, rows)], json=arguments.json)
+        if arguments.action == "lend":
+            return await lend(config, store, arguments)
         owner = _owner(arguments)
         if arguments.action == "show":
-            login = await store.logins.find(owner.key, arguments.name)
-            if login is None:
-                return complain(f"there is no login {arguments.name}", NOT_FOUND)
-            return _show(login, json=arguments.json)
+            rows = await store.logins.page(owner.key)
+            for login in (*rows, *declared_logins(config, owner, rows)):
+                if login.name == arguments.name:
+                    return _show(login, json=arguments.json)
+            return complain(f"there is no login {arguments.name}", NOT_FOUND)
         clock, audit = SystemClock(), _audit(config, store)
         sealing = LoginSealing(config.data, config.logins_key)
         if arguments.action == "add" and arguments.key:
             keys = Keys(config.logins, store, clock, sealing, audit)
             return await _add_key(keys, owner, arguments.name)
+        if arguments.action == "add" and isinstance(
+            config.logins.get(arguments.name), BrowserLoginConfig
+        ):
+            return await log_in(config, store, owner, arguments)
         if arguments.action == "import":
             file = Path(arguments.file)
             return await import_login(config, store, sealing, audit, owner, arguments.name, file)
@@ -189,10 +201,10 @@ def _list(logins: list[LoginRecord], *, json: bool) -> int:
             each.kind,
             Principal.of_key(each.owner).words,
             each.state,
-            timestamp(each.since),
+            _timestamp(each.since),
             each.site,
             each.session,
-            "" if each.used_at is None else timestamp(each.used_at),
+            _timestamp(each.used_at),
             each.reason,
         )
         for each in logins
@@ -226,8 +238,12 @@ def _describe(login: LoginRecord) -> dict[str, object]:
         "authorization_server": login.issuer or None,
         "state": login.state,
         "reason": login.reason or None,
-        "since": timestamp(login.since),
-        "expires_at": None if login.expires_at is None else timestamp(login.expires_at),
+        "since": _timestamp(login.since) or None,
+        "expires_at": _timestamp(login.expires_at) or None,
         "session_id": login.session or None,
-        "used_at": None if login.used_at is None else timestamp(login.used_at),
+        "used_at": _timestamp(login.used_at) or None,
     }
+
+
+def _timestamp(at: float | None) -> str:
+    return timestamp(at) or "" if at else ""

@@ -3,10 +3,11 @@
 import { PageElement, html, nothing, repeat } from "./render.js";
 import { get, post, remove } from "./api.js";
 import { ago } from "./format.js";
+import { takeControl } from "./screen.js";
 
 const RELOAD_MILLISECONDS = 4000;
 const KINDS = { oauth: "Service", browser: "Website", key: "Key" };
-const STATES = { ok: "ready", needs_human: "needs its person", unchecked: "not checked", absent: "not there" };
+const STATES = { ok: "ready", needs_human: "needs its person", unchecked: "not checked", absent: "not there", new: "not logged in" };
 
 class Logins extends PageElement {
   static properties = ["user", "marked", "logins", "asking", "problem", "busy"];
@@ -45,7 +46,7 @@ class Logins extends PageElement {
   }
 
   _renderTable() {
-    if (!this.logins.length) return html`<p class="empty">No service of this process asks for a login, and none is stored.</p>`;
+    if (!this.logins.length) return html`<p class="empty">No service of this process asks for a login, no website has one, and none is stored.</p>`;
     return html`<div class="scroll"><table class="rows stack"><thead><tr>
       <th scope="col">Login</th><th scope="col">State</th><th scope="col">Used by</th>
       <th scope="col" class="roomy">Used</th><th scope="col" class="roomy">Ends</th><th scope="col"><span class="skip">Actions</span></th></tr></thead>
@@ -67,9 +68,9 @@ class Logins extends PageElement {
   }
 
   _renderActions(login) {
-    const { actions, state, name, command } = login, isNew = state === "absent";
+    const { actions, state, name, command } = login, isNew = state === "absent" || state === "new";
     return html`<div class="actions">
-      ${actions.includes("log_in") ? html`<button class=${state === "ok" ? "" : "main"} aria-label="Log in at ${name}" ?disabled=${this.busy} @click=${() => this._logIn(name)}>${isNew ? "Log in" : "Log in again"}</button>` : nothing}
+      ${actions.includes("log_in") ? html`<button class=${["ok", "unchecked"].includes(state) ? "" : "main"} aria-label="Log in at ${name}" ?disabled=${this.busy} @click=${() => this._logIn(login)}>${isNew ? "Log in" : "Log in again"}</button>` : nothing}
       ${actions.includes("add_key") ? html`<button class=${state === "ok" ? "" : "main"} aria-label="Add the key ${name}" @click=${() => this._ask("add_key", login)}>${isNew ? "Add the key …" : "Replace …"}</button>` : nothing}
       ${actions.includes("take_back") ? html`<button aria-label="Take back ${name}" ?disabled=${this.busy} @click=${() => this._takeBack(login)}>Take back</button>` : nothing}
       ${!actions.some(action => action !== "forget") && state !== "ok" ? html`<code>${command}</code>` : nothing}
@@ -140,9 +141,11 @@ class Logins extends PageElement {
     }
   }
 
-  async _logIn(service) {
+  async _logIn({ kind, name: service }) {
     this.busy = true;
+    this.problem = null;
     try {
+      if (kind === "browser") return await this._logInHere(service);
       // Opened by the click itself: a browser may stop a window that opens later.
       const page = window.open("about:blank", "_blank");
       const { address } = await post("/logins/visits", { service }).catch(error => { page?.close(); throw error; });
@@ -152,6 +155,13 @@ class Logins extends PageElement {
     } finally {
       this.busy = false;
     }
+  }
+
+  // The session asks for its person: with control the page begins at the site, without it has a button.
+  async _logInHere(login) {
+    const { session_id } = await post("/logins/sessions", { login });
+    await takeControl(session_id, this.user).catch(() => {});
+    location.hash = `#/s/${encodeURIComponent(session_id)}`;
   }
 }
 

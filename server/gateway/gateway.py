@@ -12,32 +12,28 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.recorder import Audit
-from ...sessions.calls.request import Request
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock, SystemClock
 from ...sessions.core import Core
-from ...sessions.errors import InvalidArgument, LoginUnavailable, ServiceUnavailable
+from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
-from ...sessions.live.session import LiveSession
 from ...sessions.node import Node
 from ...sessions.principals.audit_log import AuditLog
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
-from ...tools.browser.config import BrowserConfig
 from ...tools.logins.audit import LoginAudit
 from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
-from ...tools.own.own_tool import ToolContext
 from ...tools.own.toolsets import build_own_tools
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
 from ...tools.upstream.oauth.logins import ServiceLogins
-from ...tools.upstream.resource_updates import InternalContext
 from ...tools.upstream.service import UpstreamService
 from ..cluster.node_pool import Peers
 from ..config.model import Config, ServiceConfig
+from .browser_logins import BrowserLogins
 from .commands import Notifications, ask_summary_command
 from .list_changes import ListWatcher, ResourceChangeCallback
 from .list_updates import ListUpdates
@@ -55,8 +51,6 @@ METHODS_BEFORE_OPENING: Final = frozenset(
     {"initialize", "server/discover", "ping", "logging/setLevel", "tools/list"}
 )
 """Requests that are answered before the sessions are open."""
-LEND_SECONDS: Final = 30
-"""Seconds that a new session waits for a login that another one has."""
 STEADY_MS: Final = 60_000
 """The time for lists that depend on the configuration only, in milliseconds."""
 
@@ -152,9 +146,7 @@ class Gateway:
         audit = LoginAudit(log, clock)
         self.logins = ServiceLogins(store, clock, sealing, audit)
         self.keys = Keys(config.logins, store, clock, sealing, audit)
-        self._browser_logins = browser_logins_of(
-            config, store, sealing, clock, audit, self._groups_of
-        )
+        self._leases = browser_logins_of(config, store, sealing, clock, audit, self._groups_of)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         self.logins.own_ports = self.own_ports
@@ -174,6 +166,7 @@ class Gateway:
         self.registry.on_purged.append(self._forget_files)
         self.services = core.services
         self.router = Router(self.registry)
+        self.browser_logins = BrowserLogins(config, self.registry, self.router, self._leases)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
         self.on_resource_changed: list[ResourceChangeCallback] = []
@@ -190,7 +183,7 @@ class Gateway:
             console=self.console_address,
             shares=config.needs_token,
             notify=self._notify if config.notify.command or config.notify.url else None,
-            lend=None if self._browser_logins is None else self._lend,
+            lend=None if self._leases is None else self.browser_logins.lend,
         )
         self.names = HeldNames(config)
         """The names of tools and prompts that clients know."""
@@ -220,21 +213,8 @@ class Gateway:
             on_changed=self._notify_change,
             logins=self.logins,
             keys=self.keys,
-            browser_logins=self._browser_logins,
+            browser_logins=self._leases,
         )
-
-    async def _lend(self, context: ToolContext, session: LiveSession, login: str) -> None:
-        """Lend a login to a session by the tool of its browser. Raises like a call of it."""
-        settings = self.config.enabled_services()
-        browsers = [name for name, each in settings.items() if isinstance(each, BrowserConfig)]
-        service = next((name for name in browsers if name in session.bindings), None)
-        if service is None:
-            raise InvalidArgument("A session without a browser gets no login.")
-        arguments = {"login": login, "wait_seconds": LEND_SECONDS}
-        request = Request(context.principal, session.id, service, "login_use", arguments)
-        answer = await self.router.call(request, context.caller or InternalContext())
-        if answer.payload.get("isError"):
-            raise LoginUnavailable(f"The session did not get the login {login}.")
 
     def _groups_of(self, owner: str) -> Sequence[str]:
         return self.registry.core.limits.membership(owner).groups

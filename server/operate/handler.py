@@ -22,12 +22,14 @@ from ...sessions.registry import Registry
 from ...tools.own.own_tool import OwnTool, ToolContext
 from ...tools.own.toolsets import OWN_NAMES, build_own_tools
 from ..sockets.local_socket import send_content, send_error
+from .login_tools import LoginTools
 from .operator_tools import OperatorTools, operator_tools
 from .person_tools import PersonTools
 from .requests import OperatorRequest
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
+    from ..gateway.browser_logins import BrowserLogins
 
 CALL_SECONDS: Final = 120.0
 MAX_REQUESTS: Final = 32
@@ -53,6 +55,7 @@ class OperatorHandler:
         *,
         data: Path | None = None,
         audit: Audit | None = None,
+        logins: BrowserLogins | None = None,
     ) -> None:
         """`audit` records the requests of commands; those of the console are recorded where they arrive."""
         self._registry = registry
@@ -61,6 +64,7 @@ class OperatorHandler:
         tools = [
             *operator_tools(OperatorTools(registry, data)),
             *operator_tools(PersonTools(registry)),
+            *(() if logins is None else operator_tools(LoginTools(registry, logins))),
         ]
         self._tools = own_tools | {tool.name: tool for tool in tools}
 

@@ -139,6 +139,7 @@ async def hold_open(
             gateway.describe_services,
             data=folder,
             audit=gateway.audit,
+            logins=gateway.browser_logins,
         )
     )
     async with peer_port(gateway) as port, gateway.store, node:

@@ -20,7 +20,7 @@ from ....sessions.errors import (
 )
 from ....sessions.records import LOCAL, Principal
 from ....sessions.services import SessionView
-from ....sessions.store.base import LENDABLE, NEW, OK, UNCHECKED, LoginRecord
+from ....sessions.store.base import LENDABLE, NEEDS_HUMAN, NEW, OK, UNCHECKED, LoginRecord
 from ....sessions.wording import did_you_mean
 from ...logins.audit import LoginAudit
 from ...logins.config import BrowserLoginConfig
@@ -110,10 +110,8 @@ class LoginLeases:
             LoginUnavailable: Its person has to log in again.
             StoreUnavailable: The store does not answer, or has the value of another key.
         """
-        if name not in self.settings:
-            hint = did_you_mean(name, self.settings)
-            raise InvalidArgument(f"There is no login {name!r:.100} for browsers.{hint}")
-        key = (await self._owner(view.owner, name), name)
+        self.require(name)
+        key = (await self.owner_of(view.owner, name), name)
         turn = self._turns[key]
         deadline = anyio.current_time() + seconds
         try:
@@ -161,7 +159,35 @@ class LoginLeases:
                 leases.append(lease)
         return leases, lost
 
-    async def _owner(self, owner: str, name: str) -> str:
+    def require(self, name: str) -> BrowserLoginConfig:
+        """Return the settings of a login.
+
+        Raises:
+            InvalidArgument: There is no such login.
+        """
+        if name not in self.settings:
+            hint = did_you_mean(name, self.settings)
+            raise InvalidArgument(f"There is no login {name!r:.100} for browsers.{hint}")
+        return self.settings[name]
+
+    async def begin_anew(self, owner: str, name: str) -> None:
+        """Make an own login of a principal that is revoked, or needs its person, one that its person may log in with.
+
+        Raises:
+            InvalidArgument: The principal gets that of the operator.
+            StoreUnavailable: The store does not answer.
+        """
+        if await self.owner_of(owner, name) != owner:
+            raise InvalidArgument(f"The login {name} is the operator's, who logs in there.")
+        found = await self._store.logins.find(owner, name)
+        if found is not None and found.kind == KIND and found.state not in LENDABLE:
+            new = await self._new(owner, name)
+            if found.state == NEEDS_HUMAN:
+                # The site may know the browser by a cookie, and ask for less.
+                new = replace(new, sealed=found.sealed)
+            await self._store.logins.put(new)
+
+    async def owner_of(self, owner: str, name: str) -> str:
         """Return whose login a principal gets: its own, or that of the operator if it may have that one."""
         if owner == LOCAL.key or self._rule(owner, name) is None:
             return owner
@@ -181,16 +207,7 @@ class LoginLeases:
     async def _try(self, view: SessionView, key: tuple[str, str]) -> LoginLease | None:
         owner, name = key
         settings, now = self.settings[name], self.clock.now()
-        new = LoginRecord(
-            owner=owner,
-            name=name,
-            kind=KIND,
-            site=settings.sites[0],
-            issuer="",
-            state=NEW,
-            since=now,
-            sealed=await self._sealing.seal(encode_value(ContextSnapshot())),
-        )
+        new = await self._new(owner, name)
         ends_at = now + LEASE_SECONDS
         record = await self._store.logins.take(new, view.id, now, ends_at)
         if record is None:
@@ -220,6 +237,19 @@ class LoginLeases:
         self._taken.set()
         self._note("lend", view, name)
         return lease
+
+    async def _new(self, owner: str, name: str) -> LoginRecord:
+        """Return a login without a value."""
+        return LoginRecord(
+            owner=owner,
+            name=name,
+            kind=KIND,
+            site=self.settings[name].sites[0],
+            issuer="",
+            state=NEW,
+            since=self.clock.now(),
+            sealed=await self._sealing.seal(encode_value(ContextSnapshot())),
+        )
 
     async def write(self, lease: LoginLease, value: ContextSnapshot) -> bool:
         """Store the value of a login that goes on being lent. Return False if the session has lost it.
@@ -322,7 +352,7 @@ class LoginLeases:
         """Return a line for each login that a session may have: its sites, its state and who has it."""
         lines: list[str] = []
         for name, settings in self.settings.items():
-            owner = await self._owner(view.owner, name)
+            owner = await self.owner_of(view.owner, name)
             found = await self._store.logins.find(owner, name)
             state = NEW if found is None or found.kind != KIND else found.state
             if found is not None and found.reason:
