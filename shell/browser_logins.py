@@ -66,7 +66,7 @@ def declared_logins(
 
 
 async def log_in(config: Config, store: SQLStore, owner: Principal, arguments: CommandLine) -> int:
-    """Have a person log in at a website, in a session of the running server that is closed in the end. Return the exit code."""
+    """Have a person log in at a website, in a session of the running server, which ends with that. Return the exit code."""
     code = INTERRUPTED
     async with anyio.create_task_group() as tasks:
         await tasks.start(_cancel_on_signal, tasks.cancel_scope)

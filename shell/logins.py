@@ -210,9 +210,7 @@ def _list(logins: list[LoginRecord], *, json: bool) -> int:
         for each in logins
     ]
     say(
-        table(head, rows)
-        if rows
-        else "There are no logins; `statehold logins add SERVICE` makes one."
+        table(head, rows) if rows else "There are no logins; `statehold logins add NAME` makes one."
     )
     return OK
 

@@ -146,7 +146,7 @@ class Session extends PageElement {
         ? html`<b>The process that held this session has ended.</b> The session goes on in another one with its next call; what was saved comes back.`
         : html`<b>The process that holds this session does not answer.</b> This page goes on by itself when it does, or when another one takes the session over.`}</span></p>` : nothing}
       ${session.status === "closed" ? html`<p class="notice" role="status"><span><b>Closed ${since(session.closed_at)}</b>${session.reason ? ` (${session.reason.replaceAll("_", " ")})` : ""}.
-        ${session.reason === "login_ended" ? html`Sessions get the login with <code>login_use</code>; <a href="#/logins">Logins</a> shows its state.` : nothing}
+        ${session.reason === "login_returned" ? html`Sessions get the login with <code>login_use</code>; <a href="#/logins">Logins</a> shows its state.` : nothing}
         Its timeline and its last state stay${session.ends_at ? ` until they are deleted ${until(session.ends_at)}` : ""}.</span></p>` : nothing}
       ${session.status === "paused" ? html`<p class="notice" role="status"><span><b>Paused ${since(session.since)}.</b> It is saved, and its next call resumes it.</span></p>` : nothing}
       ${note ? html`<p class="notice ${note.bad ? "bad" : ""}" role=${note.bad ? "alert" : "status"}><span>${note.text}

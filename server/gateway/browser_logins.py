@@ -30,7 +30,7 @@ LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at a session in which a person logs in, in case that another process has it."""
 LIFETIME_SECONDS: Final = 3600.0
 """Seconds after which such a session ends also if its process was killed."""
-LOGIN_ENDED: Final = "login_ended"
+LOGIN_RETURNED: Final = "login_returned"
 """The reason of the end of such a session."""
 RESTART: Final = "Restart it with the configuration that has the login."
 
@@ -98,7 +98,7 @@ class BrowserLogins:
             await registry.controls.wait_for_change(principal, session_id, seconds=LOOK_SECONDS)
         with suppress(SessionError):
             await self._call(context, session_id, "login_release", login=login)
-        await registry.close(principal, session_id, force=True, reason=LOGIN_ENDED)
+        await registry.close(principal, session_id, force=True, reason=LOGIN_RETURNED)
 
     async def absent_of(self, principal: Principal, own: Container[str]) -> dict[str, str]:
         """Return the first sites of the logins that a principal may begin, by name; `own` are those that it has."""

@@ -176,6 +176,34 @@ async def test_a_person_takes_a_login_back_from_its_session(
     assert row.session == ""
 
 
+async def test_a_principal_begins_its_own_logins_and_not_those_that_the_operator_lends(
+    tmp_path: Path,
+) -> None:
+    tokens = write_tokens(tmp_path / "tokens", f"{ALICE} alice\n{OLGA} olga\n")
+    rule = {"principals": ["alice"]}
+    login = {"kind": "browser", "sites": ["https://shop.test"], "lend": [rule]}
+    document = {"services": {}, "server": {"tokens": str(tokens)}, "logins": {"shop": login}}
+    config, data = served(tmp_path, document)
+    with serving(config, data) as running:
+        async with (
+            operator(data) as root,
+            console_client(running.url) as alice,
+            console_client(running.url) as olga,
+        ):
+            await alice.log_in(token=ALICE)
+            await olga.log_in(token=OLGA)
+            assert await logins_of(alice) == {}
+            refused = await alice.refused("POST", "/logins/sessions", {"login": "shop"})
+            assert (refused["status"], "operator" in refused["message"]) == (400, True)
+            shop = (await logins_of(olga))["shop"]
+            assert (shop["state"], shop["site"]) == ("new", "https://shop.test")
+            assert shop["actions"] == ["log_in"]
+            assert shop["command"] == "statehold logins add shop --subject olga"
+            assert (await logins_of(root))["shop"]["command"] == "statehold logins add shop"
+            refused = await olga.refused("POST", "/logins/sessions", {"login": "shops"})
+            assert (refused["status"], "'shops'" in refused["message"]) == (400, True)
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_a_phone_shows_the_logins(page: tuple[Page, Running], scheme: str) -> None:

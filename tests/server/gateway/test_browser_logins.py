@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
+import anyio.to_thread
 import pytest
 from mcp import Client
+from support.console_client import console_client
 from support.gateway_process import (
     Running,
     Way,
@@ -29,9 +33,11 @@ from support.gateway_process import (
     toml,
 )
 from support.login_site import LoginSite, serve_logins
+from support.waiting import until
 
 from statehold.client import connect
 from statehold.client.errors import LoginBusy
+from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.base import OK, UNCHECKED, LoginRecord
 from statehold.sessions.store.sql import SQLStore
@@ -255,6 +261,75 @@ async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(s
                     await call(client, "session_info", sessions[number])
                 await call(client, "login_release", sessions[0], login="shop")
     assert order == [1, 2, 3, 4]
+
+
+@contextmanager
+def logging_in(shop: Shop) -> Generator[tuple[subprocess.Popen[str], str, str]]:
+    """Run `statehold logins add` until the block ends; yield it with the code and the session of its address."""
+    words = [*statehold(), "logins", "add", "shop", "--url-only", "--config", str(shop.config)]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*words, "--data", str(shop.data)], **pipes) as process:
+        assert process.stdout is not None
+        try:
+            lines: list[str] = [process.stdout.readline() for _ in range(3)]
+            address = urlsplit(lines[2].strip())
+            members = dict(parse_qsl(address.fragment, keep_blank_values=True))
+            assert "take" in members
+            yield process, members["code"], members["at"].removeprefix("s/")
+        finally:
+            process.kill()
+
+
+async def test_a_person_logs_in_by_a_command_and_a_session_is_lent_the_login(shop: Shop) -> None:
+    refused = shop.run("add", "shop")
+    assert refused.returncode == 1
+    assert "statehold serve" in refused.stderr
+    assert "logins import shop FILE" in refused.stderr
+    assert "new" in shop.run("list").stdout
+    assert "state: new" in shop.run("show", "shop").stdout
+    with serving(shop.config, shop.data) as running:
+        with logging_in(shop) as (command, code, session):
+            async with console_client(running.url) as person:
+                await person.log_in(code=code)
+                epoch = (await person.act(session, "take"))["epoch"]
+                event = {"type": "address", "address": f"{shop.site.address}/in"}
+                await person.post(f"/sessions/{session}/input", epoch=epoch, events=[event])
+                await until(lambda: shop.site.valid)
+                await person.act(session, "give-back", epoch=epoch)
+                said, problem = await anyio.to_thread.run_sync(command.communicate)
+                assert command.returncode == 0, problem
+                assert "The login shop is unchecked." in said
+                assert shop.site.valid not in said + problem + running.log
+        async with shop.connect(running) as client:
+            one = await opened_session(client, name="cart")
+            assert shop.run("lend", "shop", "cart").returncode == 0
+            assert "Ada" in await call(client, "browser_navigate", one, url=shop.site.address)
+            unknown = shop.run("lend", "shops", "cart")
+            assert "There is no login 'shops'" in unknown.stderr
+
+
+@pytest.mark.parametrize("ends", ["interrupt", "could_not"])
+async def test_a_login_by_a_command_that_fails_leaves_no_session(shop: Shop, ends: str) -> None:
+    expected = (130, "") if ends == "interrupt" else (1, "nobody logged in")
+    with (
+        serving(shop.config, shop.data) as running,
+        logging_in(shop) as (command, code, session),
+    ):
+        async with console_client(running.url) as person, SQLStore.sqlite(shop.data) as store:
+            if ends == "interrupt":
+                command.send_signal(signal.SIGINT)
+            else:
+                await person.log_in(code=code)
+                epoch = (await person.act(session, "take"))["epoch"]
+                await person.act(session, "give-back", epoch=epoch, end="could_not")
+            _, problem = await anyio.to_thread.run_sync(command.communicate)
+            assert command.returncode == expected[0]
+            assert expected[1] in problem
+            record, login = await store.get(session), await store.logins.find(LOCAL.key, "shop")
+            assert record is not None
+            assert login is not None
+            assert (record.status, login.state) == (Status.CLOSED, "new")
+            assert login.lease_ends_at == 0
 
 
 @pytest.mark.thorough

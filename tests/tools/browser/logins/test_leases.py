@@ -15,7 +15,7 @@ from statehold.sessions.errors import InvalidArgument, LoginBusy, LoginUnavailab
 from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView
-from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
+from statehold.sessions.store.base import NEEDS_HUMAN, NEW, OK, REVOKED, UNCHECKED
 from statehold.tools.browser.logins.leases import LEASE_SECONDS, LoginLease, LoginLeases
 
 from .conftest import Lender
@@ -162,6 +162,22 @@ async def test_an_unusable_login_is_refused_with_its_reason(lender: Lender) -> N
         await leases.take(view(), "shop", 10.0)
     with pytest.raises(InvalidArgument, match="Did you mean shop"):
         await leases.take(view(), "shup", 10.0)
+
+
+@pytest.mark.parametrize(("state", "keeps"), [(NEEDS_HUMAN, True), (REVOKED, False)])
+async def test_a_person_begins_an_unusable_login_anew(
+    lender: Lender, state: str, keeps: bool
+) -> None:
+    await lender.save(state=state, reason="it ended")
+    leases = lender.leases()
+    await leases.begin_anew(LOCAL.key, "shop")
+    lease = await leases.take(view(), "shop", 0.0)
+    assert (lease.record.state, lease.record.reason) == (NEW, "")
+    # The site may know the browser by a cookie; what was revoked is gone.
+    assert bool(lease.value.cookies) == keeps
+    await give_back(leases, lease)
+    await leases.begin_anew(LOCAL.key, "shop")
+    assert (await lender.row()).state == (UNCHECKED if keeps else NEW)
 
 
 async def test_a_session_does_not_get_back_what_the_rules_forbid_by_now(lender: Lender) -> None:
