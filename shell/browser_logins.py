@@ -1,4 +1,4 @@
-"""`statehold logins` for the logins of the built-in browser: log in, lend, import and take back."""
+"""`statehold logins` for the logins of the built-in browser: log in, lend, import, check and take back."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from ..server.config.model import Config
 from ..server.exit_codes import FAILURE, INTERRUPTED, NOT_FOUND, OK
 from ..server.operate.requests import OperatorRequest, ProcessUnavailable, ask
 from ..server.printing import complain
-from ..server.sockets.processes import list_nodes
+from ..server.sockets.processes import list_nodes, read_processes
 from ..server.sockets.request import Refused
 from ..sessions.clock import SystemClock
 from ..sessions.lifecycle import Status
 from ..sessions.node import NODES
 from ..sessions.records import ControlEnd, Principal, SessionRecord
-from ..sessions.store.base import NEW, UNCHECKED, LoginRecord
+from ..sessions.store.base import NEEDS_HUMAN, NEW, REVOKED, UNCHECKED, LoginRecord
+from ..sessions.store.base import OK as VALID
 from ..sessions.store.sql import SQLStore
 from ..tools.browser.logins.leases import KIND
 from ..tools.browser.logins.sites import LoginSites, encode_value
@@ -144,6 +145,10 @@ async def lend(config: Config, store: SQLStore, arguments: CommandLine) -> int:
     return OK
 
 
+VERDICT_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.25
+
+
 async def import_login(
     config: Config,
     store: SQLStore,
@@ -190,3 +195,35 @@ async def take_back(store: SQLStore, audit: LoginAudit, owner: Principal, name: 
         return complain(f"no session has the login {name}", NOT_FOUND)
     say(f"The session gives {name} back within some seconds.")
     return OK
+
+
+async def check(
+    config: Config, store: SQLStore, audit: LoginAudit, owner: Principal, name: str
+) -> int:
+    """Have a server check a login, and print the result. Return the exit code: whether it is valid."""
+    settings = config.logins.get(name)
+    if not isinstance(settings, BrowserLoginConfig) or settings.check is None:
+        raise ConfigError(f"logins.{name}: is no login of the configuration with a `check`")
+    if not config.cluster.enabled and not await anyio.to_thread.run_sync(
+        read_processes, config.data
+    ):
+        return complain(f"no server runs for {config.data}, so nothing checks {name}", FAILURE)
+    await audit.admit("request-check", owner.key, name)
+    if not await store.logins.request_check(owner.key, name, KIND):
+        return complain(f"there is no login {name}", NOT_FOUND)
+    words = ""
+    with anyio.move_on_after(VERDICT_SECONDS):
+        while True:
+            login = await store.logins.find(owner.key, name)
+            if login is None:
+                return complain(f"there is no login {name}", NOT_FOUND)
+            words = login.state + (f": {login.reason}" if login.reason else "")
+            if login.state == VALID and login.checked_at is not None:
+                say(f"The login {name} is ok.")
+                return OK
+            if login.state in (NEW, NEEDS_HUMAN, REVOKED):
+                return complain(f"the login {name} is {words}", FAILURE)
+            await anyio.sleep(POLL_SECONDS)
+    return complain(
+        f"no check ended within {VERDICT_SECONDS:g} seconds; the login {name} is {words}", FAILURE
+    )

@@ -257,6 +257,13 @@ def _logins() -> Group:
                 *owner,
             ),
             Command(
+                "check",
+                "Have the server check now whether a login of the built-in browser is valid, and renew it if it is not.",
+                "statehold logins check shop",
+                name,
+                *owner,
+            ),
+            Command(
                 "forget",
                 "Forget a login; sessions use it for a second at most.",
                 "statehold logins forget tracker",

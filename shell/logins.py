@@ -30,7 +30,7 @@ from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
 from ..tools.upstream.oauth.logins import KIND, ServiceLogins
-from .browser_logins import declared_logins, import_login, lend, log_in, take_back
+from .browser_logins import check, declared_logins, import_login, lend, log_in, take_back
 from .output import CommandError, say, say_json, table
 from .parser import CommandLine
 
@@ -76,6 +76,8 @@ async def _run(config: Config, arguments: CommandLine) -> int:
             return await import_login(config, store, sealing, audit, owner, arguments.name, file)
         if arguments.action == "take-back":
             return await take_back(store, audit, owner, arguments.name)
+        if arguments.action == "check":
+            return await check(config, store, audit, owner, arguments.name)
         if arguments.action == "forget":
             await audit.admit("forget", owner.key, arguments.name)
             if not await store.logins.delete(owner.key, arguments.name):

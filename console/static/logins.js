@@ -7,7 +7,9 @@ import { takeControl } from "./screen.js";
 
 const RELOAD_MILLISECONDS = 4000;
 const KINDS = { oauth: "Service", browser: "Website", key: "Key" };
-const STATES = { ok: "ready", needs_human: "needs its person", unchecked: "not checked", absent: "not there", new: "not logged in" };
+const STATES = {
+  ok: "ready", needs_human: "needs its person", unchecked: "not checked", renewing: "being renewed", absent: "not there", new: "not logged in",
+};
 
 class Logins extends PageElement {
   static properties = ["user", "marked", "logins", "asking", "problem", "busy"];

@@ -20,7 +20,7 @@ from ...access.config.auth import (
 )
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
-from ...tools.logins.config import BrowserLoginConfig, KeyConfig, LendRule
+from ...tools.logins.config import BrowserLoginConfig, KeyConfig, LendRule, LoginCheck
 from ...tools.upstream.config import LoginSettings, Recipe, RecipeStep, UpstreamConfig
 from .mistakes import FLAGS
 from .model import Config
@@ -60,6 +60,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "logins.NAME", list(_settings(KeyConfig, ""))
     yield "logins.SITE", list(_settings(BrowserLoginConfig, ""))
     yield "[logins.SITE.lend]", list(_settings(LendRule, ""))
+    yield "logins.SITE.check", list(_settings(LoginCheck, ""))
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.login", list(_settings(LoginSettings, ""))

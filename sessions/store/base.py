@@ -29,6 +29,8 @@ NEW: Final = "new"
 UNCHECKED: Final = "unchecked"
 LENDABLE: Final = (OK, NEW, UNCHECKED)
 """The states in which a session may have a login of a browser: also without a value yet, or with one that may be old."""
+RENEWING: Final = "renewing"
+"""The state of a login of a browser that its site ended, until a command has logged in again."""
 
 
 @dataclass(slots=True)
@@ -100,7 +102,11 @@ class LoginRecord:
     used_at: float | None = None
     """When a session got it last, as it is known."""
     checked_at: float | None = None
-    """When it was last seen to be valid."""
+    """When a check saw that it is valid; None if the next check is due at once."""
+    in_check: int = 0
+    """1 if the lease is for a check or a renewal; `session` is then the one that had it before."""
+    renewals: str = ""
+    """When its command was started since it was seen to be valid: whole seconds, separated by spaces."""
 
     def __post_init__(self) -> None:
         if not self.version:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, or_, select, update
 
 from ..errors import StoreUnavailable
 from . import schema
-from .base import LENDABLE, NEEDS_HUMAN, OK, REVOKED, UNCHECKED, LoginRecord
+from .base import LENDABLE, NEEDS_HUMAN, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord
 from .rows import columns_of
 from .transactions import Queries, read_method, write_method
 
@@ -54,17 +54,26 @@ def page(connection: Connection, owner: str | None = None) -> list[LoginRecord]:
     return [LoginRecord(**columns_of(row)) for row in rows]
 
 
+def overview(connection: Connection, kind: str) -> list[LoginRecord]:
+    """Return the logins of a kind without their values."""
+    columns = [column for column in _COLUMNS if column is not _l.sealed]
+    rows = connection.execute(select(*columns).where(_l.kind == kind))
+    return [LoginRecord(**columns_of(row), sealed=b"") for row in rows]
+
+
 def put(connection: Connection, login: LoginRecord) -> bool:
-    """Store a new login in place of the one with its owner and name. Its version is higher than that one's.
+    """Store a new login in place of the one with its owner and name. Its version is higher, and its renewals count on.
 
     Return False if that one is of another kind, and stays.
     """
     former = find(connection, login.owner, login.name)
     if former is not None and former.kind != login.kind:
         return False
-    version = login.version if former is None else max(login.version, former.version + 1)
+    if former is not None:
+        version = max(login.version, former.version + 1)
+        login = replace(login, version=version, renewals=login.renewals or former.renewals)
     connection.execute(delete(schema.login).where(_this(login.owner, login.name)))
-    key = {"id": login_id(login.owner, login.name), "version": version}
+    key = {"id": login_id(login.owner, login.name)}
     connection.execute(insert(schema.login), asdict(login) | key)
     return True
 
@@ -143,26 +152,31 @@ class Standing(NamedTuple):
 
 
 def take(
-    connection: Connection, new: LoginRecord, session: str, now: float, ends_at: float
+    connection: Connection, new: LoginRecord, session: str | None, now: float, ends_at: float
 ) -> LoginRecord | None:
     """Lend a login to a session until `ends_at` and return it; `new` is stored if it does not exist yet.
 
-    A session takes again what it had, also before the lease ends: the one process that owns the session asks for it. Return
-    None if another session has the login, or its state forbids it.
+    A session takes again what it had, also before the lease ends: the one process that owns the session asks for it. Without
+    a session it is lent for a check or a renewal, and the session that had it may take it again afterwards. Return None if
+    another one has the login, or its state forbids it.
     """
     found = find(connection, new.owner, new.name)
     if found is None:
         put(connection, found := new)
     values: dict[str, object] = {
         "version": found.version + 1,
-        "session": session,
         "lease_ends_at": ends_at,
-        "used_at": now,
+        "in_check": 1,
     }
+    if session is not None:
+        values |= {"session": session, "used_at": now, "in_check": 0}
     if found.state == OK and found.lease_ends_at:
         values |= {"state": UNCHECKED, "since": now}
-    free = or_(_l.lease_ends_at <= now, _l.session == session)
-    conditions = (free, _l.kind == new.kind, _l.state.in_(LENDABLE))
+    free = _l.lease_ends_at <= now
+    if session is not None:
+        free = or_(free, and_(_l.session == session, _l.in_check == 0))
+    states = LENDABLE if session is not None else (*LENDABLE, RENEWING)
+    conditions = (free, _l.kind == new.kind, _l.state.in_(states))
     if not _change(connection, found, values, *conditions):
         return None
     return find(connection, new.owner, new.name)
@@ -179,12 +193,27 @@ def write_value(connection: Connection, login: LoginRecord, sealed: bytes) -> bo
     return _change(connection, login, {"sealed": sealed, "version": login.version + 1})
 
 
+def record_check(connection: Connection, login: LoginRecord) -> bool:
+    """Store the outcome of a check or a renewal, whose lease goes on. Return False if the lease was lost."""
+    names = ("state", "since", "reason", "checked_at", "renewals")
+    return _change(connection, login, {name: getattr(login, name) for name in names})
+
+
+def request_check(connection: Connection, owner: str, name: str, kind: str) -> bool:
+    """Ask for a check as soon as nobody has a login, also of one that needs its person. Return False if there is none."""
+    state = case((_l.state == NEEDS_HUMAN, UNCHECKED), else_=_l.state)
+    statement = update(schema.login).where(_this(owner, name), _l.kind == kind)
+    return connection.execute(statement.values(state=state, checked_at=None)).rowcount == 1
+
+
 def give_back(connection: Connection, login: LoginRecord) -> bool:
     """End the lease of a login, with its value, state and session. Return False if the lease was lost."""
     names = ("sealed", "state", "since", "reason", "session")
     values = {name: getattr(login, name) for name in names}
     return _change(
-        connection, login, {**values, "version": login.version + 1, "lease_ends_at": 0.0}
+        connection,
+        login,
+        {**values, "version": login.version + 1, "lease_ends_at": 0.0, "in_check": 0},
     )
 
 
@@ -215,6 +244,7 @@ class LoginStore(Queries):
 
     find = read_method(find)
     page = read_method(page)
+    overview = read_method(overview)
     put = write_method(put)
     lease = write_method(lease)
     renew = write_method(renew)
@@ -225,6 +255,8 @@ class LoginStore(Queries):
     take = write_method(take)
     held_by = read_method(held_by)
     write_value = write_method(write_value)
+    record_check = write_method(record_check)
+    request_check = write_method(request_check)
     give_back = write_method(give_back)
     extend = write_method(extend)
     standings = read_method(standings)

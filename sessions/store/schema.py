@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0117"
+HEAD: Final = "0118"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -364,6 +364,9 @@ login: Final = Table(
     Column("session", String(128), nullable=False, server_default=""),
     _time("used_at", null=True),
     _time("checked_at", null=True),
+    # With defaults, for nodes that run the program before them.
+    Column("in_check", BigInteger, nullable=False, server_default="0"),
+    Column("renewals", String(64), nullable=False, server_default=""),
 )
 """The logins of principals. `sealed` is encrypted."""
 

@@ -33,6 +33,8 @@ POLLING = """<title>Shop</title><h1 id=who></h1><script>
 </script>"""
 """A page that asks every 20 ms whether it is still logged in."""
 
+STATUSES = {"/login": 200, "/forbidden": 403, "/broken": 503}
+
 WORKING = """<title>Shop</title><script>
   const code = `(async () => { for (;;) { try { await fetch(new URL("/api", "ORIGIN")); } catch {}
     await new Promise(done => setTimeout(done, 20)); } })()`;
@@ -118,7 +120,8 @@ class LoginSite:
 def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
     """Serve a site until the block ends.
 
-    /, /poll and /worker are pages, /show and /echo show the new and the old cookie, /in logs in, /hang waits.
+    /, /poll and /worker are pages, /show and /echo show the new and the old cookie, /in logs in, /hang waits. /account
+    leads to /login without a login, /forbidden and /broken answer 403 and 503.
     """
     site = LoginSite(policy)
 
@@ -136,6 +139,8 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
                 status, new = 200, site.log_in()
             elif path == "/favicon.ico":
                 status, new = 404, None
+            elif path in STATUSES:
+                status, new = STATUSES[path], None
             else:
                 if cookie:
                     site.agents.append((time.monotonic(), str(self.client_address[1]), cookie))
@@ -146,7 +151,11 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
             shown = {"/show": new or cookie, "/echo": cookie}.get(path, "")
             body = pages.get(path, f"<title>Shop</title><h1>WHO</h1><p>{shown}</p>")
             data = body.replace("WHO", "Ada" if status == 200 else "Log in").encode()
+            if path == "/account" and status == 401:
+                status = 302
             self.send_response(status)
+            if status == 302:
+                self.send_header("Location", "/login")
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Cache-Control", "no-store")
             self.send_header("Content-Length", str(len(data)))

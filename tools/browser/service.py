@@ -30,6 +30,7 @@ from .config import BrowserConfig
 from .connection import BrowserConnection
 from .egress.egress_service import Egress, OwnerHosts
 from .egress.network_policy import NetworkPolicy
+from .logins.checks import LoginChecks
 from .logins.leases import LoginLeases
 from .opening import BrowserOpening
 from .process.browser_launch import HostPlace, Launcher
@@ -164,6 +165,9 @@ class BrowserService:
                 remote=self.config.remote,
             )
             self._pool = await stack.enter_async_context(pool)
+            if self._logins is not None and not config.remote:
+                checks = LoginChecks(self._logins, self.open, self.forget).running()
+                await stack.enter_async_context(checks)
             self._exit = stack.pop_all()
         return self
 
@@ -180,9 +184,7 @@ class BrowserService:
         """Return the place of browsers that outlive this process; None if no keeper can hold them, or if that is off."""
         if self._ledger is None or self._ledger.keeper is None or self._data is None:
             return None
-        if not death_signal_prefix():
-            return None
-        if self.config.remote or not self.config.outlive:
+        if not death_signal_prefix() or self.config.remote or not self.config.outlive:
             return None
         return HostPlace(self._ledger, self.name, self._folder / "temporary")
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from ..browser.devtools.world import is_origin
+from ..browser.devtools.world import is_origin, origin_of
 
 NAME: Final = r"[A-Za-z0-9_.@/-]{1,128}"
 """The form of the name of a login that the configuration or a person gives."""
@@ -67,6 +67,25 @@ class LendRule(BaseModel):
     )
 
 
+class LoginCheck(BaseModel):
+    """A page of a site that shows whether a login is still valid."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str = Field(
+        description="Page of one of the sites. Whoever is signed in gets it without being led to another page."
+    )
+    text: str = Field(
+        default="", description="Text that it shows to them only, such as `Sign out`."
+    )
+    every: float = Field(
+        default=900.0,
+        ge=10,
+        le=86400,
+        description="Seconds from a check to the next one. A login that a session has is checked when it is given back.",
+    )
+
+
 class BrowserLoginConfig(BaseModel):
     """A login of the built-in browser at some sites, which one session at a time has."""
 
@@ -87,6 +106,24 @@ class BrowserLoginConfig(BaseModel):
         le=86400,
         description="Seconds without a call after which a session gives it back. Its next call takes it again.",
     )
+    check: LoginCheck | None = Field(
+        default=None, description="How the server finds out that its site ended it. Default: not."
+    )
+    renew: list[str] = Field(
+        default_factory=list[str],
+        description="Command, without a shell, that logs in and prints a storage state of the sites in at most 120 s.",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> BrowserLoginConfig:
+        problem = ""
+        if self.check is not None and origin_of(self.check.url) not in self.sites:
+            problem = "`check.url` is no page of its `sites`"
+        elif self.renew and self.check is None:
+            problem = "`renew` needs a `check`, which tells when to run it"
+        if problem:
+            raise PydanticCustomError("statehold", "{message}", {"message": problem})
+        return self
 
 
 LoginConfig: TypeAlias = Annotated[KeyConfig | BrowserLoginConfig, Field(discriminator="kind")]

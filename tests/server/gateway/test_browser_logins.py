@@ -52,10 +52,17 @@ class Shop:
     site: LoginSite
     folder: Path
     config: Path
+    document: dict[str, Any]
 
     @property
     def data(self) -> Path:
         return self.folder / "data"
+
+    def check(self, path: str, **settings: Any) -> None:
+        """Have the login checked by a page of the site."""
+        self.document["logins"]["shop"]["check"] = {"url": self.site.address + path}
+        self.document["logins"]["shop"] |= settings
+        self.config.write_text(toml(self.document))
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*statehold(), "logins", *words, "--config", str(self.config)]
@@ -96,7 +103,7 @@ def shop(tmp_path: Path, headless_shell: str) -> Any:
             "logins": logins,
         }
         config.write_text(toml(document))
-        yield Shop(site, tmp_path, config)
+        yield Shop(site, tmp_path, config, document)
 
 
 def stored_bytes(folder: Path) -> bytes:
@@ -330,6 +337,53 @@ async def test_a_login_by_a_command_that_fails_leaves_no_session(shop: Shop, end
             assert login is not None
             assert (record.status, login.state) == (Status.CLOSED, "new")
             assert login.lease_ends_at == 0
+
+
+async def test_a_command_has_the_server_check_and_renew_a_login(shop: Shop) -> None:
+    shop.add()
+    assert "with a `check`" in shop.run("check", "shop").stderr
+    shop.check("/")
+    assert "no server runs" in shop.run("check", "shop").stderr
+    with serving(shop.config, shop.data) as running:
+        done = shop.run("check", "shop")
+        assert (done.returncode, "is ok" in done.stdout) == (0, True), done.stderr
+        shop.site.log_in()
+        done = shop.run("check", "shop")
+        assert (done.returncode, "needs_human: the page" in done.stderr) == (1, True)
+        async with shop.connect(running) as client:
+            session = await opened_session(client)
+            refused = await client.call_tool("login_use", {"session_id": session, "login": "shop"})
+            assert code_of(refused) == "login_unavailable"
+            assert "log in again" in text_of(refused)
+            listed = structured(await client.call_tool("session_list", {}))["sessions"]
+            assert [each["session_id"] for each in listed] == [session]
+        shop.add()
+        assert shop.run("check", "shop").returncode == 0
+        assert shop.site.valid not in running.log
+
+
+async def test_a_kill_during_a_check_leaves_the_login_to_the_next_server(shop: Shop) -> None:
+    shop.site.policy = "fixed"
+    shop.add()
+    shop.check("/hang")
+    with serving(shop.config, shop.data) as running:
+        await until(lambda: shop.site.agents)
+        kill(running)
+    assert not list((shop.data / "browser" / "contexts").rglob("check-*"))
+    shop.site.hanging.set()
+    async with SQLStore.sqlite(shop.data) as store:
+        row = await store.logins.find(LOCAL.key, "shop")
+        assert row is not None
+        assert (row.in_check, row.state) == (1, UNCHECKED)
+        # As if its lease had ended.
+        await store.logins.put(replace(row, lease_ends_at=1.0))
+    shop.check("/")
+    with serving(shop.config, shop.data) as running:
+        async with shop.connect(running) as client:
+            session = await opened_session(client)
+            assert "; ok" in await call(client, "login_use", session, login="shop")
+            assert "Ada" in await call(client, "browser_navigate", session, url=shop.site.address)
+    assert set(shop.site.statuses) == {200}
 
 
 @pytest.mark.thorough

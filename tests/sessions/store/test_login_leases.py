@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import anyio
 
-from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED, LoginRecord
+from statehold.sessions.store.base import NEEDS_HUMAN, OK, RENEWING, UNCHECKED, LoginRecord
 from statehold.sessions.store.sql import SQLStore
 
 
@@ -110,3 +110,36 @@ async def test_taking_back_asks_the_session_that_has_the_login(store: SQLStore) 
     assert await store.logins.take(login(), "two", 11.0, 71.0) is None
     assert await store.logins.give_back(replace(held, session=""))
     assert await store.logins.take(login(), "two", 12.0, 72.0) is not None
+
+
+async def test_a_check_leaves_a_login_to_the_session_that_had_it(store: SQLStore) -> None:
+    held = await store.logins.take(login(), "one", 10.0, 70.0)
+    assert held is not None
+    assert await store.logins.take(login(), None, 11.0, 71.0) is None
+    assert await store.logins.give_back(held)
+    checked = await store.logins.take(login(), None, 12.0, 72.0)
+    assert checked is not None
+    assert (checked.session, checked.used_at) == ("one", 10.0)
+    assert await store.logins.take(login(), "one", 13.0, 73.0) is None
+    found = replace(checked, state=RENEWING, reason="it ended", renewals="12", checked_at=None)
+    assert await store.logins.record_check(found)
+    assert await store.logins.give_back(found)
+    assert not await store.logins.record_check(found)
+    assert await store.logins.take(login(), "one", 14.0, 74.0) is None
+    again = await store.logins.take(login(), None, 14.0, 74.0)
+    assert again is not None
+    assert (again.state, again.reason, again.renewals) == (RENEWING, "it ended", "12")
+    assert await store.logins.give_back(replace(again, state=UNCHECKED))
+    last = await store.logins.take(login(), "one", 15.0, 75.0)
+    assert last is not None
+    assert last.in_check == 0
+
+
+async def test_a_check_can_be_asked_for_also_where_a_person_is_needed(store: SQLStore) -> None:
+    assert not await store.logins.request_check(":local", "shop", "browser")
+    await store.logins.put(login(state=NEEDS_HUMAN, checked_at=1.0))
+    assert await store.logins.request_check(":local", "shop", "browser")
+    await store.logins.put(login("tracker", kind="oauth"))
+    assert not await store.logins.request_check(":local", "tracker", "browser")
+    [row] = await store.logins.overview("browser")
+    assert (row.state, row.checked_at, row.sealed) == (UNCHECKED, None, b"")

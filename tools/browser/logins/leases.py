@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,7 @@ from ....sessions.errors import (
 )
 from ....sessions.records import LOCAL, Principal
 from ....sessions.services import SessionView
-from ....sessions.store.base import LENDABLE, NEEDS_HUMAN, NEW, OK, UNCHECKED, LoginRecord
+from ....sessions.store.base import LENDABLE, NEEDS_HUMAN, NEW, OK, RENEWING, UNCHECKED, LoginRecord
 from ....sessions.wording import did_you_mean
 from ...logins.audit import LoginAudit
 from ...logins.config import BrowserLoginConfig
@@ -43,7 +44,14 @@ LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at whether the logins were taken back."""
 POLL_SECONDS: Final = 0.25
 """Seconds between two tries for a login that a session of another process has."""
+CHECK_SECONDS: Final = 20.0
+"""Seconds that a session waits at least for a login that is being checked."""
+RETAKE_SECONDS: Final = 5.0
+"""Seconds that a session which is resumed waits for the check of a login that it had."""
 RETRY_SECONDS: Final = 5.0
+
+LoginKey = tuple[str, str]
+"""The owner and the name of a login."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +77,7 @@ class LoginLease:
     """Held while its row changes."""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> LoginKey:
         return self.record.owner, self.name
 
 
@@ -95,14 +103,18 @@ class LoginLeases:
         self._sealing = sealing
         self._audit = audit
         self._groups_of = groups_of
-        self._held: dict[tuple[str, str], LoginLease] = {}
-        self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
+        self.needs_check: Callable[[LoginKey, LoginRecord | None], bool] | None = None
+        """Returns whether a login has to be checked before a session gets it, and has that done; None without checks."""
+        self._held: dict[LoginKey, LoginLease] = {}
+        self._turns: defaultdict[LoginKey, anyio.Lock] = defaultdict(anyio.Lock)
         """By login, the turn of those who wait for it, in the order in which they came."""
         self._freed = anyio.Event()
         self._taken = anyio.Event()
 
     async def take(self, view: SessionView, name: str, seconds: float) -> LoginLease:
         """Return a login for a session, within some seconds if another one has it.
+
+        One that is due for a check is checked first.
 
         Raises:
             InvalidArgument: There is no such login.
@@ -122,18 +134,55 @@ class LoginLeases:
             if scope.cancelled_caught:
                 raise self._refuse(view, name, self._busy(name)) from None
         try:
-            while True:
-                freed = self._freed
+            lease = await self._wait(view, key, deadline)
+            if lease is None:
+                raise self._refuse(view, name, self._busy(name))
+            return lease
+        finally:
+            turn.release()
+
+    async def _wait(
+        self, view: SessionView, key: LoginKey, deadline: float, *, checks: bool = True
+    ) -> LoginLease | None:
+        """Return a login when nobody has it, None at the deadline. `checks`: one that is due is checked first."""
+        checked_by = anyio.current_time() + CHECK_SECONDS
+        while True:
+            freed, ends_at = self._freed, deadline
+            if checks and await self._is_checked_first(key):
+                # A check is short, and the login is free afterwards.
+                ends_at = max(deadline, checked_by)
+            else:
                 with anyio.CancelScope(shield=True):
                     if (lease := await self._try(view, key)) is not None:
                         return lease
-                rest = deadline - anyio.current_time()
-                if rest <= 0:
-                    raise self._refuse(view, name, self._busy(name))
-                with anyio.move_on_after(min(POLL_SECONDS, rest)):
-                    await freed.wait()
-        finally:
-            turn.release()
+            rest = ends_at - anyio.current_time()
+            if rest <= 0:
+                return None
+            with anyio.move_on_after(min(POLL_SECONDS, rest)):
+                await freed.wait()
+
+    async def _is_checked_first(self, key: LoginKey) -> bool:
+        if self.needs_check is None:
+            return False
+        return self.needs_check(key, await self._store.logins.find(*key))
+
+    async def overview(self) -> list[LoginRecord]:
+        """Return the stored logins of the configuration without their values.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
+        found = await self._store.logins.overview(KIND)
+        return [record for record in found if record.name in self.settings]
+
+    async def take_to_check(self, view: SessionView, name: str) -> LoginLease | None:
+        """Return a login for a check or a renewal; None if it is in use, or has to be left alone.
+
+        Raises:
+            StoreUnavailable: As take() does.
+        """
+        with anyio.CancelScope(shield=True):
+            return await self._take(view, (view.owner, name), session=None)
 
     async def retake(self, view: SessionView) -> tuple[list[LoginLease], list[str]]:
         """Return the logins that a session had when it was paused or its process ended, and the names of those it lost.
@@ -152,7 +201,11 @@ class LoginLeases:
                 if record.state in LENDABLE and (
                     is_own or self._rule(view.owner, record.name) is not None
                 ):
-                    lease = await self._try(view, (record.owner, record.name))
+                    now, key = anyio.current_time(), (record.owner, record.name)
+                    seconds = RETAKE_SECONDS if record.in_check else 0.0
+                    # A check that began meanwhile may have found that its person has to log in.
+                    with suppress(LoginUnavailable):
+                        lease = await self._wait(view, key, now + seconds, checks=False)
             if lease is None:
                 lost.append(record.name)
             else:
@@ -182,7 +235,7 @@ class LoginLeases:
         found = await self._store.logins.find(owner, name)
         if found is not None and found.kind == KIND and found.state not in LENDABLE:
             new = await self._new(owner, name)
-            if found.state == NEEDS_HUMAN:
+            if found.state in (NEEDS_HUMAN, RENEWING):
                 # The site may know the browser by a cookie, and ask for less.
                 new = replace(new, sealed=found.sealed)
             await self._store.logins.put(new)
@@ -204,20 +257,31 @@ class LoginLeases:
         ]
         return any(allowed) if allowed else None
 
-    async def _try(self, view: SessionView, key: tuple[str, str]) -> LoginLease | None:
+    async def _try(self, view: SessionView, key: LoginKey) -> LoginLease | None:
+        owner, name = key
+        if (lease := await self._take(view, key, session=view.id)) is not None:
+            self._note("lend", view, name)
+            return lease
+        found = await self._store.logins.find(owner, name)
+        if found is None or (found.state == RENEWING and self.settings[name].renew):
+            return None
+        if found.kind != KIND:
+            raise LoginUnavailable(f"The login {name} is one for a service.")
+        if found.state not in LENDABLE:
+            words = f"The login {name} is {found.state.replace('_', ' ')}"
+            reason = f": {found.reason}" if found.reason else ""
+            raise self._refuse(view, name, LoginUnavailable(f"{words}{reason}."))
+        return None
+
+    async def _take(
+        self, view: SessionView, key: LoginKey, *, session: str | None
+    ) -> LoginLease | None:
         owner, name = key
         settings, now = self.settings[name], self.clock.now()
         new = await self._new(owner, name)
         ends_at = now + LEASE_SECONDS
-        record = await self._store.logins.take(new, view.id, now, ends_at)
+        record = await self._store.logins.take(new, session, now, ends_at)
         if record is None:
-            found = await self._store.logins.find(owner, name)
-            if found is not None and found.kind != KIND:
-                raise LoginUnavailable(f"The login {name} is one for a service.")
-            if found is not None and found.state not in LENDABLE:
-                words = f"The login {name} is {found.state.replace('_', ' ')}"
-                reason = f": {found.reason}" if found.reason else ""
-                raise self._refuse(view, name, LoginUnavailable(f"{words}{reason}."))
             return None
         sites = LoginSites(settings.sites)
         lease = LoginLease(
@@ -235,7 +299,6 @@ class LoginLeases:
             self._lose(former)
         self._held[key] = lease
         self._taken.set()
-        self._note("lend", view, name)
         return lease
 
     async def _new(self, owner: str, name: str) -> LoginRecord:
@@ -269,6 +332,44 @@ class LoginLeases:
             self._note("write", lease.view, lease.name, "lost")
         return is_written
 
+    def doubt(self, lease: LoginLease, reason: str) -> None:
+        """Have a login go back unchecked, because a site seems not to know it any more."""
+        record = lease.record
+        if record.in_check or record.reason:
+            return
+        if record.state in (OK, UNCHECKED):
+            now = self.clock.now()
+            lease.record = replace(record, state=UNCHECKED, reason=reason, since=now)
+
+    async def record_check(
+        self,
+        lease: LoginLease,
+        verb: str,
+        state: str,
+        *,
+        reason: str = "",
+        renewals: Collection[float] = (),
+        outcome: str | None = None,
+    ) -> bool:
+        """Store the outcome of a check or a renewal, which is over or goes on. Return False if the lease was lost.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
+        now, is_stored = self.clock.now(), False
+        with anyio.CancelScope(shield=True):
+            async with lease.lock:
+                texts = " ".join(f"{at:.0f}" for at in renewals)
+                record = replace(lease.record, state=state, reason=reason, renewals=texts)
+                record = replace(record, checked_at=now if state == OK else None)
+                if state != lease.record.state:
+                    record = replace(record, since=now)
+                is_stored = await self._store.logins.record_check(record)
+                if is_stored:
+                    lease.record = record
+        self._audit.note(verb, *lease.key, (outcome or state) if is_stored else "lost")
+        return is_stored
+
     async def give_back(
         self, lease: LoginLease, value: ContextSnapshot | None, *, is_sure: bool, stays: bool
     ) -> bool:
@@ -288,7 +389,7 @@ class LoginLeases:
             state = UNCHECKED
         if state != record.state:
             record = replace(record, state=state, since=self.clock.now())
-        if not stays:
+        if not (stays or record.in_check):
             record = replace(record, session="")
         is_given = False
         with anyio.CancelScope(shield=True):
@@ -297,13 +398,22 @@ class LoginLeases:
                     replace(record, version=lease.record.version)
                 )
             self.drop(lease)
-        self._note("release", lease.view, lease.name, "ok" if is_given else "lost")
+        if not record.in_check:
+            self._note("release", lease.view, lease.name, "ok" if is_given else "lost")
         return is_given
+
+    def holds(self, lease: LoginLease) -> bool:
+        """Return whether this process still has a lease, as far as it knows."""
+        return self._held.get(lease.key) is lease
 
     def drop(self, lease: LoginLease) -> None:
         """Forget a lease that this process has no more: another one has the session, or the login."""
-        if self._held.get(lease.key) is lease:
+        if self.holds(lease):
             del self._held[lease.key]
+        self.wake_waiters()
+
+    def wake_waiters(self) -> None:
+        """Have those that wait for a login try again."""
         self._freed.set()
         self._freed = anyio.Event()
 
@@ -339,7 +449,7 @@ class LoginLeases:
                 continue
             if lease in due:
                 lease.ends_at = now + LEASE_SECONDS
-            if standing.session != lease.view.id and lease.on_taken_back is not None:
+            if standing.session != record.session and lease.on_taken_back is not None:
                 lease.on_taken_back()
 
     def _lose(self, lease: LoginLease) -> None:
@@ -358,15 +468,18 @@ class LoginLeases:
             if found is not None and found.reason:
                 state += f" ({found.reason})"
             holder = ""
-            if found is not None and found.session and found.lease_ends_at > self.clock.now():
-                own = found.session == view.id
-                holder = ", this session has it" if own else ", another session has it"
+            if found is not None and found.lease_ends_at > self.clock.now():
+                if found.in_check:
+                    holder = ", it is being checked"
+                elif found.session:
+                    own = found.session == view.id
+                    holder = ", this session has it" if own else ", another session has it"
             lines.append(f"- {name}: {', '.join(settings.sites)}; {state}{holder}")
         return lines
 
     @staticmethod
     def _busy(name: str) -> LoginBusy:
-        text = f"Another session has the login {name}."
+        text = f"Another session has the login {name}, or it is being checked or renewed."
         return LoginBusy(text, retry_after=RETRY_SECONDS)
 
     def _refuse(self, view: SessionView, name: str, error: SessionError) -> SessionError:

@@ -98,7 +98,15 @@ class SessionLogins:
             raise NotAllowed(
                 "A login is only lent to a browser that Statehold starts, since it cannot hold back requests of others."
             )
-        lease = await self._leases.take(self._view, name, seconds)
+        await self.receive(await self._leases.take(self._view, name, seconds))
+
+    async def receive(self, lease: LoginLease) -> None:
+        """Put a login that was taken for the session into its context. If that fails, it is given back.
+
+        Raises:
+            InvalidArgument: The session has another login, scripts or routes that do not go with it.
+            playwright's Error: The browser failed.
+        """
         try:
             await self._make_fit(lease)
             async with self._lock:
@@ -146,6 +154,7 @@ class SessionLogins:
         """Open the route to the sites of a login that the context has; `is_newer`: than the value that was sealed."""
         loan = _Loan(lease, OpenRequests(self._session.context, lease.sites))
         loan.requests.on_answer = lambda: self._mark_dirty(loan)
+        loan.requests.on_doubt = lambda reason: self._leases.doubt(lease, reason)
         lease.on_lost = lambda: self._session.spawn(self._lose, loan)
         lease.on_taken_back = lambda: self._session.spawn(self._return_on_request, loan)
         self._hide(lease.value)

@@ -6,9 +6,11 @@ browser has not stored the new cookie, or sends the request again with the old o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import anyio
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 0.5
 """Seconds for the pages to answer; one with an open dialog never does."""
+LOGIN_PATH: Final = re.compile(r"(^|/)(log|sign)[-_]?(in|on)([/.]|$)", re.IGNORECASE)
 
 
 class OpenRequests:
@@ -27,6 +30,8 @@ class OpenRequests:
     def __init__(self, context: BrowserContext, sites: LoginSites) -> None:
         self.on_answer: Callable[[], None] = lambda: None
         """Called when the headers of an answer have arrived, with the cookies that they set."""
+        self.on_doubt: Callable[[str], None] = lambda _: None
+        """Called with the reason when a site seems not to know the login any more."""
         self._context = context
         self._sites = sites
         self._open: set[Request] = set()
@@ -43,11 +48,19 @@ class OpenRequests:
     def _begin(self, request: Request) -> None:
         if self._sites.has_address(request.url):
             self._open.add(request)
+        former = request.redirected_from
+        if former is not None and request.resource_type == "document":
+            is_ours = self._sites.has_address(former.url) and not _is_login_page(former.url)
+            if is_ours and _is_login_page(request.url):
+                self.on_doubt("a page of its site led to a login page")
 
     def _answer(self, response: Response) -> None:
         if self._sites.has_address(response.url):
             self._end(response.request)
             self.on_answer()
+            kind = response.request.resource_type
+            if response.status == 401 and kind in ("document", "fetch", "xhr"):
+                self.on_doubt("its site answered 401")
 
     def _end(self, request: Request) -> None:
         if request in self._open:
@@ -80,6 +93,10 @@ class OpenRequests:
                 for page in self._context.pages:
                     for target in (*page.frames, *page.workers):
                         tasks.start_soon(ask, target.evaluate)
+
+
+def _is_login_page(url: str) -> bool:
+    return LOGIN_PATH.search(urlsplit(url).path) is not None
 
 
 def _is_gone(request: Request) -> bool:
