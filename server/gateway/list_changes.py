@@ -236,7 +236,7 @@ class ListWatcher:
                 logger.debug("a connection of %s did not list its items: %s", service.name, error)
                 is_incomplete = is_incomplete or kind in changing_lists(connection.peer)
                 continue
-            if connection.owner and service.separates(connection.owner):
+            if connection.owner and await service.separates(connection.owner):
                 # Known by now: the login went with the request.
                 is_incomplete = True
                 continue

@@ -130,7 +130,7 @@ class Skills:
         """Return the result of `skills/list`. A service that fails or did not answer yet is left out."""
         await self._gateway.probes.wait_for_lists()
         services = self._services(principal).values()
-        answers = {each.name: self._ask(principal, each, "skills/list") for each in services}
+        answers = {each.name: await self._ask(principal, each, "skills/list") for each in services}
         for answer in answers.values():
             with anyio.CancelScope(deadline=answer.asked_at + LIST_SECONDS):
                 await answer.done.wait()
@@ -155,7 +155,7 @@ class Skills:
         if found is None:
             raise MCPError(types.INVALID_PARAMS, f"No skill is served at {uri:.500}")
         service, own_uri = found
-        result = await self._ask(principal, service, "skills/get", own_uri).wait()
+        result = await (await self._ask(principal, service, "skills/get", own_uri)).wait()
         fault = _fault_of(result.get("skill"))
         if fault is not None:
             raise MCPError(types.INVALID_PARAMS, f"The skill at {uri:.500} is refused: {fault}")
@@ -172,11 +172,11 @@ class Skills:
         service, own_uri = found
         if not own_uri.startswith(SKILL_SCHEME):
             # Other schemes have other resources, too, which are read in sessions only.
-            listed = await self._ask(principal, service, "skills/list").wait()
+            listed = await (await self._ask(principal, service, "skills/list")).wait()
             folders = [skill["uri"].removesuffix(_FILE) for skill in listed.get("skills", ())]
             if not own_uri.startswith(tuple(folders)) or ".." in own_uri:
                 return None
-        result = await self._ask(principal, service, "resources/read", own_uri).wait()
+        result = await (await self._ask(principal, service, "resources/read", own_uri)).wait()
         contents = address_contents(result, own_uri, partial(skill_uri, service.name))
         return {**contents, "cacheScope": "private"}
 
@@ -197,12 +197,12 @@ class Skills:
         service = None if address is None else self._services(principal).get(address[0])
         return None if address is None or service is None else (service, address[1])
 
-    def _ask(
+    async def _ask(
         self, principal: Principal, service: UpstreamService, method: str, own_uri: str = ""
     ) -> _Answer:
         """Return the kept answer to a request, or begin to ask."""
+        owner = principal.key if await service.separates(principal.key) else ""
         now = self._gateway.registry.core.clock.now()
-        owner = principal.key if service.separates(principal.key) else ""
         request = (service.name, method, own_uri, owner)
         answer = self._answers.get(request)
         if answer is None or answer.profile is not service.profile or answer.ends_at <= now:

@@ -98,10 +98,14 @@ class Keys:
         self._audit.note_seldom("use", owner, name)
         return key
 
-    def separates(self, names: Iterable[str], owner: str) -> bool:
-        """Whether one of the keys that a principal uses is stored, and so not that of all."""
-        stored = (self._rows.get((each, name)) for name in names for each in (owner, LOCAL.key))
-        return any(each is not None and each.key is not None for each in stored)
+    async def separates(self, names: Iterable[str], owner: str) -> bool:
+        """Whether one of the keys that a principal uses is stored, and so not that of all.
+
+        Raises:
+            StoreUnavailable: The store does not answer.
+        """
+        keys = [(each, name) for name in names for each in (owner, LOCAL.key)]
+        return any([(await self._read_row(*each, anew=False)).key is not None for each in keys])
 
     async def _read(self, owner: str, name: str, *, anew: bool) -> ServiceKey:
         stored = await self._read_row(owner, name, anew=anew)

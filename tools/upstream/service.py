@@ -271,9 +271,9 @@ class UpstreamService:
         context, task = InternalContext(), f"answer {method}"
         return await self.ask(lambda it: it.request(method, params, context), task, owner)
 
-    def separates(self, owner: str) -> bool:
+    async def separates(self, owner: str) -> bool:
         """Whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
-        return self._opener.separates(owner)
+        return await self._opener.separates(owner)
 
     async def ask(self, work: Work[ResultT], task: str, owner: str = "") -> ResultT:
         """Return the result of `work` over a temporary connection. An error about its time names the `task`.
@@ -318,6 +318,7 @@ class UpstreamService:
         """
         placeholders = await self._make_placeholders(session)
         kept, older = self._keeper_handle(session), session.has_older_caller
+        is_own = await self._is_own(session)
         connection = await self._connect(placeholders, kept, older)
         try:
             connection.restore_report = await recipes.restore(
@@ -330,7 +331,7 @@ class UpstreamService:
         except BaseException:
             await connection.aclose()
             raise
-        self._follow(connection, session)
+        self._follow(connection, session, is_own=is_own)
         return connection
 
     async def resume(
@@ -347,6 +348,7 @@ class UpstreamService:
         fields: JSON = loads(token)
         peer, session_id = Peer.from_json(fields["peer"]), fields["session_id"]
         placeholders = await self._make_placeholders(session)
+        is_own = await self._is_own(session)
         if self.transport == "http" and session_id is None:
             connection = await self._connect(placeholders)
         else:
@@ -361,10 +363,17 @@ class UpstreamService:
             )
             self._has_started = True
             connection.report_missed_changes()
-        self._follow(connection, session)
+        self._follow(connection, session, is_own=is_own)
         return connection
 
-    def _follow(self, connection: UpstreamConnection, session: SessionView) -> None:
+    async def _is_own(self, session: SessionView) -> bool:
+        """Return whether the connection of a session has a login of its principal, who is not the operator."""
+        is_of_principal = self.scope == "session" and session.owner != LOCAL.key
+        return is_of_principal and await self.separates(session.owner)
+
+    def _follow(
+        self, connection: UpstreamConnection, session: SessionView, *, is_own: bool
+    ) -> None:
         """Follow the changes that the upstream of a session's connection announces."""
         self.live_tools.connections.add(connection)
         known, peer = self.profile, connection.peer
@@ -376,8 +385,7 @@ class UpstreamService:
         # A connection with the login of a principal lists and announces what others may not see.
         if self.scope == "session" and session.owner != LOCAL.key:
             connection.owner = session.owner
-        is_alone = not sends_same or (connection.owner != "" and self.separates(connection.owner))
-        connection.listen(None if is_alone else self._turn)
+        connection.listen(self._turn if sends_same and not is_own else None)
         if self.scope == "session":
             connection.session_id = session.id
             connection.follow(self._followed_uris, session.id)

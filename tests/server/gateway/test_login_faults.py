@@ -14,6 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import httpx2
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from mcp.shared.auth import AuthorizationCodeResult
 from support.fork_server import ForkServer
 from support.gateway_process import Way, code_of, opened_session, serving, text_of
@@ -25,6 +26,7 @@ from statehold.sessions.errors import ServiceUnavailable, StoreUnavailable
 from statehold.sessions.store.base import LoginRecord
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
+from statehold.tools.logins.masks import masked
 from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.config import LoginSettings, UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import Person, log_in
@@ -321,3 +323,30 @@ async def test_a_renewal_is_stored_also_if_its_caller_leaves_when_it_has_the_lea
             assert (await ada.record()).lease_ends_at == 0
             assert (await ada.bearer()).token != first.token
         assert service.events().count("refreshed") == 1
+
+
+async def test_a_stream_hides_a_token_that_is_newer_than_its_request(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    with guarded(tmp_path, fork_server) as service:
+        async with SQLStore.memory() as store, anyio.create_task_group() as tasks:
+            ada = Ada(service, store)
+
+            async def answer(stream: SocketStream) -> None:
+                async with stream:
+                    await stream.receive()
+                    await ada.log_in()
+                    token = (await ada.bearer()).token
+                    await stream.send(f"HTTP/1.1 200 OK\r\n\r\ntoken: {token}".encode())
+
+            listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+            tasks.start_soon(listener.serve, answer)
+            url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+            auth = BearerAuth(ada.logins, "ada", "notes", ada.config)
+            async with (
+                listener,
+                httpx2.AsyncClient(auth=auth) as http,
+                http.stream("GET", url) as response,
+            ):
+                assert await masked(response).aread() == b"token: [login]"
+                tasks.cancel_scope.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Callable
@@ -193,6 +194,12 @@ async def test_the_lists_of_a_principals_own_login_are_theirs_alone(
                 skills = [(await send(each, "skills/list"))["skills"][1:] for each in (alice, ben)]
                 found = [[skill["frontmatter"]["name"] for skill in each] for each in skills]
                 assert found == [["of-2"], []]
+        # Nor does a new process answer with the login of the operator, whatever it is asked first.
+        with serving(service.config, service.data) as running:
+            way = Way("http", "modern", service.config, service.data, url=running.url)
+            async with way.connect(headers={"authorization": f"Bearer {ALICE}"}) as alice:
+                [_, skill] = (await send(alice, "skills/list"))["skills"]
+                assert skill["frontmatter"]["name"] == "of-2"
 
 
 async def test_a_login_that_cannot_be_renewed_needs_its_person(
@@ -283,6 +290,42 @@ def test_a_server_that_does_not_answer_is_told(tmp_path: Path) -> None:
     assert code == 1
     assert "The login failed" in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("methods", [None, ["plain"], ["plain", "S256"]])
+def test_an_authorization_server_without_pkce_gets_no_person(
+    tmp_path: Path, fork_server: ForkServer, methods: list[str] | None
+) -> None:
+    """Its authorization endpoint has a query, which stays."""
+    shown: list[str] = []
+
+    supports = methods is not None and "S256" in methods
+
+    def visit(address: str) -> None:
+        answer = httpx2.get(address, timeout=30)
+        shown.append(answer.headers.get("location", answer.text))
+        if supports:
+            log_in(address)
+
+    with guarded(tmp_path, fork_server, "--answers") as service:
+        site = service.url.removesuffix("mcp")
+        metadata = {
+            "issuer": site,
+            "authorization_endpoint": f"{site}authorize?tenant=1",
+            "token_endpoint": f"{site}token",
+            "registration_endpoint": f"{site}register",
+            "response_types_supported": ["code"],
+        }
+        if methods is not None:
+            metadata["code_challenge_methods_supported"] = methods
+        service.answer("/.well-known/oauth-authorization-server", json.dumps(metadata))
+        code, errors = service.add(visit=visit)
+        if supports:
+            assert (code, errors) == (0, "")
+            query = httpx2.URL(shown[0]).params
+            assert (query["tenant"], query["response_type"]) == ("1", "code")
+        else:
+            assert (code, "S256" in errors, "S256" in shown[0]) == (1, True, True)
 
 
 async def test_a_service_without_a_login_costs_one_look_at_the_store_a_second(

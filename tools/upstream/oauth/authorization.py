@@ -242,12 +242,34 @@ def _provider(
             issuer=issuer,
         )
     client = OAuthClientMetadata(client_name=CLIENT_NAME, redirect_uris=redirects, scope=scope)
-    show, wait = None, None
-    if person is not None:
-        show, wait = person.show, partial(_wait, person, storage)
-    return OAuthClientProvider(
-        site, client, storage, show, wait, client_metadata_url=settings.client_metadata_url
+    wait = None if person is None else partial(_wait, person, storage)
+    provider = OAuthClientProvider(
+        site, client, storage, None, wait, client_metadata_url=settings.client_metadata_url
     )
+    if person is not None:
+        provider.context.redirect_handler = partial(_show, person, provider)
+    return provider
+
+
+async def _show(person: Person, provider: OAuthClientProvider, address: str) -> None:
+    """Show a person the address at which they log in, if the authorization server supports PKCE with S256.
+
+    Metadata without its methods mean that it does not (MCP authorization, Authorization Code Protection).
+
+    Raises:
+        AuthorizationFailed: it does not.
+    """
+    if (metadata := provider.context.oauth_metadata) is not None:
+        if "S256" not in (metadata.code_challenge_methods_supported or ()):
+            raise AuthorizationFailed(
+                "The login failed: the metadata of the authorization server lack `S256` in "
+                "`code_challenge_methods_supported`, so it does not protect a login by PKCE."
+            )
+        endpoint = str(metadata.authorization_endpoint)
+        if "?" in endpoint:
+            # The SDK begins a second query (RFC 6749, section 3.1).
+            address = f"{endpoint}&{address.removeprefix(endpoint + '?')}"
+    await person.show(address)
 
 
 async def _wait(person: Person, storage: _Storage) -> AuthorizationCodeResult:

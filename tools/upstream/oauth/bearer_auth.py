@@ -70,6 +70,7 @@ class BearerAuth(httpx2.Auth):
         self._owner = owner
         self._service = service
         self._config = config
+        self._masks = logins.masks(owner, service)
 
     async def async_auth_flow(
         self, request: httpx2.Request
@@ -102,7 +103,7 @@ class BearerAuth(httpx2.Auth):
 
     def _use(self, request: httpx2.Request, bearer: Bearer | None) -> None:
         """Send a token, and hide it in the response."""
-        request.extensions[MASKS] = self._logins.masks(self._owner, self._service)
+        request.extensions[MASKS] = (self._masks,)
         if bearer is not None:
             request.headers["authorization"] = f"Bearer {bearer.token}"
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -68,6 +69,7 @@ class _Known:
     record: LoginRecord
     document: LoginDocument = field(repr=False)
     read_at: float
+    masks: Masks
 
 
 class ServiceLogins:
@@ -92,8 +94,8 @@ class ServiceLogins:
         self._known: dict[tuple[str, str], _Known] = {}
         self._absent = BoundedMap[tuple[str, str], float](MAX_ABSENT)
         """When a principal was last found without a usable login at a service: most services ask for none."""
-        self._masks: defaultdict[tuple[str, str], Masks] = defaultdict(Masks)
-        """The masks of the last tokens: a server may repeat one that was renewed, or revoked."""
+        self._masks = WeakValueDictionary[tuple[str, str], Masks]()
+        """The masks of the last tokens, while a connection or a login has them: a server may repeat one that was revoked."""
         self._turns: defaultdict[tuple[str, str], anyio.Lock] = defaultdict(anyio.Lock)
 
     async def bearer(
@@ -140,10 +142,9 @@ class ServiceLogins:
         tokens = known.document.tokens
         return Bearer(tokens.access_token, tokens.scope)
 
-    def masks(self, owner: str, service: str) -> tuple[Masks, ...]:
-        """Return the masks for a response of a service to a principal, none if this process has used no login for it."""
-        masks = self._masks.get((owner, service))
-        return () if masks is None else (masks,)
+    def masks(self, owner: str, service: str) -> Masks:
+        """Return the masks for all responses of a service to a principal, which hide also the tokens that come later."""
+        return self._masks.setdefault((owner, service), Masks())
 
     async def _fetch(self, owner: str, service: str, config: UpstreamConfig) -> _Known | None:
         """Log the client of a service in, unless its login was revoked. Raises as bearer() does."""
@@ -184,9 +185,13 @@ class ServiceLogins:
         """Record that a service has refused a token that was just renewed: another one would not help."""
         self._refused[owner, service] = self.clock.now()
 
-    def separates(self, service: str, owner: str) -> bool:
-        """Whether a service answers a principal by a login, theirs or the operator's, and so not for others."""
-        return any((each, service) in self._known for each in (owner, LOCAL.key))
+    async def separates(self, service: str, owner: str) -> bool:
+        """Whether a service answers a principal by a login, theirs or the operator's, and so not for others.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return any([await self._read(each, service) is not None for each in (owner, LOCAL.key)])
 
     async def since(self, visit: Visit) -> float | None:
         """Return when the login that a visit replaces was made; None if there is none that can be used.
@@ -222,8 +227,8 @@ class ServiceLogins:
                 self.audit.note_seldom("refuse", owner, service, record.state)
             return None
         if known is None or known.record.sealed != record.sealed:
-            known = _Known(record, await self._open(record), now)
-            self._masks[key].add(known.document.secrets)
+            known = _Known(record, await self._open(record), now, self.masks(owner, service))
+            known.masks.add(known.document.secrets)
         await self._store.logins.note_use(record, now)
         known.record, known.read_at = record, now
         self._known[key] = known

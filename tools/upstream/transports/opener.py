@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from ....sessions.errors import ConnectionLost, ServiceUnavailable
+from ....sessions.errors import ConnectionLost, ServiceUnavailable, StoreUnavailable
 from ....sessions.one_line import escape_controls
 from ....sessions.records import LOCAL
 from ...logins.config import names_in
@@ -145,11 +145,21 @@ class TransportOpener:
         """Return the principal of a connection: the operator for one of all sessions, and for those of no session."""
         return (self._config.scope == "session" and placeholders.owner) or LOCAL.key
 
-    def separates(self, owner: str) -> bool:
-        """Return whether the service answers a principal by a login or a key, theirs or the operator's."""
-        has_login = self._logins is not None and self._logins.separates(self._name, owner)
-        names = self._config.key_names
-        return has_login or (self._keys is not None and self._keys.separates(names, owner))
+    async def separates(self, owner: str) -> bool:
+        """Return whether the service answers a principal by a login or a key, theirs or the operator's.
+
+        True if the store does not answer.
+        """
+        config, names = self._config, self._config.key_names
+        takes_login = config.command is None and not config.has_credentials
+        try:
+            if self._keys is not None and names:
+                return await self._keys.separates(names, owner)
+            if self._logins is not None and takes_login:
+                return await self._logins.separates(self._name, owner)
+        except StoreUnavailable:
+            return True
+        return False
 
     def _service_keys(self, placeholders: Placeholders) -> ServiceKeys:
         return ServiceKeys(self._keys, self._owner(placeholders), self._name)
