@@ -223,10 +223,10 @@ class BrowserConnection:
         call = BrowserCall(self.session, ctx, is_action=tool.limit == "action", logins=logins)
         try:
             if logins is not None:
-                await logins.begin_call()
+                await self._run_watched(logins.begin_call, tool, call)
             await self._run(tool, call, parsed_arguments)
             if logins is not None:
-                await logins.end_call()
+                await self._run_watched(logins.end_call, tool, call)
             for line in self.session.listener_errors.take():
                 call.answer.error(line)
             await self._run_watched(call.finish, tool, call)

@@ -219,8 +219,14 @@ class BrowserOpening:
         )
         self._keep(connection, process.host, place)
         record.resume(connection.session)
-        if self._logins is not None:
-            await self._logins.clear_others()
+        try:
+            if self._logins is not None:
+                await self._logins.clear_others()
+        except BaseException as error:
+            await connection.aclose()
+            if isinstance(error, errors.Error | WorldError):
+                raise await _explain_failure(error, process) from error
+            raise
         connection.unsaved = True
         if record.activities:
             await context.set_offline(False)
@@ -370,6 +376,7 @@ class BrowserOpening:
             assert self._leases is not None
             with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
                 await self._leases.give_back(lease, None, is_sure=False, stays=True)
+            self._leases.drop(lease)
 
     def _options(self, process: BrowserProcess, access: EgressAccess | None) -> dict[str, Any]:
         config = self._config

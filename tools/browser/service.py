@@ -418,15 +418,15 @@ class BrowserService:
         self._lost_activities.pop(session_id, None)
         named = connection.session.secrets.named
         if (earlier := self._session_secrets.get(session_id)) is not None:
-            named.typed.extend(earlier.typed)
+            named.extend(earlier)
         self._session_secrets[session_id] = named
         self._remember(session_id, connection, process)
         connection.on_closed.append(partial(self._pool.release, process))
         connection.on_closed.append(partial(self._forget_secrets, session_id, named))
 
     def _forget_secrets(self, session_id: str, named: NamedSecrets) -> None:
-        """Forget the secrets of a closed connection, unless they have texts that a person typed."""
-        if self._session_secrets.get(session_id) is named and not named.typed:
+        """Forget the secrets of a closed connection, unless they mask texts of the session."""
+        if self._session_secrets.get(session_id) is named and not named.is_used:
             del self._session_secrets[session_id]
 
     def _require_unattached(self) -> None:

@@ -329,7 +329,8 @@ async def test_a_stream_hides_a_token_that_is_newer_than_its_request(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     with guarded(tmp_path, fork_server) as service:
-        async with SQLStore.memory() as store, anyio.create_task_group() as tasks:
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        async with SQLStore.memory() as store, listener, anyio.create_task_group() as tasks:
             ada = Ada(service, store)
 
             async def answer(stream: SocketStream) -> None:
@@ -339,14 +340,9 @@ async def test_a_stream_hides_a_token_that_is_newer_than_its_request(
                     token = (await ada.bearer()).token
                     await stream.send(f"HTTP/1.1 200 OK\r\n\r\ntoken: {token}".encode())
 
-            listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
             tasks.start_soon(listener.serve, answer)
             url = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
             auth = BearerAuth(ada.logins, "ada", "notes", ada.config)
-            async with (
-                listener,
-                httpx2.AsyncClient(auth=auth) as http,
-                http.stream("GET", url) as response,
-            ):
+            async with httpx2.AsyncClient(auth=auth) as http, http.stream("GET", url) as response:
                 assert await masked(response).aread() == b"token: [login]"
-                tasks.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()

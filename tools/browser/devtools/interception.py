@@ -39,6 +39,8 @@ class DormantContext(Protocol):
 
     async def restore_origin(self, origin: str) -> None: ...
 
+    async def has_frame(self, frame: str) -> bool: ...
+
 
 class RequestInterceptor:
     """Intercepts requests of one browser, for all of its contexts.
@@ -154,7 +156,7 @@ class RequestInterceptor:
                 await context.restore_origin(origin)
 
     async def _contexts_of(self, frame: str) -> list[DormantContext]:
-        """Return the context of a frame, or all contexts if it is unknown: subframes have no target of their own."""
+        """Return the context of a frame, or all contexts if it is unknown, such as that of a service worker."""
         if len(self._contexts) > 1:
             with suppress(Exception):
                 assert self._session is not None
@@ -163,6 +165,10 @@ class RequestInterceptor:
                 )
                 context = self._contexts.get(target["targetInfo"].get("browserContextId", ""))
                 return [context] if context is not None else []
+            # Most subframes have no target of their own.
+            for context in list(self._contexts.values()):
+                if await context.has_frame(frame):
+                    return [context]
         return list(self._contexts.values())
 
 

@@ -150,6 +150,16 @@ class World:
         answer = await send_command(self._session, "Runtime.evaluate", options)
         return _result_of(answer).get("value")
 
+    async def has_frame(self, frame: str) -> bool:
+        """Return whether the page shows a frame. Raises playwright's Error if the page is gone."""
+        trees = [(await send_command(self._session, "Page.getFrameTree"))["frameTree"]]
+        while trees:
+            tree = trees.pop()
+            if tree["frame"]["id"] == frame:
+                return True
+            trees += tree.get("childFrames", ())
+        return False
+
     async def bypass_workers(self) -> None:
         """Let no service worker answer the requests of the page."""
         await send_command(self._session, "Network.enable")

@@ -193,24 +193,33 @@ class LoginLeases:
         leases: list[LoginLease] = []
         lost: list[str] = []
         for record in await self._store.logins.held_by(view.id):
-            if record.kind != KIND or record.name not in self.settings:
+            key = (record.owner, record.name)
+            if record.kind != KIND or record.name not in self.settings or self._has(view, key):
                 continue
-            lease, is_own = None, record.owner == view.owner
-            with anyio.CancelScope(shield=True):
-                # The rules may be others than when it was lent.
-                if record.state in LENDABLE and (
-                    is_own or self._rule(view.owner, record.name) is not None
-                ):
-                    now, key = anyio.current_time(), (record.owner, record.name)
-                    seconds = RETAKE_SECONDS if record.in_check else 0.0
-                    # A check that began meanwhile may have found that its person has to log in.
-                    with suppress(LoginUnavailable):
-                        lease = await self._wait(view, key, now + seconds, checks=False)
+            # The rules may be others than when it was lent.
+            may_have = record.owner == view.owner or self._rule(view.owner, record.name) is not None
+            lease = None
+            try:
+                with anyio.CancelScope(shield=True):
+                    if record.state in LENDABLE and may_have:
+                        seconds = RETAKE_SECONDS if record.in_check else 0.0
+                        deadline = anyio.current_time() + seconds
+                        # A check that began meanwhile may have found that its person has to log in.
+                        with suppress(LoginUnavailable):
+                            lease = await self._wait(view, key, deadline, checks=False)
+            except BaseException:
+                for each in leases:
+                    self.drop(each)
+                raise
             if lease is None:
                 lost.append(record.name)
             else:
                 leases.append(lease)
         return leases, lost
+
+    def _has(self, view: SessionView, key: LoginKey) -> bool:
+        """Return whether a session has a login already, in another browser of its own."""
+        return key in self._held and self._held[key].view.id == view.id
 
     def require(self, name: str) -> BrowserLoginConfig:
         """Return the settings of a login.
@@ -259,6 +268,8 @@ class LoginLeases:
 
     async def _try(self, view: SessionView, key: LoginKey) -> LoginLease | None:
         owner, name = key
+        if self._has(view, key):
+            raise self._refuse(view, name, self._busy(name, "Another browser of this session"))
         if (lease := await self._take(view, key, session=view.id)) is not None:
             self._note("lend", view, name)
             return lease
@@ -295,7 +306,6 @@ class LoginLeases:
             ends_at=ends_at,
         )
         if (former := self._held.get(key)) is not None:
-            # Another connection of the session had it.
             self._lose(former)
         self._held[key] = lease
         self._taken.set()
@@ -478,8 +488,8 @@ class LoginLeases:
         return lines
 
     @staticmethod
-    def _busy(name: str) -> LoginBusy:
-        text = f"Another session has the login {name}, or it is being checked or renewed."
+    def _busy(name: str, holder: str = "Another session") -> LoginBusy:
+        text = f"{holder} has the login {name}, or it is being checked or renewed."
         return LoginBusy(text, retry_after=RETRY_SECONDS)
 
     def _refuse(self, view: SessionView, name: str, error: SessionError) -> SessionError:

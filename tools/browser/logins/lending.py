@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -14,7 +14,7 @@ from ....sessions.errors import InvalidArgument, NotAllowed, SessionError, Store
 from ....sessions.json_codec import JSON
 from ....sessions.services import SessionView
 from .. import errors
-from ..devtools.world import WorldError, origin_of
+from ..devtools.world import WorldError
 from ..errors import BrowserToolFailed
 from ..snapshot.capture import LIGHT_STORAGE_LIMITS, STORAGE_LIMITS
 from ..snapshot.model import ContextSnapshot
@@ -31,6 +31,8 @@ logger = logging.getLogger("statehold.browser")
 
 DRAIN_SECONDS: Final = 3.0
 """Seconds for the headers of the answers under way. A site that takes longer leaves the login unchecked."""
+STORAGE_SECONDS: Final = 5.0
+"""Seconds to read the storage of the sites. What takes longer is as it was saved last."""
 HAND_BACK_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 1.0
 """Seconds from a change that a page makes by itself until the login is saved."""
@@ -46,6 +48,8 @@ class _Loan:
     """Whether a site has answered since the cookies were saved."""
     has_dirty_storage: bool = False
     """Whether one has since the storage was saved."""
+    timer: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """The wait for the end of its seconds without a call."""
 
 
 class SessionLogins:
@@ -69,9 +73,12 @@ class SessionLogins:
         self._loans: dict[str, _Loan] = {}
         self._idle: set[str] = set()
         """Logins that were handed back because no call came."""
+        self._uncleared = frozenset[str]()
+        """Origins of logins that the session has no more, and of which it may still have something."""
         self._called_at = leases.clock.now()
         self._lock = anyio.Lock()
-        self._is_flushing = self._is_timing = False
+        self._is_flushing = False
+        session.trace.sites = self.sites
         self._update_route()
 
     def __bool__(self) -> bool:
@@ -112,11 +119,9 @@ class SessionLogins:
             async with self._lock:
                 await self._put_in(lease)
         except BaseException:
-            with anyio.move_on_after(HAND_BACK_SECONDS, shield=True):
-                with suppress(errors.Error, WorldError):
-                    await self.clear(lease.sites)
-                with suppress(StoreUnavailable):
-                    await self._leases.give_back(lease, None, is_sure=True, stays=False)
+            with anyio.move_on_after(HAND_BACK_SECONDS, shield=True), suppress(StoreUnavailable):
+                await self._leases.give_back(lease, None, is_sure=True, stays=False)
+            self._leases.drop(lease)
             raise
 
     async def _make_fit(self, lease: LoginLease) -> None:
@@ -140,15 +145,17 @@ class SessionLogins:
 
     async def _put_in(self, lease: LoginLease) -> None:
         session, sites = self._session, lease.sites
-        await session.origins.block({*sites.origins, *session.origins.blocked})
         try:
+            await session.origins.block({*sites.origins, *session.origins.blocked})
             await self._clear_cookies(sites)
             await session.origins.put(lease.value.origins, instead_of=sites.origins)
+            self._uncleared -= sites.origins
             await add_cookies(session.context, lease.value.cookies)
-            self.admit(lease)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await session.origins.block(session.origins.blocked - sites.origins)
+            await session.origins.block(session.origins.blocked - sites.origins)
+        except BaseException:
+            await self._empty(sites)
+            raise
+        self.admit(lease)
 
     def admit(self, lease: LoginLease, *, is_newer: bool = False) -> None:
         """Open the route to the sites of a login that the context has; `is_newer`: than the value that was sealed."""
@@ -163,9 +170,7 @@ class SessionLogins:
         self._update_route()
         if is_newer:
             self._mark_dirty(loan)
-        if not self._is_timing:
-            self._is_timing = True
-            self._session.spawn(self._hand_back_idle)
+        self._session.spawn(self._hand_back_idle, loan)
 
     def _update_route(self, *, without: _Loan | None = None) -> None:
         if self._access is not None:
@@ -212,8 +217,10 @@ class SessionLogins:
                 if is_due(loan):
                     try:
                         await self._save(loan, with_storage=with_storage)
-                    except (StoreUnavailable, errors.Error, WorldError):
+                    except BaseException as error:
                         loan.is_dirty = loan.has_dirty_storage = True
+                        if not isinstance(error, StoreUnavailable | errors.Error | WorldError):
+                            raise
                         logger.warning("the login %s was not saved", loan.lease.name, exc_info=True)
 
     async def _save(self, loan: _Loan, *, with_storage: bool) -> None:
@@ -267,9 +274,13 @@ class SessionLogins:
             # What cannot be blocked, such as requests of service workers, ends before another session has the login.
             self._update_route(without=loan)
             cookies = await self._cookies(lease.sites)
-            stored = await origins.read_now(lease.sites.origins, STORAGE_LIMITS, deep=True)
-            value = ContextSnapshot(cookies, stored)
-            await self._leases.give_back(lease, value, is_sure=is_drained, stays=stays)
+            value = replace(lease.value, cookies=cookies)
+            # A page that does not answer keeps back neither the cookies nor the login.
+            with anyio.move_on_after(STORAGE_SECONDS) as scope:
+                stored = await origins.read_now(lease.sites.origins, STORAGE_LIMITS, deep=True)
+                value = ContextSnapshot(cookies, stored)
+            is_sure = is_drained and not scope.cancelled_caught
+            await self._leases.give_back(lease, value, is_sure=is_sure, stays=stays)
             await self._cut(loan, closes=closes)
         finally:
             self._update_route()
@@ -279,19 +290,30 @@ class SessionLogins:
 
     async def _cut(self, loan: _Loan, *, closes: bool = False) -> None:
         """Close the route to the sites, and clear what the context has of them."""
-        lease = loan.lease
-        self._loans.pop(lease.name, None)
+        self._loans.pop(loan.lease.name, None)
+        loan.timer.cancel()
         loan.requests.close()
         self._update_route()
-        with anyio.CancelScope(shield=True):
-            if not closes:
-                await self._session.origins.block(
-                    {*lease.sites.origins, *self._session.origins.blocked}
-                )
-                await self.clear(lease.sites)
-                await self._session.origins.block(
-                    self._session.origins.blocked - lease.sites.origins
-                )
+        if not closes:
+            await self._empty(loan.lease.sites)
+
+    async def _empty(self, sites: LoginSites) -> None:
+        """Clear sites of which the session has no login any more. If that fails, the next call tries again."""
+        self._uncleared |= sites.origins
+        with anyio.move_on_after(HAND_BACK_SECONDS, shield=True):
+            try:
+                await self._clear_rest()
+            except (errors.Error, WorldError):
+                logger.warning("the sites of a login were not cleared", exc_info=True)
+
+    async def _clear_rest(self) -> None:
+        """Clear the sites that are to be cleared. Raises as clear() does."""
+        if rest := self._uncleared:
+            origins = self._session.origins
+            await origins.block({*rest, *origins.blocked})
+            await self.clear(LoginSites(rest))
+            await origins.block(origins.blocked - rest)
+            self._uncleared -= rest
 
     async def clear_others(self) -> None:
         """Clear the sites of the logins that the session does not have, in a context that another process left.
@@ -368,13 +390,20 @@ class SessionLogins:
             # One that was not handed back in time ends with its lease.
             self._leases.drop(loan.lease)
         self._loans.clear()
+        for loan in loans:
+            loan.timer.cancel()
 
     # Calls
 
     async def begin_call(self) -> None:
-        """Take again what was handed back because no call came. A failure is an event of the call."""
+        """Take again what was handed back because no call came. A failure is an event of the call.
+
+        Raises:
+            playwright's Error, WorldError: Something of a login that the session has no more cannot be cleared.
+        """
         self._called_at = self._leases.clock.now()
         async with self._lock:
+            await self._clear_rest()
             # One that is being handed back right now is among them afterwards.
             names = sorted(self._idle)
         for name in names:
@@ -388,49 +417,40 @@ class SessionLogins:
         self._called_at = self._leases.clock.now()
         await self.save()
 
-    async def _hand_back_idle(self) -> None:
-        """Hand back each login after its seconds without a call, until the session has none."""
-        clock = self._leases.clock
-        try:
-            while self._loans:
-                ends = {
-                    name: self._called_at + loan.lease.settings.idle
-                    for name, loan in self._loans.items()
-                }
-                await clock.sleep_until(min(ends.values()))
+    async def _hand_back_idle(self, loan: _Loan) -> None:
+        """Hand a login back after its seconds without a call."""
+        clock, name, idle = self._leases.clock, loan.lease.name, loan.lease.settings.idle
+        while self._loans.get(name) is loan:
+            with anyio.CancelScope() as loan.timer:
+                await clock.sleep_until(self._called_at + idle)
+            async with self._lock:
                 if self.in_use():
                     self._called_at = clock.now()
-                for name, loan in list(self._loans.items()):
-                    if clock.now() < self._called_at + loan.lease.settings.idle:
-                        continue
-                    async with self._lock:
-                        if self.in_use():
-                            break
-                        try:
-                            await self._hand_back(loan, stays=True)
-                            self._idle.add(name)
-                        except (StoreUnavailable, errors.Error, WorldError):
-                            self._called_at = clock.now()
-        finally:
-            self._is_timing = False
+                if self._loans.get(name) is not loan or clock.now() < self._called_at + idle:
+                    continue
+                try:
+                    await self._hand_back(loan, stays=True)
+                    self._idle.add(name)
+                except (StoreUnavailable, errors.Error, WorldError):
+                    self._called_at = clock.now()
 
-    def require_script(self, urls: Iterable[str]) -> None:
-        """Check that an agent may run scripts in documents of these addresses; without one, in any.
+    def require_script(self, origin: str | None) -> None:
+        """Check that an agent may run scripts in a document of this origin; None: in any document.
 
-        A document of a login that was given back is refused, too: it may remember what it had.
+        One of a login that was given back is refused, too: it may remember what it had.
 
         Raises:
-            BrowserToolFailed: One may reach a login that is lent without scripts.
+            BrowserToolFailed: It may reach a login that is lent without scripts.
         """
-        urls = list(urls)
         for name, loan in self._loans.items():
-            if not loan.lease.scripts and (not urls or any(map(loan.lease.sites.is_near, urls))):
+            if not loan.lease.scripts and (origin is None or loan.lease.sites.is_near(origin)):
                 raise BrowserToolFailed(
                     f"Scripts could read the login {name} here, and its settings do not allow them (`scripts`)."
                 )
         allowed = [loan.lease.sites for loan in self._loans.values() if loan.lease.scripts]
-        for url in filter(self.sites.has_address, urls):
-            if not any(sites.has_address(url) for sites in allowed):
-                raise BrowserToolFailed(
-                    f"Scripts could read the login of {origin_of(url)}, and its settings do not allow them (`scripts`)."
-                )
+        if origin is None or not self.sites.has_address(origin):
+            return
+        if not any(sites.has_address(origin) for sites in allowed):
+            raise BrowserToolFailed(
+                f"Scripts could read the login of {origin}, and its settings do not allow them (`scripts`)."
+            )

@@ -45,12 +45,9 @@ class LoginSites:
         return any(f".{host}".endswith(domain) for host in self._hosts)
 
     def is_near(self, url: str) -> bool:
-        """Return whether scripts of a page may reach what belongs to the sites; True for a page without an origin.
-
-        Pages of one domain share cookies, and a page without an address of its own may have the origin of another one.
-        """
+        """Return whether scripts of a page may reach what belongs to the sites: pages of one domain share cookies."""
         host = urlsplit(origin_of(url) or "").hostname
-        return host is None or _domain(host) in map(_domain, self._hosts)
+        return host is not None and _domain(host) in map(_domain, self._hosts)
 
     def overlaps(self, other: LoginSites) -> bool:
         """Return whether the two may share a cookie."""

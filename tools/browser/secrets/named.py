@@ -107,6 +107,17 @@ class NamedSecrets:
         """Mask a value of a login wherever it stands, from now on."""
         self._lent[text] = self._lent.get(text) or Spellings({text: LOGIN})
 
+    def extend(self, earlier: NamedSecrets) -> None:
+        """Mask also what was typed and lent on an earlier connection of the session."""
+        self.typed.extend(earlier.typed)
+        for text in earlier._lent:
+            self.hide(text)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether they mask texts of their session."""
+        return bool(self.typed or self._lent)
+
     def __bool__(self) -> bool:
         return bool(self._secrets or self._lent)
 

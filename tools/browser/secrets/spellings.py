@@ -132,6 +132,11 @@ def _hex(digits: str) -> str:
 MASK: Final = "••••••"
 LOGIN: Final = "[login]"
 """The text in place of a value of a login that is lent."""
+LOGIN_HEADER: Final = re.compile(
+    r"authorization$|(^|-)auth(entication)?(-|$)|key(-|$)|token|secret|password|session|credential|jwt"
+    r"|^sec-websocket-protocol$"
+)
+"""Matches the names of headers that log in, besides those of cookies."""
 TOKEN: Final = 17
 """The characters of a user name without a password from which it counts as a token."""
 
@@ -147,3 +152,9 @@ def mask_logins(text: str) -> str:
     if "@" not in text or "://" not in text:
         return text
     return _LOGIN.sub(lambda match: f"{match['user'] or ''}{MASK}", text)
+
+
+def without_value_of_login(name: str, value: str) -> str:
+    """Return the value of a header of a site whose login is lent; of one that logs in, nothing."""
+    is_cookie = name.lower() in ("cookie", "set-cookie")
+    return LOGIN if is_cookie or LOGIN_HEADER.search(name.lower()) else value

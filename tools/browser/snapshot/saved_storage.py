@@ -30,6 +30,7 @@ DATABASE_SECONDS: Final = 3.0
 RESTORE_SECONDS: Final = 8.0
 """Seconds to restore one database, which takes longer than to read it."""
 READ_SECONDS: Final = 4.0
+FRAME_SECONDS: Final = 0.5
 _CLEARED: Final = "local_storage,indexeddb,cache_storage,service_workers,file_systems"
 
 _WORKERS: Final = "cache_storage,service_workers"
@@ -221,6 +222,14 @@ class OriginStorage:
             others = self.watch.unread_origins - set(origins)
             await self.read_unread(limits, but=read | others)
         return {each: self.records.stored[each] for each in origins if each in self.records.stored}
+
+    async def has_frame(self, frame: str) -> bool:
+        """Return whether a page of the context shows a frame, by its DevTools id. A page that does not answer does not."""
+        for page in self.watch.context.pages:
+            with anyio.move_on_after(FRAME_SECONDS), suppress(errors.Error):
+                if await (await self.watch.world(page)).has_frame(frame):
+                    return True
+        return False
 
     @asynccontextmanager
     async def _page_of_context(self) -> AsyncGenerator[Page]:

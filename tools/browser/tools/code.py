@@ -20,10 +20,13 @@ from ..session.uploads import read_allowed
 from ..tool import BrowserArguments, BrowserTool, Element, Filename, Target, tool
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, JSHandle, Locator, Page
+    from playwright.async_api import Frame, JSHandle, Locator
+
+    from ..logins.lending import SessionLogins
 
 Script: TypeAlias = Callable[[], Awaitable[object]]
 
+_ORIGIN: Final = "() => self.origin"
 LATE_RESULT: Final = 2000
 """The most characters shown of a script's result that came late because a dialog blocked it."""
 _CAUSES: Final = re.compile(
@@ -46,8 +49,6 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
     """Run a JavaScript function in the page, or on one element, and return what it returns."""
     quiet = _CAUSES.search(arguments.function) is not None
     tab = await call.tab()
-    _require_script(call, tab.page.frames)
-    call.session.scripts.record_script()
     locator: Locator | None = None
     if arguments.target is None:
         code = "page"
@@ -56,11 +57,13 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
         locator = await call.locate(arguments.target, arguments.element)
         code = call.element_code
         script = partial(locator.evaluate, arguments.function, timeout=call.timeout)
-    if call.logins is not None:
+    if call.logins is None:
+        call.session.scripts.record_script()
+    else:
         find: Callable[[], Awaitable[JSHandle]] = partial(tab.page.evaluate_handle, "document")
         if locator is not None:
             find = partial(locator.element_handle, timeout=call.timeout)
-        script = partial(_evaluate_in, call, tab.page, find, arguments.function)
+        script = partial(_evaluate_in, call, call.logins, find, arguments.function)
     values = await _values_of(call, script, "The script", quiet=quiet, snapshot=False)
     call.answer.code(f"await {code}.evaluate({arguments.function!r})")
     if values:
@@ -68,18 +71,19 @@ async def evaluate(call: BrowserCall, arguments: Evaluate) -> None:
 
 
 async def _evaluate_in(
-    call: BrowserCall, page: Page, find: Callable[[], Awaitable[JSHandle]], function: str
+    call: BrowserCall,
+    logins: SessionLogins,
+    find: Callable[[], Awaitable[JSHandle]],
+    function: str,
 ) -> object:
-    """Run a function in the document that was checked: while a call waits, the page may go to the site of a login."""
+    """Run a function in the document that was checked: while a call waits, the page may go to the site of a login.
+
+    The address does not tell the origin of each document, such as that of an empty window that a page has opened.
+    """
     target = await find()
-    _require_script(call, page.frames)
+    logins.require_script(await target.evaluate(_ORIGIN))
+    call.session.scripts.record_script()
     return await target.evaluate(function)
-
-
-def _require_script(call: BrowserCall, frames: Sequence[Frame]) -> None:
-    """Raise BrowserToolFailed if code in these frames, or of no frame, could read a login of the session."""
-    if call.logins is not None:
-        call.logins.require_script([frame.url for frame in frames])
 
 
 async def _values_of(
@@ -138,7 +142,8 @@ async def run_code_unsafe(call: BrowserCall, arguments: RunCode) -> None:
         code = await _read_code(call, arguments.filename)
     if code is None:
         raise BrowserToolFailed("Give the code, or the filename of a file that holds it.")
-    _require_script(call, ())
+    if call.logins is not None:
+        call.logins.require_script(None)
     call.answer.script(f"await ({code})(page);")
     page = (await call.tab()).page
     call.session.scripts.record_code()

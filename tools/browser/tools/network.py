@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mimetypes
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -18,7 +17,7 @@ from ..call import BrowserCall
 from ..errors import BrowserToolFailed, describe_error
 from ..process.node_js import match_lines
 from ..secrets.session_secrets import MASK
-from ..secrets.spellings import LOGIN
+from ..secrets.spellings import LOGIN_HEADER, without_value_of_login
 from ..session.tab import LEVELS, Level
 from ..tool import BrowserArguments, BrowserTool, Filename, tool
 
@@ -29,11 +28,6 @@ HeaderMask: TypeAlias = Callable[[str, str], str]
 """Returns what a result shows of the value of a header, by name and value."""
 _DATA_TYPES: Final = frozenset({"xhr", "fetch", "websocket", "eventsource", "ping"})
 """Kinds of requests for data; other successful requests count as static."""
-_LOGIN_HEADER: Final = re.compile(
-    r"authorization$|(^|-)auth(entication)?(-|$)|key(-|$)|token|secret|password|session|credential|jwt"
-    r"|^sec-websocket-protocol$"
-)
-"""Matches the names of headers that log in, besides those of cookies."""
 
 
 class NetworkRequests(BrowserArguments):
@@ -176,7 +170,7 @@ async def _read_part(call: BrowserCall, request: Request, part: str) -> str | by
 
 def _mask_of(call: BrowserCall, request: Request) -> HeaderMask:
     """Return the function that masks the headers of a request."""
-    return _without_value_of_login if call.login_sites.has_address(request.url) else _without_login
+    return without_value_of_login if call.login_sites.has_address(request.url) else _without_login
 
 
 async def _describe_request(call: BrowserCall, number: int, request: Request) -> str:
@@ -214,12 +208,6 @@ def _headers(headers: dict[str, str], mask: HeaderMask) -> str:
     return "\n".join(f"{name}: {mask(name, value)}" for name, value in headers.items())
 
 
-def _without_value_of_login(name: str, value: str) -> str:
-    """Return the value of a header of a site whose login is lent; of one that logs in, nothing."""
-    is_cookie = name.lower() in ("cookie", "set-cookie")
-    return LOGIN if is_cookie or _LOGIN_HEADER.search(name.lower()) else value
-
-
 def _without_login(name: str, value: str) -> str:
     """Return the value of a header; of one that logs in, only the names and attributes in it."""
     match name.lower():
@@ -228,7 +216,7 @@ def _without_login(name: str, value: str) -> str:
         case "set-cookie":
             cookies = [line.partition(";") for line in value.split("\n")]
             return "\n".join(f"{_without_value(pair)}{mark}{rest}" for pair, mark, rest in cookies)
-        case lowered if _LOGIN_HEADER.search(lowered):
+        case lowered if LOGIN_HEADER.search(lowered):
             scheme, blank, _ = value.partition(" ")
             has_scheme = bool(blank) and lowered.endswith("authorization")
             return f"{scheme} {MASK}" if has_scheme else MASK

@@ -25,6 +25,9 @@ async def start_tracing(call: BrowserCall, arguments: NoArguments) -> None:
 @tool("browser_stop_tracing", title="Stop tracing", cap="devtools", limit="navigation")
 async def stop_tracing(call: BrowserCall, arguments: NoArguments) -> None:
     """End the trace and give it as a file, which `playwright show-trace` opens. It may hold passwords."""
+    if call.logins is not None:
+        # It masks the values that are known.
+        await call.logins.save(with_storage=True)
     name, size = await call.session.trace.stop()
     call.answer.result("Trace recording stopped.")
     await call.link_file(name, size, label="Trace")

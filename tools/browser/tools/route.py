@@ -63,7 +63,7 @@ async def route(call: BrowserCall, arguments: AddRoute) -> None:
     next result says so.
     """
     if call.logins is not None:
-        call.logins.require_script(())
+        call.logins.require_script(None)
     removed_headers = [name.strip() for name in (arguments.remove_headers or "").split(",")]
     mock = Mock(
         arguments.pattern,

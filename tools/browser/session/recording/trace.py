@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import zipfile
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from .....sessions.json_codec import JSON
 from ... import errors
 from ...errors import BrowserToolFailed
+from ...logins.sites import NO_SITES, LoginSites
 from ...secrets.named import NamedSecrets
+from ...secrets.spellings import LOGIN, without_value_of_login
 from ..files import Files, reason
 from ..pause_hold import PauseHold
 
@@ -51,6 +55,8 @@ class Trace:
         self._add_event = add_event
         self._scratch = scratch
         self._secrets = secrets
+        self.sites = NO_SITES
+        """The sites of logins, whose headers are left out."""
         self._name = f"trace-{token_hex(8)}"
         self.pause_hold = PauseHold("a trace", holds, spawn=spawn, expire=self._expire)
 
@@ -84,7 +90,7 @@ class Trace:
         path: Path | None = None
         try:
             path = await self._files.path(name)
-            if self._secrets or self._secrets.typed:
+            if self._secrets or self._secrets.typed or self.sites:
                 await self._stop_masked(path)
             else:
                 await self._context.tracing.stop(path=path)
@@ -104,7 +110,7 @@ class Trace:
         try:
             original = folder / "trace.zip"
             await self._context.tracing.stop(path=original)
-            await anyio.to_thread.run_sync(_mask_zip, original, path, self._secrets)
+            await anyio.to_thread.run_sync(_mask_zip, original, path, self._secrets, self.sites)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
@@ -137,13 +143,29 @@ def _private_folder(parent: Path | None) -> str:
     return tempfile.mkdtemp(prefix="trace-", dir=parent)
 
 
-def _mask_zip(original: Path, path: Path, secrets: NamedSecrets) -> None:
+def _mask_zip(original: Path, path: Path, secrets: NamedSecrets, sites: LoginSites) -> None:
     with zipfile.ZipFile(original) as source, zipfile.ZipFile(path, "w") as target:
         for entry in source.infolist():
             data = source.read(entry)
+            if entry.filename.endswith(".network") and sites:
+                data = b"\n".join(_without_logins(line, sites) for line in data.splitlines())
             if not entry.filename.endswith(PICTURES):
                 data = secrets.mask_bytes(data)
             target.writestr(entry, data)
+
+
+def _without_logins(line: bytes, sites: LoginSites) -> bytes:
+    """Return a request of a trace, without the headers that log in if it goes to one of the sites."""
+    event: JSON = json.loads(line)
+    messages = [event.get("snapshot", {}).get(part, {}) for part in ("request", "response")]
+    if not sites.has_address(messages[0].get("url", "")):
+        return line
+    for message in messages:
+        for header in message.get("headers", ()):
+            header["value"] = without_value_of_login(header["name"], header["value"])
+        for cookie in message.get("cookies", ()):
+            cookie["value"] = LOGIN
+    return json.dumps(event).encode()
 
 
 def _clear_folder(scratch: Path, name: str) -> None:
