@@ -67,11 +67,22 @@ class Lender:
         return (await self.value()).cookies[0]["value"]
 
     def leases(
-        self, clock: Clock | None = None, audit: AuditLog | None = None, **settings: Any
+        self,
+        clock: Clock | None = None,
+        audit: AuditLog | None = None,
+        *,
+        other: dict[str, Any] | None = None,
+        **settings: Any,
     ) -> LoginLeases:
-        login: dict[str, Any] = {"kind": "browser", "sites": [self.site.address], **settings}
+        """`other`: the settings of a login `other` beside the login `shop`."""
+        logins: dict[str, dict[str, Any]] = {"shop": {"sites": [self.site.address], **settings}}
+        if other is not None:
+            logins["other"] = other
         return LoginLeases(
-            {"shop": BrowserLoginConfig.model_validate(login)},
+            {
+                name: BrowserLoginConfig.model_validate({"kind": "browser", **login})
+                for name, login in logins.items()
+            },
             self.store,
             self.sealing,
             clock or SystemClock(),

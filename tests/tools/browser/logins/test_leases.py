@@ -11,7 +11,12 @@ import pytest
 from support.browsing import new_view
 from support.waiting import until
 
-from statehold.sessions.errors import InvalidArgument, LoginBusy, LoginUnavailable
+from statehold.sessions.errors import (
+    InvalidArgument,
+    LoginBusy,
+    LoginUnavailable,
+    StoreUnavailable,
+)
 from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView
@@ -189,6 +194,22 @@ async def test_a_session_does_not_get_back_what_the_rules_forbid_by_now(lender: 
     moved = lender.leases(lend=[{"principals": ["ada"]}], sites=["https://other.test"])
     [[retaken], _] = await moved.retake(ada)
     assert (retaken.value.cookies, retaken.value.origins) == ([], {})
+
+
+async def test_a_login_that_cannot_be_opened_stays_with_nobody(lender: Lender) -> None:
+    one = view()
+    leases = lender.leases(other={"sites": ["https://other.test"]})
+    for name in ("other", "shop"):
+        lease = await leases.take(one, name, 0.0)
+        assert await leases.give_back(lease, lease.value, is_sure=True, stays=True)
+    await lender.save(sealed=b"of another key", session=one.id)
+    with pytest.raises(StoreUnavailable):
+        await leases.retake(one)
+    assert ((await lender.row()).lease_ends_at, (await lender.row()).session) == (0.0, "")
+    # The one that it got before is free for its next try.
+    await lender.save()
+    [[other], lost] = await leases.retake(one)
+    assert (other.name, lost) == ("other", [])
 
 
 async def test_each_grant_refusal_and_return_is_an_entry_of_the_audit_log(lender: Lender) -> None:

@@ -12,9 +12,10 @@ from support.login_site import LoginSite
 from support.selection import matrix
 from support.waiting import until
 
-from statehold.sessions.errors import LoginBusy, LoginUnavailable, NotAllowed
-from statehold.sessions.records import Principal
+from statehold.sessions.errors import LoginBusy, LoginUnavailable, NotAllowed, OutcomeUnknown
+from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
+from statehold.tools.browser import errors
 
 from .conftest import Lender, Lending, session
 
@@ -184,6 +185,78 @@ async def test_a_login_goes_back_without_calls_and_comes_with_the_next_one(
         assert (await lender.row()).session == browse.view.id
         assert "Ada" in await browse.text("navigate", url=shop.address + "/")
         assert "this session has it" in await browse.text("login_list")
+
+
+async def test_each_login_goes_back_after_its_own_seconds(
+    lending: Lending, lender: Lender, data: Path
+) -> None:
+    other = {"sites": ["https://other.test"], "idle": 0.5}
+    async with lending(data, idle=3600, other=other) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("login_use", login="other")
+
+        async def is_back() -> bool:
+            found = await lender.store.logins.find(LOCAL.key, "other")
+            return found is not None and found.lease_ends_at == 0.0
+
+        await until(is_back)
+        assert (await lender.row()).lease_ends_at > 0
+
+
+async def test_what_is_left_of_a_login_is_cleared_by_the_next_call(
+    lending: Lending, lender: Lender, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise errors.Error("the browser refuses")
+
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        context = browse.connection.session.context
+        with monkeypatch.context() as patch:
+            patch.setattr("statehold.tools.browser.logins.lending.delete_cookies", fail)
+            await browse.text("login_release", login="shop")
+            assert (await lender.row()).lease_ends_at == 0.0
+            assert await context.cookies() != []
+            with pytest.raises(OutcomeUnknown, match="refuses"):
+                await browse.text("snapshot")
+        await browse.text("snapshot")
+        assert await context.cookies() == []
+
+
+async def test_two_browsers_of_a_session_do_not_take_its_login_from_each_other(
+    lender: Lender, shop: LoginSite, data: Path, shell: str
+) -> None:
+    leases, view = lender.leases(), new_view(LOCAL.key)
+    async with (
+        running(data / "1", shell, logins=leases) as one,
+        running(data / "2", shell, logins=leases) as two,
+        opened(one, view) as first,
+    ):
+        await first.text("login_use", login="shop")
+        async with opened(two, view) as second:
+            assert "no more with this session" not in await second.text("snapshot")
+            with pytest.raises(LoginBusy, match="Another browser of this session"):
+                await second.text("login_use", login="shop")
+        assert "Ada" in await first.text("navigate", url=shop.address + "/")
+        await first.text("login_release", login="shop")
+    assert shop.statuses == [200]
+
+
+async def test_a_frame_of_another_session_loads_while_a_login_changes_hands(
+    lending: Lending, data: Path, lab: str
+) -> None:
+    load = """address => new Promise(done => {
+        const frame = document.createElement("iframe");
+        frame.onload = () => done(frame.contentDocument?.title ?? "blocked");
+        frame.src = address; document.body.append(frame); })"""
+    async with lending(data) as service, session(service) as one, session(service) as two:
+        for browse in (one, two):
+            await browse.text("navigate", url=f"{lab}/counter")
+        await two.connection.session.origins.block()
+        await one.connection.session.origins.block({lab})
+        title = await two.page.title()
+        assert await two.page.evaluate(load, f"{lab}/counter") == title != ""
+        assert await one.page.evaluate(load, f"{lab}/counter") == "blocked"
 
 
 async def test_what_changes_while_a_session_has_a_login_is_sealed_at_once(

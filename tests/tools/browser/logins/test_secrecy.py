@@ -152,6 +152,58 @@ async def test_a_page_whose_login_went_back_runs_no_scripts(
         assert '"x"' in await browse.text("evaluate", function="() => 'x'")
 
 
+async def test_the_origin_of_a_document_decides_about_scripts(
+    lending: Lending, shop: LoginSite, data: Path, lab: str
+) -> None:
+    """An empty frame belongs to its page, and an empty window to the page that has opened it."""
+    other = lab.replace("127.0.0.1", "localhost")
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=f"{other}/")
+        await browse.value("document.body.append(document.createElement('iframe'))")
+        assert '"x"' in await browse.text("evaluate", function="() => 'x'")
+        await browse.text("navigate", url=shop.address + "/")
+        async with browse.page.expect_popup():
+            await browse.value("void open('about:blank')")
+        await browse.text("login_release", login="shop")
+        await browse.text("tabs", action="select", index=1)
+        assert browse.page.url == "about:blank"
+        refused = await browse.call("evaluate", function="() => opener.document.title")
+        assert "do not allow them" in text_of(refused)
+
+
+async def test_a_trace_has_no_header_that_logs_in(
+    lending: Lending, shop: LoginSite, data: Path
+) -> None:
+    sent = "fetch('/api', { headers: { Authorization: 'Bearer token-' + 'in-memory' } })"
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        await browse.text("start_tracing")
+        for _ in range(3):
+            await browse.value(f"{sent}.then(answer => answer.text())")
+        await browse.text("stop_tracing")
+        assert in_files(data, shop.address) != []
+        for value in ("token-in-memory", *shop.used, shop.valid):
+            assert in_files(data, value) == []
+
+
+async def test_a_file_is_masked_after_the_login_has_gone_back(
+    lending: Lending, shop: LoginSite, data: Path
+) -> None:
+    save = """() => { const link = document.createElement("a");
+        link.href = URL.createObjectURL(new Blob([localStorage.token]));
+        link.download = "token.txt"; link.textContent = "Save"; document.body.append(link); }"""
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/")
+        await browse.value(save)
+        link = (await browse.call("click", target="text=Save")).payload["content"][-1]
+        await browse.connection.aclose()
+        read = await service.answer(browse.view, "resources/read", {"uri": link["uri"]})
+        assert read["contents"][0]["text"] == "[login]"
+
+
 async def test_a_rule_allows_scripts(lending: Lending, shop: LoginSite, data: Path) -> None:
     lend = [{"principals": ["local"], "scripts": True}]
     async with lending(data, lend=lend) as service, session(service) as browse:
