@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from statehold.tools.logins.masks import MASKS, Masks, masked
+from statehold.tools.processes.stderr import OutputTail
 
 TOKEN = 'at-0123/456+789"tail=='
 OTHER = "rt-0123456789"
@@ -73,3 +74,10 @@ async def test_an_event_is_not_held_back() -> None:
         assert await anext(parts) == b"data: one\n\n"
         assert await anext(parts) == b"data: "
         assert await anext(parts) == b"at-0123, two\n\n"
+
+
+async def test_a_secret_at_the_cut_of_a_long_output_is_hidden() -> None:
+    tail = OutputTail(1000, hide=Masks([OTHER]).hide)
+    for _ in range(500):
+        tail.data_received(OTHER.encode())
+        assert not set(tail.text) & set("0123456789")

@@ -38,7 +38,7 @@ from .session.output_folder import OutputFolder
 from .session.recording import markdown_log
 from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
-from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
+from .snapshot.adoption import CLOSE_SECONDS, ContextFile, ContextPlace, adopt_context
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.restore import RestoredContext, attach_context, restore_context
@@ -203,17 +203,14 @@ class BrowserOpening:
             # Before the first request of a page: another session may have the login by now.
             access.shut(self._leases.sites.targets)
         snapshot, record = context_snapshot or ContextSnapshot(), self._context_file.read()
-        restored_context = await self._open(
-            process,
-            access,
-            partial(
-                adopt_context,
-                context,
-                snapshot,
-                record,
-                prepare=partial(self._prepare, process, access, has_newer_logins=True),
-            ),
-        )
+        prepare = partial(self._prepare, process, access, has_newer_logins=True)
+        work = partial(adopt_context, context, snapshot, record, prepare=prepare)
+        try:
+            restored_context = await self._open(process, access, work)
+        except BaseException:
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+                await context.close()
+            raise
         connection = self._connected(
             process, access, restored_context, tools, encryption, bool(snapshot.cookies)
         )

@@ -108,7 +108,8 @@ class OutputTail(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._tail += data
         if len(self._tail) > 2 * self._size:
-            del self._tail[: -self._size]
+            # Hidden before it is cut: a part of a secret would not be found.
+            self._tail = bytearray(self._hide(bytes(self._tail))[-self._size :])
         if self._on_line is not None:
             *lines, self._partial = (self._partial + data).split(b"\n")
             if len(self._partial) > LINE_BYTES:
