@@ -148,7 +148,7 @@ def _mask_zip(original: Path, path: Path, secrets: NamedSecrets, sites: LoginSit
         for entry in source.infolist():
             data = source.read(entry)
             if entry.filename.endswith(".network") and sites:
-                data = b"\n".join(_without_logins(line, sites) for line in data.splitlines())
+                data = b"".join(_without_logins(line, sites) + b"\n" for line in data.splitlines())
             if not entry.filename.endswith(PICTURES):
                 data = secrets.mask_bytes(data)
             target.writestr(entry, data)
