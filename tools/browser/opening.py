@@ -38,7 +38,7 @@ from .session.output_folder import OutputFolder
 from .session.recording import markdown_log
 from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
-from .snapshot.adoption import CLOSE_SECONDS, ContextFile, ContextPlace, adopt_context
+from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
 from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.restore import RestoredContext, attach_context, restore_context
@@ -205,25 +205,12 @@ class BrowserOpening:
         snapshot, record = context_snapshot or ContextSnapshot(), self._context_file.read()
         prepare = partial(self._prepare, process, access, has_newer_logins=True)
         work = partial(adopt_context, context, snapshot, record, prepare=prepare)
-        try:
-            restored_context = await self._open(process, access, work)
-        except BaseException:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
-                await context.close()
-            raise
+        restored_context = await self._open(process, access, work)
         connection = self._connected(
             process, access, restored_context, tools, encryption, bool(snapshot.cookies)
         )
         self._keep(connection, process.host, place)
         record.resume(connection.session)
-        try:
-            if self._logins is not None:
-                await self._logins.clear_others()
-        except BaseException as error:
-            await connection.aclose()
-            if isinstance(error, errors.Error | WorldError):
-                raise await _explain_failure(error, process) from error
-            raise
         connection.unsaved = True
         if record.activities:
             await context.set_offline(False)
@@ -459,6 +446,8 @@ class BrowserOpening:
             self._logins = SessionLogins(self._leases, self._view, self._session, access)
             for lease in self._retaken:
                 self._logins.admit(lease, is_newer=has_newer_logins)
+            if has_newer_logins:
+                await self._logins.clear_others()
         if self._config.is_attached:
             return
         if self._config.remote:

@@ -122,6 +122,8 @@ class UpstreamService:
             logins=logins,
             keys=keys,
         )
+        self.separates = self._opener.separates
+        """Returns whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
         self._era = EraChoice(config.era, shared=config.scope == "shared")
         self._probing, self._reading = anyio.Lock(), anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
@@ -271,10 +273,6 @@ class UpstreamService:
         context, task = InternalContext(), f"answer {method}"
         return await self.ask(lambda it: it.request(method, params, context), task, owner)
 
-    async def separates(self, owner: str) -> bool:
-        """Whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
-        return await self._opener.separates(owner)
-
     async def ask(self, work: Work[ResultT], task: str, owner: str = "") -> ResultT:
         """Return the result of `work` over a temporary connection. An error about its time names the `task`.
 
@@ -318,7 +316,7 @@ class UpstreamService:
         """
         placeholders = await self._make_placeholders(session)
         kept, older = self._keeper_handle(session), session.has_older_caller
-        is_own = await self._is_own(session)
+        is_own = await self._opener.has_own_login(placeholders)
         connection = await self._connect(placeholders, kept, older)
         try:
             connection.restore_report = await recipes.restore(
@@ -331,7 +329,7 @@ class UpstreamService:
         except BaseException:
             await connection.aclose()
             raise
-        self._follow(connection, session, is_own=is_own)
+        self._follow(connection, session, is_own)
         return connection
 
     async def resume(
@@ -348,7 +346,7 @@ class UpstreamService:
         fields: JSON = loads(token)
         peer, session_id = Peer.from_json(fields["peer"]), fields["session_id"]
         placeholders = await self._make_placeholders(session)
-        is_own = await self._is_own(session)
+        is_own = await self._opener.has_own_login(placeholders)
         if self.transport == "http" and session_id is None:
             connection = await self._connect(placeholders)
         else:
@@ -363,17 +361,10 @@ class UpstreamService:
             )
             self._has_started = True
             connection.report_missed_changes()
-        self._follow(connection, session, is_own=is_own)
+        self._follow(connection, session, is_own)
         return connection
 
-    async def _is_own(self, session: SessionView) -> bool:
-        """Return whether the connection of a session has a login of its principal, who is not the operator."""
-        is_of_principal = self.scope == "session" and session.owner != LOCAL.key
-        return is_of_principal and await self.separates(session.owner)
-
-    def _follow(
-        self, connection: UpstreamConnection, session: SessionView, *, is_own: bool
-    ) -> None:
+    def _follow(self, connection: UpstreamConnection, session: SessionView, is_own: bool) -> None:
         """Follow the changes that the upstream of a session's connection announces."""
         self.live_tools.connections.add(connection)
         known, peer = self.profile, connection.peer

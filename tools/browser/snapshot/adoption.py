@@ -145,9 +145,25 @@ async def adopt_context(
 ) -> RestoredContext:
     """Return a context as a server left it that ended. `prepare` is called before any page is used.
 
+    The context is closed if that fails.
+
     Raises:
         playwright's Error: The browser is gone.
     """
+    try:
+        return await _adopt(context, snapshot, record, prepare)
+    except BaseException:
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True), suppress(Exception):
+            await context.close()
+        raise
+
+
+async def _adopt(
+    context: BrowserContext,
+    snapshot: ContextSnapshot,
+    record: ContextRecord,
+    prepare: Callable[[BrowserContext, OriginStorage], Awaitable[None]],
+) -> RestoredContext:
     await _close_blank_pages(context, record)
     origins = OriginStorage(context, dormant=snapshot.origins)
     origins.records.dormant.intersection_update(record.dormant_origins)

@@ -161,6 +161,11 @@ class TransportOpener:
             return True
         return False
 
+    async def has_own_login(self, placeholders: Placeholders) -> bool:
+        """Return whether a connection has a login of its principal, who is not the operator."""
+        owner = self._owner(placeholders)
+        return owner != LOCAL.key and await self.separates(owner)
+
     def _service_keys(self, placeholders: Placeholders) -> ServiceKeys:
         return ServiceKeys(self._keys, self._owner(placeholders), self._name)
 
