@@ -196,7 +196,9 @@ async def test_a_session_does_not_get_back_what_the_rules_forbid_by_now(lender: 
     assert (retaken.value.cookies, retaken.value.origins) == ([], {})
 
 
-async def test_a_login_that_cannot_be_opened_stays_with_nobody(lender: Lender) -> None:
+async def test_a_session_that_does_not_get_all_of_its_logins_again_has_none(
+    lender: Lender,
+) -> None:
     one = view()
     leases = lender.leases(other={"sites": ["https://other.test"]})
     for name in ("other", "shop"):
@@ -205,8 +207,7 @@ async def test_a_login_that_cannot_be_opened_stays_with_nobody(lender: Lender) -
     await lender.save(sealed=b"of another key", session=one.id)
     with pytest.raises(StoreUnavailable):
         await leases.retake(one)
-    assert ((await lender.row()).lease_ends_at, (await lender.row()).session) == (0.0, "")
-    # The one that it got before is free for its next try.
+    # The first one is free for the next try.
     await lender.save()
     [[other], lost] = await leases.retake(one)
     assert (other.name, lost) == ("other", [])
