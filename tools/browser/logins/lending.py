@@ -352,6 +352,7 @@ class SessionLogins:
 
     async def _cut_lost(self, loan: _Loan) -> None:
         if self._loans.get(loan.lease.name) is loan:
+            self._leases.drop(loan.lease)
             self._session.add_event(f"The login {loan.lease.name} is no more with this session.")
             await self._cut(loan)
 
