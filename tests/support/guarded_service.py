@@ -101,6 +101,12 @@ class Guarded:
         lines = log.read_text().splitlines() if log.exists() else []
         return [json.loads(line) for line in lines]
 
+    def secrets(self) -> list[str]:
+        """Return the secrets that the service and its authorization server gave."""
+        lines = self.log()
+        found = [line["secret"] for line in lines if line.get("secret")]
+        return [*found, *(token for line in lines for token in line.get("tokens", ()))]
+
     def events(self) -> list[str]:
         return [each["event"] for each in self.log()]
 

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
-from typing import Literal
-from urllib.parse import urlsplit
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import anyio.to_thread
@@ -25,7 +25,7 @@ POLLING = """<title>Shop</title><h1 id=who></h1><script>
   window.answers = [];
   async function poll() {
     for (;;) {
-      try { answers.push((await fetch("/api")).status); } catch { answers.push(0); }
+      try { answers.push((await fetch("/api" + location.search)).status); } catch { answers.push(0); }
       await new Promise(done => setTimeout(done, 20));
     }
   }
@@ -35,6 +35,17 @@ POLLING = """<title>Shop</title><h1 id=who></h1><script>
 
 STATUSES = {"/login": 200, "/forbidden": 403, "/broken": 503}
 
+STORMING = """<title>Shop</title><script>
+  async function storm() {
+    for (let number = 0;; number++) {
+      if (number % 8 == 0) localStorage.token = `item-${crypto.randomUUID()}`;
+      try { await fetch("/api", {method: "POST", body: localStorage.token}); } catch {}
+    }
+  }
+  storm();
+</script>"""
+"""A page that changes its cookie all the time, and its storage often."""
+
 WORKING = """<title>Shop</title><script>
   const code = `(async () => { for (;;) { try { await fetch(new URL("/api", "ORIGIN")); } catch {}
     await new Promise(done => setTimeout(done, 20)); } })()`;
@@ -43,19 +54,46 @@ WORKING = """<title>Shop</title><script>
 """A page whose worker does so."""
 
 
+LEAKING = """<title>Shop</title><label>Field <input></label><script>
+  const token = localStorage.token, headers = {authorization: "Bearer " + token};
+  console.log("token", token);
+  console.error(new Error(token));
+  document.title = document.querySelector("input").value = sessionStorage.copy = token;
+  document.body.append("token ", token, " SHOWN");
+  fetch("/api?token=" + encodeURIComponent(token), {headers});
+  fetch("/echo", {method: "POST", headers, body: JSON.stringify({token})});
+  history.replaceState(null, "", "?token=" + encodeURIComponent(token));
+</script>"""
+"""A page that spreads its cookie and its token over all that an agent may see."""
+
+
+class Visit(NamedTuple):
+    """A request with the cookie."""
+
+    at: float
+    port: str
+    """That of the connection."""
+    cookie: str
+    by: str
+    """The argument `by` of the address."""
+
+
 @dataclass
 class LoginSite:
     """The state of the site. All members may be read at any time."""
 
     policy: Policy = "reuse"
     address: str = ""
+    token: str = "storage-token-of-ada"
+    """The item `token` of its storage."""
     valid: str = ""
     """The valid cookie; empty when nobody is logged in."""
     used: set[str] = field(default_factory=set[str])
     statuses: list[int] = field(default_factory=list[int])
     """The status of each answer to a request with a cookie, and 0 for one without."""
-    agents: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
-    """The time, the port of the connection and the cookie of each request that had one."""
+    bodies: set[str] = field(default_factory=set[str])
+    """The bodies of requests."""
+    visits: list[Visit] = field(default_factory=list[Visit])
     body_seconds: float = 0.0
     """The seconds between the headers and the end of each answer."""
     hanging: threading.Event = field(default_factory=threading.Event)
@@ -91,7 +129,7 @@ class LoginSite:
     async def wait_answers(self, count: int) -> None:
         """Wait until so many more requests were answered."""
         count += len(self.statuses)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while len(self.statuses) < count:
                 await anyio.to_thread.run_sync(self.answered.wait, 1.0)
                 self.answered.clear()
@@ -109,7 +147,7 @@ class LoginSite:
             "secure": False,
             "sameSite": "Lax",
         }
-        items = [{"name": "token", "value": "storage-token-of-ada"}]
+        items = [{"name": "token", "value": self.token}]
         return {
             "cookies": [entry],
             "origins": [{"origin": self.address, "localStorage": items}],
@@ -120,8 +158,9 @@ class LoginSite:
 def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
     """Serve a site until the block ends.
 
-    /, /poll and /worker are pages, /show and /echo show the new and the old cookie, /in logs in, /hang waits. /account
-    leads to /login without a login, /forbidden and /broken answer 403 and 503.
+    /, /poll, /worker, /storm and /leaking are pages, /show and /echo show the new and the old cookie, /file is the old one.
+    /in logs in, /out ends the login, /hang waits. /account leads to /login without a login, /forbidden and /broken answer
+    403 and 503.
     """
     site = LoginSite(policy)
 
@@ -143,14 +182,20 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
                 status, new = STATUSES[path], None
             else:
                 if cookie:
-                    site.agents.append((time.monotonic(), str(self.client_address[1]), cookie))
+                    [by] = parse_qs(urlsplit(self.path).query).get("by", [""])
+                    port = str(self.client_address[1])
+                    site.visits.append(Visit(time.monotonic(), port, cookie, by))
                 if path == "/hang":
                     site.hanging.wait(30)
                 status, new = site.use(cookie)
-            pages = {"/poll": POLLING, "/worker": WORKING}
-            shown = {"/show": new or cookie, "/echo": cookie}.get(path, "")
-            body = pages.get(path, f"<title>Shop</title><h1>WHO</h1><p>{shown}</p>")
-            data = body.replace("WHO", "Ada" if status == 200 else "Log in").encode()
+            pages = {"/poll": POLLING, "/worker": WORKING, "/storm": STORMING}
+            pages |= {"/leaking": LEAKING, "/file": "SHOWN"}
+            shown = cookie if path in ("/echo", "/leaking", "/file") else ""
+            if path == "/show":
+                shown = new or cookie
+            body = pages.get(path, "<title>Shop</title><h1>WHO</h1><p>SHOWN</p>")
+            body = body.replace("SHOWN", shown).replace("WHO", "Ada" if status == 200 else "Log in")
+            data = body.encode()
             if path == "/account" and status == 401:
                 status = 302
             self.send_response(status)
@@ -158,6 +203,8 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
                 self.send_header("Location", "/login")
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Cache-Control", "no-store")
+            if path == "/file":
+                self.send_header("Content-Disposition", 'attachment; filename="shop.txt"')
             self.send_header("Content-Length", str(len(data)))
             if new is not None:
                 self.send_header("Set-Cookie", f"login={new}; Path=/; HttpOnly; SameSite=Lax")
@@ -166,6 +213,10 @@ def serve_logins(policy: Policy = "reuse") -> Generator[LoginSite]:
             if site.body_seconds:
                 time.sleep(site.body_seconds)
             self.wfile.write(data)
+
+        def do_POST(self) -> None:
+            site.bodies.add(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None: ...
 

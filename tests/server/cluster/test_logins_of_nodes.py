@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import ExitStack
 from itertools import cycle
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 import pytest
-from support.cluster_nodes import Start
-from support.gateway_process import JSON, Running, Way, kill, opened_session, text_of
+from support.cluster_nodes import Nodes, Start
+from support.gateway_process import Way, opened_session, text_of
 from support.openid_provider import (
     OpenIdProvider,
     add_login,
@@ -26,30 +25,15 @@ SESSIONS = 2
 pytestmark = [pytest.mark.fault, pytest.mark.thorough]
 
 
-class Nodes:
+class Shared(Nodes):
     """Three nodes of one database, whose service demands tokens."""
 
     def __init__(self, start: Start, folder: Path, provider: OpenIdProvider, url: str) -> None:
-        self._start = start
+        super().__init__(start, {"logins_key": "k" * 32, "services": {"notes": {"url": url}}})
         self._folder = folder
         self._provider = provider
-        self._more: JSON = {"logins_key": "k" * 32, "services": {"notes": {"url": url}}}
-        self._stacks = {name: ExitStack() for name in NAMES}
-        self.running: dict[str, Running] = {}
         self.refused = 0
         """Calls that met a token that had ended on its way."""
-
-    def run(self, name: str) -> None:
-        node = self._start(name, more=self._more)
-        self.running[name] = self._stacks[name].enter_context(node)
-
-    def kill(self, name: str) -> None:
-        kill(self.running.pop(name))
-        self._stacks[name].close()
-
-    def stop(self) -> None:
-        for stack in self._stacks.values():
-            stack.close()
 
     async def log_in(self) -> None:
         config, data = self._folder / "a.toml", self._folder / "command"
@@ -90,9 +74,9 @@ def provider(
 
 
 @pytest.fixture
-def nodes(start: Start, tmp_path: Path, provider: OpenIdProvider) -> Generator[Nodes]:
+def nodes(start: Start, tmp_path: Path, provider: OpenIdProvider) -> Generator[Shared]:
     with typescript_server(provider.issuer) as port:
-        opened = Nodes(start, tmp_path, provider, f"http://127.0.0.1:{port}/mcp")
+        opened = Shared(start, tmp_path, provider, f"http://127.0.0.1:{port}/mcp")
         try:
             for name in NAMES:
                 opened.run(name)
@@ -103,7 +87,7 @@ def nodes(start: Start, tmp_path: Path, provider: OpenIdProvider) -> Generator[N
 
 @pytest.mark.parametrize("calls", [1200])
 async def test_no_refresh_token_is_used_twice(
-    nodes: Nodes, provider: OpenIdProvider, calls: int
+    nodes: Shared, provider: OpenIdProvider, calls: int
 ) -> None:
     await nodes.log_in()
     async with anyio.create_task_group() as tasks:
@@ -117,7 +101,7 @@ async def test_no_refresh_token_is_used_twice(
 
 @pytest.mark.parametrize(("provider", "kills"), [(100, 3)], indirect=["provider"])
 async def test_a_node_that_dies_while_it_renews_costs_the_login_at_most(
-    nodes: Nodes, provider: OpenIdProvider, kills: int
+    nodes: Shared, provider: OpenIdProvider, kills: int
 ) -> None:
     """The answer of the provider is lost. No other node uses the token again, until the lease is over."""
     for _, name in zip(range(kills), cycle(NAMES), strict=False):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import random
 import signal
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Generator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -17,11 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 import anyio.to_thread
 import pytest
-from mcp import Client
 from support.console_client import console_client
 from support.gateway_process import (
-    Running,
-    Way,
     code_of,
     kill,
     meta_of,
@@ -30,90 +25,29 @@ from support.gateway_process import (
     statehold,
     structured,
     text_of,
-    toml,
 )
-from support.login_site import LoginSite, serve_logins
+from support.lent_logins import Shop, call, open_shop
+from support.selection import matrix
 from support.waiting import until
 
 from statehold.client import connect
 from statehold.client.errors import LoginBusy
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import LOCAL
-from statehold.sessions.store.base import OK, UNCHECKED, LoginRecord
+from statehold.sessions.store.base import UNCHECKED
 from statehold.sessions.store.sql import SQLStore
-from statehold.tools.browser.logins.sites import decode_value
-from statehold.tools.logins.sealing import LoginSealing
 
-
-@dataclass
-class Shop:
-    """A site with a login, and the configuration that declares it."""
-
-    site: LoginSite
-    folder: Path
-    config: Path
-    document: dict[str, Any]
-
-    @property
-    def data(self) -> Path:
-        return self.folder / "data"
-
-    def check(self, path: str, **settings: Any) -> None:
-        """Have the login checked by a page of the site."""
-        self.document["logins"]["shop"]["check"] = {"url": self.site.address + path}
-        self.document["logins"]["shop"] |= settings
-        self.config.write_text(toml(self.document))
-
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [*statehold(), "logins", *words, "--config", str(self.config)]
-        return subprocess.run(
-            [*command, "--data", str(self.data)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    def add(self) -> None:
-        """Log in at the site, and store the login."""
-        self.site.log_in()
-        file = self.folder / "state.json"
-        file.write_text(json.dumps(self.site.state()))
-        done = self.run("import", "shop", str(file))
-        assert done.returncode == 0, done.stderr
-        assert self.site.valid not in done.stdout + done.stderr
-
-    @asynccontextmanager
-    async def connect(self, running: Running) -> AsyncGenerator[Client]:
-        way = Way("http", "modern", self.config, self.data, url=running.url)
-        async with way.connect() as client:
-            yield client
+CALLS_AT_ONCE = 25
 
 
 @pytest.fixture
 def shop(tmp_path: Path, headless_shell: str) -> Any:
-    with serve_logins("reuse") as site:
-        browser = {"executable": headless_shell, "private": True}
-        logins = {"shop": {"kind": "browser", "sites": [site.address]}}
-        config = tmp_path / "statehold.toml"
-        document: dict[str, Any] = {
-            "toolsets": ["core", "lifecycle"],
-            "recovery": {"backoff": [0.05, 1, 5]},
-            "services": {"browser": browser},
-            "logins": logins,
-        }
-        config.write_text(toml(document))
-        yield Shop(site, tmp_path, config, document)
+    with open_shop(tmp_path, headless_shell) as shop:
+        yield shop
 
 
 def stored_bytes(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
-
-
-async def call(client: Client, tool: str, session: str, **arguments: Any) -> str:
-    result = await client.call_tool(tool, {"session_id": session, **arguments})
-    assert not result.is_error, text_of(result)
-    return text_of(result)
 
 
 async def test_a_login_is_imported_lent_and_taken_back(shop: Shop) -> None:
@@ -179,7 +113,7 @@ async def test_the_client_lends_a_login_for_a_block(shop: Shop) -> None:
                 pass
 
 
-async def test_a_revoked_login_is_cut_within_two_seconds(shop: Shop) -> None:
+async def test_a_revoked_login_is_cut_within_a_second(shop: Shop) -> None:
     shop.add()
     with serving(shop.config, shop.data) as running:
         async with shop.connect(running) as client:
@@ -190,11 +124,11 @@ async def test_a_revoked_login_is_cut_within_two_seconds(shop: Shop) -> None:
             assert shop.run("revoke", "shop").returncode == 0
             revoked_at = time.monotonic()
 
-            while shop.site.agents[-1][0] > time.monotonic() - 1.0:
+            while shop.site.visits[-1].at > time.monotonic() - 1.0:
                 assert "revoked" in await call(client, "login_list", session)
             refused = await client.call_tool("login_use", {"session_id": session, "login": "shop"})
             assert code_of(refused) == "login_unavailable"
-            assert shop.site.agents[-1][0] < revoked_at + 2.0
+            assert shop.site.visits[-1].at < revoked_at + 1.0
 
 
 async def test_a_login_without_a_value_is_logged_in_by_its_first_session(shop: Shop) -> None:
@@ -246,28 +180,41 @@ async def test_a_session_loses_what_another_one_got_while_its_server_was_gone(sh
             assert "Ada" in await call(client, "browser_navigate", session, url=shop.site.address)
 
 
-async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(shop: Shop) -> None:
+@pytest.mark.parametrize("count", matrix(5, 100))
+async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(
+    shop: Shop, count: int
+) -> None:
     shop.add()
     order: list[int] = []
     with serving(shop.config, shop.data) as running:
-        async with shop.connect(running) as client:
-            sessions = [await opened_session(client) for _ in range(5)]
+        async with shop.connect(running) as client, AsyncExitStack() as stack:
+            # A client sends so many requests at a time.
+            waiting = [
+                await stack.enter_async_context(shop.connect(running))
+                for _ in range(0, count, CALLS_AT_ONCE)
+            ]
+            sessions = [await opened_session(client) for _ in range(count)]
             for session in sessions:
                 await call(client, "login_list", session)
             await call(client, "login_use", sessions[0], login="shop")
+            asked = {"session_id": sessions[-1], "login": "shop", "wait_seconds": 0}
+            refused = await client.call_tool("login_use", asked)
+            assert code_of(refused) == "login_busy"
+            assert meta_of(refused)["statehold/error"]["retry_after_seconds"] > 0
 
             async def use(number: int) -> None:
-                await call(client, "login_use", sessions[number], login="shop", wait_seconds=30)
+                session, own = sessions[number], waiting[number // CALLS_AT_ONCE]
+                await call(own, "login_use", session, login="shop", wait_seconds=60)
                 order.append(number)
-                await call(client, "login_release", sessions[number], login="shop")
+                await call(client, "login_release", session, login="shop")
 
             async with anyio.create_task_group() as tasks:
-                for number in range(1, 5):
+                for number in range(1, count):
                     tasks.start_soon(use, number)
                     # It waits before the next one asks.
                     await call(client, "session_info", sessions[number])
                 await call(client, "login_release", sessions[0], login="shop")
-    assert order == [1, 2, 3, 4]
+    assert order == list(range(1, count))
 
 
 @contextmanager
@@ -367,7 +314,7 @@ async def test_a_kill_during_a_check_leaves_the_login_to_the_next_server(shop: S
     shop.add()
     shop.check("/hang")
     with serving(shop.config, shop.data) as running:
-        await until(lambda: shop.site.agents)
+        await until(lambda: shop.site.visits)
         kill(running)
     assert not list((shop.data / "browser" / "contexts").rglob("check-*"))
     shop.site.hanging.set()
@@ -384,47 +331,3 @@ async def test_a_kill_during_a_check_leaves_the_login_to_the_next_server(shop: S
             assert "; ok" in await call(client, "login_use", session, login="shop")
             assert "Ada" in await call(client, "browser_navigate", session, url=shop.site.address)
     assert set(shop.site.statuses) == {200}
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(300)
-async def test_after_each_kill_a_login_is_unchecked_or_the_newest(shop: Shop) -> None:
-    chance, sealing = random.Random(7), LoginSealing(shop.data)
-
-    async def take_turns(running: Running) -> None:
-        with suppress(Exception):
-            async with shop.connect(running) as client:
-                sessions = [await opened_session(client) for _ in range(2)]
-                while True:
-                    for session in sessions:
-                        await call(client, "login_use", session, login="shop")
-                        await call(client, "browser_navigate", session, url=shop.site.address)
-                        await call(client, "login_release", session, login="shop")
-
-    async def find(store: SQLStore) -> LoginRecord:
-        row = await store.logins.find(LOCAL.key, "shop")
-        assert row is not None
-        return row
-
-    for _ in range(8):
-        shop.add()
-        async with SQLStore.sqlite(shop.data) as store:
-            await store.logins.put(replace(await find(store), state=OK))
-        with serving(shop.config, shop.data) as running:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(take_turns, running)
-                await shop.site.wait_answers(chance.randint(1, 6))
-                # Anywhere between this answer and the one after the next hand-over.
-                await anyio.sleep(chance.uniform(0.0, 0.3))
-                kill(running)
-                tasks.cancel_scope.cancel()
-        assert 401 not in shop.site.statuses
-        async with SQLStore.sqlite(shop.data) as store:
-            row = await find(store)
-            value = decode_value(await sealing.open(row))
-            is_newest = [each["value"] for each in value.cookies] == [shop.site.valid]
-            # At most the answer under way at the kill is lost, and only while a session has the login.
-            assert is_newest or row.lease_ends_at > 0
-            again = await store.logins.take(row, row.session or "next", 1e12, 2e12)
-            assert again is not None
-            assert again.state == (UNCHECKED if row.lease_ends_at else OK)

@@ -40,8 +40,8 @@ EXTEND_SECONDS: Final = 20.0
 """Seconds after which a lease is extended."""
 CUT_SECONDS: Final = 5.0
 """Seconds before the end of a lease at which its session loses the login, so that it never has one that another has."""
-LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at whether the logins were taken back."""
+LOOK_SECONDS: Final = 0.5
+"""Seconds between two looks at whether the logins were taken back: one that is revoked is cut within a second."""
 POLL_SECONDS: Final = 0.25
 """Seconds between two tries for a login that a session of another process has."""
 CHECK_SECONDS: Final = 20.0

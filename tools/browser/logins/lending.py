@@ -168,6 +168,9 @@ class SessionLogins:
         self._loans[lease.name] = loan
         self._called_at = self._leases.clock.now()
         self._update_route()
+        if not self._leases.holds(lease):
+            # It was lost before it was here, with nobody to hear of it.
+            self._session.spawn(self._lose, loan)
         if is_newer:
             self._mark_dirty(loan)
         self._session.spawn(self._hand_back_idle, loan)

@@ -198,10 +198,14 @@ class NamedSecrets:
         """
         if self._spellings.may_be_in(text):
             text = self._spellings.replace(text)
-        for lent in self._lent.values():
+        return self.typed.mask(self.mask_lent(text))
+
+    def mask_lent(self, text: str) -> str:
+        """Return a text in which the values of logins are replaced."""
+        for lent in list(self._lent.values()):
             if lent.may_be_in(text):
                 text = lent.replace(text)
-        return self.typed.mask(text)
+        return text
 
     def cut(self, text: str, most: int) -> str:
         """Return the beginning of a text, of at most `most` characters; masked if it is cut, as a cut value is not found."""
@@ -228,7 +232,7 @@ class NamedSecrets:
         """Return the bytes of a text in which each value is replaced as in mask()."""
         if self._spellings.may_be_in_bytes(data):
             data = self._spellings.replace_bytes(data)
-        for lent in self._lent.values():
+        for lent in list(self._lent.values()):
             if lent.may_be_in_bytes(data):
                 data = lent.replace_bytes(data)
         return self.typed.mask_bytes(data)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -77,6 +77,17 @@ class SavedTab:
     """The session storage of each origin that the tab has shown, as page/tab.js wrote it."""
     lost: list[str] = field(default_factory=list[str])
     """The parts of the tab that could not be saved, in words."""
+
+    def masked(self, mask: Callable[[str], str]) -> SavedTab:
+        """Return the tab with its addresses, its title and the state of its page as `mask` returns them."""
+        return replace(
+            self,
+            url=mask(self.url),
+            title=mask(self.title),
+            history=[*map(mask, self.history)],
+            page=self.page and mask(self.page),
+            entry=self.entry and mask(self.entry),
+        )
 
 
 @dataclass(frozen=True, slots=True)

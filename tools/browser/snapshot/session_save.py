@@ -62,9 +62,11 @@ async def save_session(
         seconds=CHECKPOINT_SECONDS if light else SAVE_SECONDS,
         origins=session.origins,
     )
-    saved = sites.leave_out(saved)
+    saved, named = sites.leave_out(saved), session.secrets.named
+    # Pages put tokens into addresses and fields.
+    saved = replace(saved, tabs=[tab.masked(named.mask_lent) for tab in saved.tabs])
     cookie_guard.accept(saved.cookies)
-    tabs = saved.tabs if (named := session.secrets.named) or named.typed else ()
+    tabs = saved.tabs if named or named.typed else ()
     return replace(
         saved,
         pages=[{"title": named.mask(tab.title), "url": named.mask(tab.url)} for tab in tabs],

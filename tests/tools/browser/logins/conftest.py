@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -11,18 +10,15 @@ from typing import Any, Protocol
 
 import pytest
 from support.browsing import Browse, new_view, opened, running
+from support.lent_logins import StoredLogin
 from support.login_site import LoginSite, serve_logins
 
 from statehold.sessions.clock import Clock, SystemClock
 from statehold.sessions.principals.audit_log import AuditLog
 from statehold.sessions.records import LOCAL
-from statehold.sessions.store.base import OK, LoginRecord
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.browser.logins.leases import LoginLeases
-from statehold.tools.browser.logins.sites import decode_value, encode_value
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot.model import ContextSnapshot
-from statehold.tools.browser.snapshot.storage_file import parse_storage_state
 from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.config import BrowserLoginConfig
 from statehold.tools.logins.sealing import LoginSealing
@@ -31,40 +27,8 @@ CAPS = ["network", "storage", "unsafe", "devtools"]
 
 
 @dataclass
-class Lender:
-    """A store with the login `shop`, and the means to look into it."""
-
-    store: SQLStore
-    sealing: LoginSealing
-    site: LoginSite
-
-    async def save(self, **values: Any) -> None:
-        """Store the login that is valid at the site."""
-        value = parse_storage_state(json.dumps(self.site.state()).encode())
-        sealed = await self.sealing.seal(encode_value(value))
-        record: dict[str, Any] = {
-            "owner": LOCAL.key,
-            "name": "shop",
-            "kind": "browser",
-            "site": self.site.address,
-            "issuer": "",
-            "state": OK,
-            "since": 1.0,
-            "sealed": sealed,
-        }
-        await self.store.logins.put(LoginRecord(**record | values))
-
-    async def row(self) -> LoginRecord:
-        found = await self.store.logins.find(LOCAL.key, "shop")
-        assert found is not None
-        return found
-
-    async def value(self) -> ContextSnapshot:
-        return decode_value(await self.sealing.open(await self.row()))
-
-    async def cookie(self) -> str:
-        """The cookie of the login as it is sealed."""
-        return (await self.value()).cookies[0]["value"]
+class Lender(StoredLogin):
+    """A store with the login `shop`, and the leases of it."""
 
     def leases(
         self,

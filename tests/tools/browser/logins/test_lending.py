@@ -172,6 +172,32 @@ async def test_a_login_that_ends_is_cut_within_a_second_or_two(
         assert len(shop.statuses) == requests
 
 
+async def test_a_login_that_is_lost_while_it_is_lent_is_cut(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    async with lending(data) as service, session(service) as browse:
+        await browse.text("login_list")
+        logins = browse.connection.logins
+        assert logins is not None
+        leases = logins._leases  # pyright: ignore[reportPrivateUsage]
+
+        async def is_taken() -> bool:
+            return (await lender.row()).session == browse.view.id
+
+        async def is_cut() -> bool:
+            result = await browse.call("navigate", url=shop.address + "/")
+            return "call login_use" in text_of(result)
+
+        # Between the lease and the context.
+        async with anyio.create_task_group() as tasks, logins._lock:  # pyright: ignore[reportPrivateUsage]
+            tasks.start_soon(logins.lend, "shop", 0.0)
+            await until(is_taken)
+            assert await lender.store.logins.revoke(LOCAL.key, "shop", 2.0)
+            await until(lambda: not leases._held)  # pyright: ignore[reportPrivateUsage]
+        await until(is_cut)
+    assert 200 not in shop.statuses
+
+
 async def test_a_login_goes_back_without_calls_and_comes_with_the_next_one(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path
 ) -> None:
