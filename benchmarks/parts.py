@@ -19,6 +19,7 @@ PARTS = {
     "crowd": "benchmarks.browser.crowd",
     "keep": "benchmarks.browser.keep",
     "storage": "benchmarks.browser.storage",
+    "logins": "benchmarks.browser.logins",
     "settle": "benchmarks.browser.settle",
     "tokens": "benchmarks.browser.tokens",
     "start": "benchmarks.browser.start",

@@ -98,6 +98,8 @@ class Plan:
     timing_samples: int = 2000
     """Answers about foreign and about unknown sessions, for each request of `timing`."""
     audit_entries: int = 100_000
+    hand_overs: int = 1000
+    """Times that a login goes from node to node."""
 
 
 def quick(folder: Path) -> Plan:
@@ -143,6 +145,7 @@ def quick(folder: Path) -> Plan:
         watched_calls=1,
         timing_samples=10,
         audit_entries=2000,
+        hand_overs=6,
     )
 
 

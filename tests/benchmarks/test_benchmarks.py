@@ -151,6 +151,26 @@ def test_actions_on_a_large_page_are_measured_beside_the_peer(
     ]
 
 
+@needs_browsers
+@pytest.mark.usefixtures("postgresql")
+def test_hand_overs_of_a_login_are_measured_and_calls_with_it_beside_others(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    figures = measured(fork_server, tmp_path, "logins", "--quick")
+    rows = figures["logins"]["rows"]
+    assert [row["session"] for row in rows] == [
+        "of two nodes",
+        *("with a login", "without") * 2,
+    ]
+    assert (rows[0]["times"], rows[0]["401"]) == (6, 0)
+    assert [target["bound"] for target in figures["targets"]] == [
+        "at most 150 ms",
+        "at most 0 answers",
+        "at most 1 x",
+        "at most 10 ms more",
+    ]
+
+
 def test_the_agent_does_its_tasks_through_statehold(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
