@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from ...sessions.records import LOCAL
 from ..browser.devtools.world import is_origin, origin_of
 
 NAME: Final = r"[A-Za-z0-9_.@/-]{1,128}"
@@ -111,7 +112,8 @@ class BrowserLoginConfig(BaseModel):
     )
     renew: list[str] = Field(
         default_factory=list[str],
-        description="Command, without a shell, that logs in and prints a storage state of the sites in at most 120 s.",
+        description="Command, without a shell, that logs in and prints a storage state of the sites in at most 120 s. "
+        "It renews the login of the operator only; other principals log in again in person.",
     )
 
     @model_validator(mode="after")
@@ -124,6 +126,10 @@ class BrowserLoginConfig(BaseModel):
         if problem:
             raise PydanticCustomError("statehold", "{message}", {"message": problem})
         return self
+
+    def renew_for(self, owner: str) -> list[str]:
+        """Return the command that renews the login of an owner. It logs in as the operator, so others have none."""
+        return self.renew if owner == LOCAL.key else []
 
 
 LoginConfig: TypeAlias = Annotated[KeyConfig | BrowserLoginConfig, Field(discriminator="kind")]

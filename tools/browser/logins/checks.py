@@ -156,7 +156,7 @@ class LoginChecks:
             async with self._room:
                 while (lease := await self._leases.take_to_check(view, name)) is not None:
                     try:
-                        if lease.record.state == RENEWING and lease.settings.renew:
+                        if lease.record.state == RENEWING:
                             await self._renew(lease)
                         elif not await self._check(lease):
                             self._not_before[key] = self._clock.now() + AGAIN_SECONDS
@@ -215,7 +215,7 @@ class LoginChecks:
     async def _refuse(self, lease: LoginLease, verb: str, reason: str) -> None:
         """Record that a login is not valid, and whether its command or its person logs in again."""
         state, renewals = RENEWING, self._renewals(lease.record)
-        if not lease.settings.renew:
+        if not lease.settings.renew_for(lease.record.owner):
             state = NEEDS_HUMAN
         elif len(renewals) >= RENEWALS:
             state, reason = NEEDS_HUMAN, f"{reason}, after {RENEWALS} renewals in a day"
@@ -225,8 +225,9 @@ class LoginChecks:
 
     async def _renew(self, lease: LoginLease) -> None:
         renewals, reason = self._renewals(lease.record), lease.record.reason
-        if len(renewals) >= RENEWALS:
-            # The process ended while the last one ran.
+        command = lease.settings.renew_for(lease.record.owner)
+        if not command or len(renewals) >= RENEWALS:
+            # The settings are others by now, or the process ended while the last one ran.
             return await self._refuse(lease, "renew", reason)
         renewals.append(self._clock.now())
         # Counted before it runs: one that was cut off may have tried the password.
@@ -234,7 +235,7 @@ class LoginChecks:
         if not await record(RENEWING, reason=reason, outcome="started"):
             return None
         try:
-            output = await run_command(lease.settings.renew, seconds=RENEW_SECONDS)
+            output = await run_command(command, seconds=RENEW_SECONDS)
             value = lease.sites.of(await anyio.to_thread.run_sync(_parse, output))
             if not value.cookies and not value.origins:
                 raise ValueError("has nothing of its sites")

@@ -274,7 +274,7 @@ class LoginLeases:
             self._note("lend", view, name)
             return lease
         found = await self._store.logins.find(owner, name)
-        if found is None or (found.state == RENEWING and self.settings[name].renew):
+        if found is None or (found.state == RENEWING and self.settings[name].renew_for(owner)):
             return None
         if found.kind != KIND:
             raise LoginUnavailable(f"The login {name} is one for a service.")

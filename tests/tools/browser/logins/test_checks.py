@@ -21,7 +21,7 @@ from support.waiting import until
 from statehold.sessions.clock import Clock, ManualClock
 from statehold.sessions.errors import LoginBusy, LoginUnavailable
 from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
-from statehold.sessions.records import LOCAL
+from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView
 from statehold.sessions.store.base import NEEDS_HUMAN, OK, RENEWING, UNCHECKED
 from statehold.tools.browser.logins.checks import NEXT_RENEWAL_SECONDS
@@ -225,6 +225,22 @@ async def test_a_login_is_renewed_once_for_all_that_wait_in_all_processes(
     ]
     assert shop.valid not in caplog.text + str(log.entries)
     assert (await checks.lender.row()).renewals == ""
+
+
+@pytest.mark.parametrize("state", [OK, RENEWING])
+async def test_a_principal_does_not_get_the_login_of_the_operator_by_its_command(
+    checks: Checks, shop: LoginSite, state: str
+) -> None:
+    alice, log = Principal(issuer="https://tokens.test", subject="alice").key, Log()
+    shop.log_in()
+    await checks.lender.save(owner=alice, state=state)
+    await checks.lender.store.logins.revoke(LOCAL.key, "shop", 1.0)
+    shop.log_in()
+    async with checks.run(log=log, renew=checks.command(LOG_IN)) as (_, leases):
+        with pytest.raises(LoginUnavailable, match="needs human"):
+            await leases.take(new_view(alice), "shop", 20.0)
+    assert checks.runs == 0
+    assert [outcome for _, outcome in log.outcomes] == [NEEDS_HUMAN]
 
 
 async def test_a_person_logs_in_in_place_of_the_command(checks: Checks, shop: LoginSite) -> None:
