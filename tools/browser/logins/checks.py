@@ -117,6 +117,9 @@ class LoginChecks:
             return False
         if is_due := self._due_at(record) <= now:
             self._start(key)
+        if record.state == RENEWING and self._leases.settings[record.name].renew_for(record.owner):
+            # A command may take minutes: sessions wait for it as long as they asked to.
+            return False
         return is_due or (record.in_check > 0 and record.lease_ends_at > now)
 
     def _due_at(self, record: LoginRecord) -> float:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from ....sessions.errors import InvalidArgument, NotAllowed, SessionError, StoreUnavailable
+from ....sessions.errors import (
+    InvalidArgument,
+    LoginBusy,
+    NotAllowed,
+    SessionError,
+    StoreUnavailable,
+)
 from ....sessions.json_codec import JSON
 from ....sessions.services import SessionView
 from .. import errors
@@ -19,7 +25,7 @@ from ..errors import BrowserToolFailed
 from ..snapshot.capture import LIGHT_STORAGE_LIMITS, STORAGE_LIMITS
 from ..snapshot.model import ContextSnapshot
 from ..snapshot.restore import add_cookies, delete_cookies
-from .leases import LoginLease, LoginLeases
+from .leases import RETAKE_SECONDS, RETRY_SECONDS, LoginLease, LoginLeases
 from .requests import OpenRequests
 from .sites import LoginSites, secret_texts
 
@@ -71,8 +77,8 @@ class SessionLogins:
         self._session = session
         self._access = access
         self._loans: dict[str, _Loan] = {}
-        self._idle: set[str] = set()
-        """Logins that were handed back because no call came."""
+        self._idle: dict[str, float] = {}
+        """Logins that were handed back because no call came, each with when a call may take it again."""
         self._uncleared = frozenset[str]()
         """Origins of logins that the session has no more, and of which it may still have something."""
         self._called_at = leases.clock.now()
@@ -98,7 +104,6 @@ class SessionLogins:
                 login or routes that do not go with it.
             playwright's Error: The browser failed; the session does not have the login.
         """
-        self._idle.discard(name)
         if name in self._loans:
             return
         if self._access is None or self._session.config.remote:
@@ -106,6 +111,7 @@ class SessionLogins:
                 "A login is only lent to a browser that Statehold starts, since it cannot hold back requests of others."
             )
         await self.receive(await self._leases.take(self._view, name, seconds))
+        self._idle.pop(name, None)
 
     async def receive(self, lease: LoginLease) -> None:
         """Put a login that was taken for the session into its context. If that fails, it is given back.
@@ -257,7 +263,7 @@ class SessionLogins:
             InvalidArgument: The session does not have it.
             StoreUnavailable: The store does not answer; the session goes on having it.
         """
-        self._idle.discard(name)
+        self._idle.pop(name, None)
         if (loan := self._loans.get(name)) is None:
             raise InvalidArgument(f"The session does not have the login {name[:100]!r}.")
         async with self._lock:
@@ -402,6 +408,8 @@ class SessionLogins:
     async def begin_call(self) -> None:
         """Take again what was handed back because no call came. A failure is an event of the call.
 
+        It waits at most RETAKE_SECONDS for checks. A call RETRY_SECONDS later asks again for a login that was busy.
+
         Raises:
             playwright's Error, WorldError: Something of a login that the session has no more cannot be cleared.
         """
@@ -409,12 +417,21 @@ class SessionLogins:
         async with self._lock:
             await self._clear_rest()
             # One that is being handed back right now is among them afterwards.
-            names = sorted(self._idle)
+            names = sorted(name for name, at in self._idle.items() if at <= self._called_at)
+        ends_at = anyio.current_time() + RETAKE_SECONDS
         for name in names:
+            reason = "it is being checked."
+            self._idle[name] = self._called_at + RETRY_SECONDS
             try:
-                await self.lend(name, 0.0)
+                with anyio.CancelScope(deadline=ends_at):
+                    await self.lend(name, 0.0)
+                    continue
             except (SessionError, StoreUnavailable, errors.Error, WorldError) as error:
-                self._session.add_event(f"The login {name} was handed back without a call: {error}")
+                reason = str(error)
+                if not isinstance(error, LoginBusy | StoreUnavailable):
+                    # It would fail again.
+                    self._idle.pop(name, None)
+            self._session.add_event(f"The login {name} was handed back without a call: {reason}")
 
     async def end_call(self) -> None:
         """Seal what the call changed, before its result is returned."""
@@ -434,7 +451,7 @@ class SessionLogins:
                     continue
                 try:
                     await self._hand_back(loan, stays=True)
-                    self._idle.add(name)
+                    self._idle[name] = 0.0
                 except (StoreUnavailable, errors.Error, WorldError):
                     self._called_at = clock.now()
 

@@ -324,6 +324,34 @@ async def test_a_login_that_a_session_has_is_not_checked(checks: Checks, shop: L
         await checks.until_state(OK)
 
 
+async def test_a_call_does_not_wait_for_a_slow_check_and_a_later_one_takes_the_login_again(
+    checks: Checks, shop: LoginSite
+) -> None:
+    clock = ManualClock()
+    await checks.lender.save(checked_at=clock.now())
+
+    async def is_checked(expected: bool) -> bool:
+        row = await checks.lender.row()
+        return bool(row.in_check) is expected and bool(row.lease_ends_at) is expected
+
+    async with (
+        checks.run(clock, path="/hang", every=10.0, idle=30.0) as (service, _),
+        session(service) as browse,
+    ):
+        await browse.text("login_use", login="shop")
+        await until(lambda: clock.waiting >= 3)
+        clock.advance(31.0)
+        await until(lambda: is_checked(False))
+        clock.advance(5.0)
+        await until(lambda: is_checked(True))
+        with anyio.fail_after(10):
+            assert "it is being checked" in await browse.text("snapshot")
+        shop.hanging.set()
+        await until(lambda: is_checked(False))
+        clock.advance(5.0)
+        assert "Ada" in await browse.text("navigate", url=shop.address + "/")
+
+
 async def test_a_session_that_pauses_finds_its_login_again_after_a_check(lender: Lender) -> None:
     leases, paused = lender.leases(), view()
     await give_back(leases, await leases.take(paused, "shop", 0.0), stays=True)
