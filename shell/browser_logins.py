@@ -218,7 +218,7 @@ async def check(
             if login is None:
                 return complain(f"there is no login {name}", NOT_FOUND)
             words = login.state + (f": {login.reason}" if login.reason else "")
-            if login.state == VALID and login.checked_at is not None:
+            if login.state == VALID and login.checked_at is not None and not login.reason:
                 say(f"The login {name} is ok.")
                 return OK
             if login.state in (NEW, NEEDS_HUMAN, REVOKED):

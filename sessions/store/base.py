@@ -102,11 +102,11 @@ class LoginRecord:
     used_at: float | None = None
     """When a session got it last, as it is known."""
     checked_at: float | None = None
-    """When a check saw that it is valid; None if the next check is due at once."""
+    """When it was checked last, None if the next check is due at once. With a `reason`, that check found nothing out."""
     in_check: int = 0
     """1 if the lease is for a check or a renewal; `session` is then the one that had it before."""
     renewals: str = ""
-    """When its command was started since it was seen to be valid: whole seconds, separated by spaces."""
+    """When its command ended, or started, since the login was seen to be valid: whole seconds, separated by spaces."""
 
     def __post_init__(self) -> None:
         if not self.version:

@@ -171,7 +171,7 @@ def take(
     if session is not None:
         values |= {"session": session, "used_at": now, "in_check": 0}
     if found.state == OK and found.lease_ends_at:
-        values |= {"state": UNCHECKED, "since": now}
+        values |= {"state": UNCHECKED, "since": now, "checked_at": None}
     free = _l.lease_ends_at <= now
     if session is not None:
         free = or_(free, and_(_l.session == session, _l.in_check == 0))
@@ -207,8 +207,16 @@ def request_check(connection: Connection, owner: str, name: str, kind: str) -> b
 
 
 def give_back(connection: Connection, login: LoginRecord) -> bool:
-    """End the lease of a login, with its value, state and session. Return False if the lease was lost."""
-    names = ("sealed", "state", "since", "reason", "session")
+    """End the lease of a login, with its value and state. Return False if the lease was lost.
+
+    A session leaves whether it takes the login again, a check when it was. Meanwhile the login may have been taken back from
+    the one, and a check asked for.
+    """
+    names = ["sealed", "state", "since", "reason"]
+    if not login.in_check:
+        names.append("session")
+    if login.in_check or login.checked_at is None:
+        names.append("checked_at")
     values = {name: getattr(login, name) for name in names}
     return _change(
         connection,

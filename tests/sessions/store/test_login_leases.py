@@ -129,7 +129,9 @@ async def test_a_check_leaves_a_login_to_the_session_that_had_it(store: SQLStore
     again = await store.logins.take(login(), None, 14.0, 74.0)
     assert again is not None
     assert (again.state, again.reason, again.renewals) == (RENEWING, "it ended", "12")
+    assert await store.logins.take_back(":local", "shop")
     assert await store.logins.give_back(replace(again, state=UNCHECKED))
+    assert await store.logins.held_by("one") == []
     last = await store.logins.take(login(), "one", 15.0, 75.0)
     assert last is not None
     assert last.in_check == 0

@@ -44,8 +44,11 @@ OPEN_SECONDS: Final = 30.0
 PAGE_SECONDS: Final = 20.0
 TEXT_SECONDS: Final = 5.0
 """Seconds from the page to the text that it has to show: its script may still have to ask the site."""
+USE_SECONDS: Final = 60.0
+"""Seconds for all that a check does in its browser, which may hang."""
 AGAIN_SECONDS: Final = 30.0
 """Seconds to the next check after one that found nothing out."""
+NO_VERDICT: Final = "its last check found nothing out"
 RENEW_SECONDS: Final = 120.0
 NEXT_RENEWAL_SECONDS: Final = 60.0
 """Seconds from a renewal that did not help to the next one."""
@@ -73,8 +76,6 @@ class LoginChecks:
         self._clock = leases.clock
         self._tasks: TaskGroup | None = None
         self._running: set[LoginKey] = set()
-        self._not_before: dict[LoginKey, float] = {}
-        """By login, the earliest time of the next check after one that found nothing out."""
         self._room = anyio.Semaphore(MAX_CHECKS)
 
     @asynccontextmanager
@@ -131,14 +132,14 @@ class LoginChecks:
             if renewals := self._renewals(record):
                 due_at = renewals[-1] + NEXT_RENEWAL_SECONDS
         elif record.state in (OK, UNCHECKED):
-            # A reason is the doubt of a session.
-            if record.checked_at is not None and not record.reason:
-                due_at = record.checked_at + settings.check.every
+            # A lease that ran out was not given back.
+            if record.checked_at is not None and not record.lease_ends_at:
+                seconds = AGAIN_SECONDS if record.reason else settings.check.every
+                due_at = record.checked_at + seconds
         else:
             # Its person has to log in, or does so now.
             return math.inf
-        not_before = self._not_before.get((record.owner, record.name), 0.0)
-        return max(due_at, not_before, record.lease_ends_at)
+        return max(due_at, record.lease_ends_at)
 
     def _renewals(self, record: LoginRecord) -> list[float]:
         """Return when the command was started in the last day."""
@@ -161,8 +162,8 @@ class LoginChecks:
                     try:
                         if lease.record.state == RENEWING:
                             await self._renew(lease)
-                        elif not await self._check(lease):
-                            self._not_before[key] = self._clock.now() + AGAIN_SECONDS
+                        else:
+                            await self._check(lease)
                     finally:
                         await self._give_back(lease)
                     if self._due_at(replace(lease.record, lease_ends_at=0.0)) > self._clock.now():
@@ -170,7 +171,6 @@ class LoginChecks:
         except Exception as error:
             # The message of an error may hold an address with a secret.
             logger.warning("the login %s was not checked: %s", name, type(error).__name__)
-            self._not_before[key] = self._clock.now() + AGAIN_SECONDS
         finally:
             self._running.discard(key)
             self._leases.wake_waiters()
@@ -187,10 +187,11 @@ class LoginChecks:
 
     # Checks
 
-    async def _check(self, lease: LoginLease) -> bool:
-        """Check a login. Return False if nothing was found out."""
+    async def _check(self, lease: LoginLease) -> None:
         check = lease.settings.check
         assert check is not None
+        # Whatever fails, no process tries again at once.
+        self._put_off(lease)
         with anyio.fail_after(OPEN_SECONDS):
             connection = await self._open_browser(lease.view, None)
         try:
@@ -202,22 +203,31 @@ class LoginChecks:
             assert logins is not None
             # It ends with the check, not after a while without calls.
             logins.in_use = lambda: True
-            await logins.receive(lease)
-            lease.on_taken_back = None
-            reason = await _read_page(connection.session.context, check)
-            await logins.save()
+            with anyio.fail_after(USE_SECONDS):
+                await logins.receive(lease)
+                lease.on_taken_back = None
+                reason = await _read_page(connection.session.context, check)
+                await logins.save()
             if reason:
-                await self._refuse(lease, "check", reason)
+                await self._refuse(lease, "check", reason, self._renewals(lease.record))
             elif reason is not None:
                 await self._leases.record_check(lease, "check", OK)
-            return reason is not None
+            else:
+                self._put_off(lease)
         finally:
             await connection.aclose()
             await self._forget(lease.view.id)
 
-    async def _refuse(self, lease: LoginLease, verb: str, reason: str) -> None:
+    def _put_off(self, lease: LoginLease) -> None:
+        """Have the next check wait for AGAIN_SECONDS, unless this one finds something out."""
+        reason = lease.record.reason or NO_VERDICT
+        lease.record = replace(lease.record, reason=reason, checked_at=self._clock.now())
+
+    async def _refuse(
+        self, lease: LoginLease, verb: str, reason: str, renewals: list[float]
+    ) -> None:
         """Record that a login is not valid, and whether its command or its person logs in again."""
-        state, renewals = RENEWING, self._renewals(lease.record)
+        state = RENEWING
         if not lease.settings.renew_for(lease.record.owner):
             state = NEEDS_HUMAN
         elif len(renewals) >= RENEWALS:
@@ -231,21 +241,26 @@ class LoginChecks:
         command = lease.settings.renew_for(lease.record.owner)
         if not command or len(renewals) >= RENEWALS:
             # The settings are others by now, or the process ended while the last one ran.
-            return await self._refuse(lease, "renew", reason)
+            return await self._refuse(lease, "renew", reason, renewals)
         renewals.append(self._clock.now())
-        # Counted before it runs: one that was cut off may have tried the password.
+        # Counted before it runs: one that was cut off may have tried the password. The next one waits from its end.
         record = partial(self._leases.record_check, lease, "renew", renewals=renewals)
         if not await record(RENEWING, reason=reason, outcome="started"):
             return None
         try:
-            output = await run_command(command, seconds=RENEW_SECONDS)
+            try:
+                output = await run_command(command, seconds=RENEW_SECONDS)
+            finally:
+                renewals[-1] = self._clock.now()
             value = lease.sites.of(await anyio.to_thread.run_sync(_parse, output))
             if not value.cookies and not value.origins:
                 raise ValueError("has nothing of its sites")
         except CommandFailed as error:
-            return await self._refuse(lease, "renew", f"the command of `renew` failed: {error}")
+            reason = f"the command of `renew` failed: {error}"
+            return await self._refuse(lease, "renew", reason, renewals)
         except ValueError as error:
-            return await self._refuse(lease, "renew", f"the output of `renew` {error}")
+            reason = f"the output of `renew` {error}"
+            return await self._refuse(lease, "renew", reason, renewals)
         if await self._leases.write(lease, value):
             await record(UNCHECKED, outcome="ok")
         return None

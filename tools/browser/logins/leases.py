@@ -162,9 +162,8 @@ class LoginLeases:
                 await freed.wait()
 
     async def _is_checked_first(self, key: LoginKey) -> bool:
-        if self.needs_check is None:
-            return False
-        return self.needs_check(key, await self._store.logins.find(*key))
+        needs = self.needs_check
+        return needs is not None and needs(key, await self._store.logins.find(*key))
 
     async def overview(self) -> list[LoginRecord]:
         """Return the stored logins of the configuration without their values.
@@ -345,11 +344,10 @@ class LoginLeases:
     def doubt(self, lease: LoginLease, reason: str) -> None:
         """Have a login go back unchecked, because a site seems not to know it any more."""
         record = lease.record
-        if record.in_check or record.reason:
-            return
-        if record.state in (OK, UNCHECKED):
-            now = self.clock.now()
-            lease.record = replace(record, state=UNCHECKED, reason=reason, since=now)
+        if record.state in (OK, UNCHECKED) and not record.in_check:
+            since = record.since if record.state == UNCHECKED else self.clock.now()
+            record = replace(record, state=UNCHECKED, since=since)
+            lease.record = replace(record, reason=reason, checked_at=None)
 
     async def record_check(
         self,
@@ -395,18 +393,20 @@ class LoginLeases:
         if value is not None:
             record = replace(record, sealed=await self._sealing.seal(encode_value(value)))
         state = record.state
-        if (state == OK and not is_sure) or (state == NEW and value is not None and value.cookies):
+        has_value = value is not None and bool(value.cookies or any(value.origins.values()))
+        if (state == OK and not is_sure) or (state == NEW and has_value):
             state = UNCHECKED
+        if not record.in_check and (state != record.state or not is_sure):
+            record = replace(record, checked_at=None)
         if state != record.state:
             record = replace(record, state=state, since=self.clock.now())
-        if not (stays or record.in_check):
+        if not stays:
             record = replace(record, session="")
         is_given = False
         with anyio.CancelScope(shield=True):
             async with lease.lock:
-                is_given = await self._store.logins.give_back(
-                    replace(record, version=lease.record.version)
-                )
+                record = replace(record, version=lease.record.version)
+                is_given = await self._store.logins.give_back(record)
             self.drop(lease)
         if not record.in_check:
             self._note("release", lease.view, lease.name, "ok" if is_given else "lost")

@@ -3,116 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+from contextlib import suppress
+from typing import Any
 
 import anyio
 import pytest
 from pydantic import ValidationError
-from support.browsing import new_view, opened, running
+from support.browsing import new_view, opened
 from support.login_site import LoginSite
 from support.waiting import until
 
-from statehold.sessions.clock import Clock, ManualClock
+from statehold.sessions.clock import ManualClock
 from statehold.sessions.errors import LoginBusy, LoginUnavailable
-from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView
 from statehold.sessions.store.base import NEEDS_HUMAN, OK, RENEWING, UNCHECKED
-from statehold.tools.browser.logins.checks import NEXT_RENEWAL_SECONDS
-from statehold.tools.browser.logins.leases import LoginLease, LoginLeases
-from statehold.tools.browser.service import BrowserService
+from statehold.tools.browser import connection
+from statehold.tools.browser.logins import checks as login_checks
+from statehold.tools.browser.logins.checks import AGAIN_SECONDS, NEXT_RENEWAL_SECONDS, NO_VERDICT
+from statehold.tools.browser.logins.leases import LEASE_SECONDS, LoginLease, LoginLeases
+from statehold.tools.browser.process import browser_process
 from statehold.tools.logins.config import BrowserLoginConfig
 
-from .conftest import CAPS, Lender, session
-
-LOG_IN = """
-import json, sys, urllib.request
-with open(sys.argv[2], "a") as runs:
-    runs.write("run\\n")
-answer = urllib.request.urlopen(sys.argv[1] + "/in")
-cookie = answer.headers["Set-Cookie"].split(";")[0].removeprefix("login=")
-print(json.dumps({"cookies": [{"name": "login", "value": cookie, "domain": "127.0.0.1", "path": "/", "expires": -1,
-    "httpOnly": True, "secure": False, "sameSite": "Lax"}]}))
-"""
-FAIL = """
-import sys
-with open(sys.argv[2], "a") as runs:
-    runs.write("run\\n")
-print("the password of ada")
-sys.exit(3)
-"""
-
-
-class Log:
-    """The entries of an audit log."""
-
-    def __init__(self) -> None:
-        self.entries: list[AuditEntry] = []
-
-    def note(self, entry: AuditEntry) -> None:
-        self.entries.append(entry)
-
-    @property
-    def outcomes(self) -> list[tuple[str, str]]:
-        checks = ("login.check", "login.renew")
-        return [
-            (each.operation, str(each.outcome)) for each in self.entries if each.operation in checks
-        ]
-
-
-@dataclass
-class Checks:
-    """Runs services that check the login `shop`."""
-
-    lender: Lender
-    shell: str
-    folder: Path
-
-    @property
-    def runs(self) -> int:
-        """How often a command of `renew` was run."""
-        file = self.folder / "runs"
-        return file.read_text().count("run") if file.exists() else 0
-
-    def command(self, program: str) -> list[str]:
-        return [sys.executable, "-c", program, self.lender.site.address, str(self.folder / "runs")]
-
-    @asynccontextmanager
-    async def run(
-        self,
-        clock: Clock | None = None,
-        *,
-        path: str = "/",
-        log: Log | None = None,
-        data: str = "data",
-        text: str = "",
-        every: float = 900.0,
-        **settings: Any,
-    ) -> AsyncGenerator[tuple[BrowserService, LoginLeases]]:
-        check = {"url": self.lender.site.address + path, "text": text, "every": every}
-        audit = cast("AuditLog", log)
-        leases = self.lender.leases(clock, audit, **{"check": check, **settings})
-        folder = self.folder / data
-        async with running(folder, self.shell, caps=CAPS, logins=leases) as service:
-            yield service, leases
-
-    async def until_state(self, state: str) -> None:
-        async def is_reached() -> bool:
-            row = await self.lender.row()
-            return row.state == state and not row.lease_ends_at
-
-        await until(is_reached)
-
-
-@pytest.fixture
-def checks(lender: Lender, shell: str, tmp_path: Path) -> Checks:
-    return Checks(lender, shell, tmp_path)
+from .conftest import FAIL, FAIL_LATE, LOG_IN, Checks, Lender, Log, session
 
 
 def view() -> SessionView:
@@ -187,11 +104,47 @@ async def test_a_site_that_fails_is_no_verdict(
         settings["sites"] = [shop.address, "http://127.0.0.1:9999"]
         settings["check"] = {"url": "http://127.0.0.1:9999/"}
         path = "/"
-    async with checks.run(path=path, **settings) as (_, leases):
-        lease = await leases.take(view(), "shop", 0.0)
-        assert (lease.record.state, lease.record.checked_at) == (OK, None)
-        await give_back(leases, lease)
+    clock, log, versions = ManualClock(), Log(), list[int]()
+    async with (
+        checks.run(clock, path=path, log=log, **settings) as (_, leases),
+        checks.run(clock, path=path, log=log, data="other", **settings) as (_, others),
+    ):
+        for each in (leases, others, leases):
+            lease = await each.take(view(), "shop", 0.0)
+            assert (lease.record.state, lease.record.reason) == (OK, NO_VERDICT)
+            versions.append(lease.record.version)
+            await give_back(each, lease)
+        # It was taken and given back between, and no process had it for another check.
+        assert versions == [versions[0], versions[0] + 2, versions[0] + 4]
+        tried_at = clock.now()
+        clock.advance(AGAIN_SECONDS)
+        await until(lambda: _is_tried_after(checks, tried_at))
+    assert log.outcomes == []
     assert shop.valid not in caplog.text
+
+
+async def _is_tried_after(checks: Checks, at: float) -> bool:
+    return (await checks.lender.row()).checked_at == at + AGAIN_SECONDS
+
+
+async def test_a_login_that_was_given_back_in_doubt_is_checked_before_it_is_lent_again(
+    checks: Checks, shop: LoginSite
+) -> None:
+    clock = ManualClock()
+    await checks.lender.save(checked_at=clock.now())
+    async with checks.run(clock) as (_, leases):
+        for _ in range(2):
+            lease = await leases.take(view(), "shop", 0.0)
+            assert await leases.give_back(lease, None, is_sure=False, stays=False)
+            lease = await leases.take(view(), "shop", 0.0)
+            assert (lease.record.state, lease.record.reason) == (OK, "")
+            await give_back(leases, lease)
+        assert len(shop.statuses) == 2
+        # One whose process ended without giving it back is no less in doubt.
+        await checks.lender.save(checked_at=clock.now(), lease_ends_at=clock.now())
+        lease = await leases.take(view(), "shop", 0.0)
+        assert lease.record.state == OK
+        assert len(shop.statuses) == 3
 
 
 async def test_a_login_is_renewed_once_for_all_that_wait_in_all_processes(
@@ -288,6 +241,61 @@ async def test_after_three_renewals_that_failed_no_other_one_is_tried(
         await checks.until_state(NEEDS_HUMAN)
     assert checks.runs == 3
     assert "the password" not in caplog.text + str(log.entries) + (await checks.lender.row()).reason
+
+
+async def test_a_renewal_that_takes_long_is_followed_by_the_same_pause(
+    checks: Checks, shop: LoginSite
+) -> None:
+    clock = ManualClock()
+    await checks.lender.save(state=RENEWING)
+
+    async def is_extended() -> bool:
+        return (await checks.lender.row()).lease_ends_at == clock.now() + LEASE_SECONDS
+
+    async with checks.run(clock, renew=checks.command(FAIL_LATE)):
+        await until(lambda: checks.runs)
+        for _ in range(4):
+            clock.advance(LEASE_SECONDS / 3)
+            await until(is_extended)
+        shop.hanging.set()
+        await checks.until_state(RENEWING)
+        assert (await checks.lender.row()).renewals == f"{clock.now():.0f}"
+        clock.advance(NEXT_RENEWAL_SECONDS - 1.0)
+        await until(lambda: clock.waiting)
+        assert checks.runs == 1
+        clock.advance(1.0)
+        await until(lambda: checks.runs == 2)
+
+
+@pytest.mark.thorough
+async def test_a_browser_that_hangs_does_not_keep_a_check_going(
+    checks: Checks,
+    shop: LoginSite,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(login_checks, "USE_SECONDS", 5.0)
+    for module, name in (
+        (connection, "CLOSE"),
+        (browser_process, "DOUBT"),
+        (browser_process, "CHECK"),
+    ):
+        monkeypatch.setattr(module, f"{name}_SECONDS", 0.5)
+    clock = ManualClock()
+    async with checks.run(clock, path="/hang") as (service, leases), session(service) as browse:
+        await until(lambda: shop.visits)
+        pid = browse.connection._process.pid  # pyright: ignore[reportPrivateUsage]
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await until(lambda: "shop was not checked: TimeoutError" in caplog.text, within=60.0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        clock.advance(LEASE_SECONDS + 1.0)
+        # The next one finds nothing out, either.
+        lease = await leases.take(view(), "shop", 60.0)
+        assert (lease.record.state, lease.record.reason) == (UNCHECKED, NO_VERDICT)
 
 
 async def test_an_output_that_is_no_login_is_a_failure_without_its_text(

@@ -169,6 +169,16 @@ async def test_an_unusable_login_is_refused_with_its_reason(lender: Lender) -> N
         await leases.take(view(), "shup", 10.0)
 
 
+async def test_a_login_has_the_reason_of_its_latest_doubt(lender: Lender) -> None:
+    leases = lender.leases()
+    for reason in ("its site answered 401", "a page of its site led to a login page"):
+        lease = await leases.take(view(), "shop", 0.0)
+        leases.doubt(lease, reason)
+        await give_back(leases, lease)
+        row = await lender.row()
+        assert (row.state, row.reason, row.checked_at) == (UNCHECKED, reason, None)
+
+
 @pytest.mark.parametrize(("state", "keeps"), [(NEEDS_HUMAN, True), (REVOKED, False)])
 async def test_a_person_begins_an_unusable_login_anew(
     lender: Lender, state: str, keeps: bool

@@ -14,7 +14,7 @@ from support.waiting import until
 
 from statehold.sessions.errors import LoginBusy, LoginUnavailable, NotAllowed, OutcomeUnknown
 from statehold.sessions.records import LOCAL, Principal
-from statehold.sessions.store.base import NEEDS_HUMAN, OK, UNCHECKED
+from statehold.sessions.store.base import NEEDS_HUMAN, NEW, OK, UNCHECKED
 from statehold.tools.browser import errors
 
 from .conftest import Lender, Lending, session
@@ -119,6 +119,22 @@ async def test_a_site_that_does_not_answer_leaves_the_login_unchecked(
         await browse.value("void fetch('/hang')")
         await browse.text("login_release", login="shop")
         assert (await lender.row()).state == UNCHECKED
+
+
+async def test_a_login_that_is_in_the_storage_of_its_site_only_is_one(
+    lending: Lending, lender: Lender, shop: LoginSite, data: Path
+) -> None:
+    await lender.store.logins.delete(LOCAL.key, "shop")
+    async with lending(data) as service, session(service) as browse:
+        assert "; new" in await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/login")
+        await browse.text("login_release", login="shop")
+        assert (await lender.row()).state == NEW
+        await browse.text("login_use", login="shop")
+        await browse.text("navigate", url=shop.address + "/login")
+        await browse.value("localStorage.token = 'token-of-ada'")
+        await browse.text("login_release", login="shop")
+    assert (await lender.row()).state == UNCHECKED
 
 
 async def test_a_closed_page_does_not_hold_a_login_back(
