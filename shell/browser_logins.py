@@ -221,7 +221,8 @@ async def check(
             if login.state == VALID and login.checked_at is not None and not login.reason:
                 say(f"The login {name} is ok.")
                 return OK
-            if login.state in (NEW, NEEDS_HUMAN, REVOKED):
+            is_over = login.checked_at is not None and login.reason
+            if is_over or login.state in (NEW, NEEDS_HUMAN, REVOKED):
                 return complain(f"the login {name} is {words}", FAILURE)
             await anyio.sleep(POLL_SECONDS)
     return complain(

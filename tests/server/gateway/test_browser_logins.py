@@ -307,6 +307,10 @@ async def test_a_command_has_the_server_check_and_renew_a_login(shop: Shop) -> N
         shop.add()
         assert shop.run("check", "shop").returncode == 0
         assert shop.site.valid not in running.log
+    shop.check("/broken")
+    with serving(shop.config, shop.data):
+        done = shop.run("check", "shop")
+        assert (done.returncode, "ok: its last check found nothing" in done.stderr) == (1, True)
 
 
 async def test_a_kill_during_a_check_leaves_the_login_to_the_next_server(shop: Shop) -> None:
