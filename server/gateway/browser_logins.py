@@ -23,6 +23,7 @@ from ..config.model import Config
 
 if TYPE_CHECKING:
     from ...tools.browser.logins.leases import LoginLeases
+    from ...tools.browser.logins.owners import LoginOwners
 
 LEND_SECONDS: Final = 30
 """Seconds that a session waits for a login that another one has."""
@@ -57,22 +58,27 @@ class BrowserLogins:
     async def log_in(self, principal: Principal, login: str) -> str:
         """Create a session that asks its person to log in at the first site of a login, and return its id.
 
-        The session gives the login back and is closed when the person hands it back or leaves, or nobody comes within
-        REQUEST_SECONDS of the control of sessions.
+        The session gets the login in any state, and gives it back and is closed when the person hands it back or leaves, or
+        nobody comes within REQUEST_SECONDS of the control of sessions: then the login has its former state.
 
         Raises:
             InvalidArgument: There is no such login, or it is lent by the operator.
             SessionError: The session cannot be created, or does not get the login.
+            StoreUnavailable: The store, or an audit log that is required, does not answer.
         """
         if self._leases is None:
             raise InvalidArgument("The server has no logins for browsers.", recovery=RESTART)
         site = self._leases.require(login).sites[0]
-        await self._leases.begin_anew(principal.key, login)
+        owners = self._leases.owners
+        await owners.admit_log_in(principal.key, login)
         browsers = [name for name, each in self._config.browsers().items() if not each.remote]
         title = {"title": f"Login {login}"}
-        options = CreationOptions(services=browsers[:1], metadata=title, lifetime=LIFETIME_SECONDS)
+        options = CreationOptions(
+            services=browsers[:1], metadata=title, lifetime=LIFETIME_SECONDS
+        )
         session = await self._registry.create(principal, options)
         context = ToolContext(principal)
+        owners.log_ins[session.id] = login
         try:
             await self.lend(context, session, login)
             # A page that does not open is one for the person.
@@ -82,23 +88,26 @@ class BrowserLogins:
         except BaseException:
             with anyio.CancelScope(shield=True), suppress(SessionError):
                 await self._registry.close(principal, session.id, force=True)
+            owners.log_ins.pop(session.id, None)
             raise
-        self._registry.spawn(self._end_log_in, context, session.id, login)
+        self._registry.spawn(self._end_log_in, context, session.id, login, owners)
         return session.id
 
-    async def _end_log_in(self, context: ToolContext, session_id: str, login: str) -> None:
+    async def _end_log_in(
+        self, context: ToolContext, session_id: str, login: str, owners: LoginOwners
+    ) -> None:
         """Wait until the person is done, then have the session give the login back, and close it."""
         registry, principal = self._registry, context.principal
-        while True:
+        while not registry.draining:
             record = await registry.core.store.get(session_id)
-            if record is None or record.status is Status.CLOSED or registry.draining:
+            if record is None or record.status is Status.CLOSED:
+                owners.log_ins.pop(session_id, None)
                 return
             if record.control.driver is SessionDriver.AGENT:
-                break
+                with suppress(SessionError):
+                    await self._call(context, session_id, "login_release", login=login)
+                await registry.close(principal, session_id, force=True, reason=LOGIN_RETURNED)
             await registry.controls.wait_for_change(principal, session_id, seconds=LOOK_SECONDS)
-        with suppress(SessionError):
-            await self._call(context, session_id, "login_release", login=login)
-        await registry.close(principal, session_id, force=True, reason=LOGIN_RETURNED)
 
     async def absent_of(self, principal: Principal, own: Container[str]) -> dict[str, str]:
         """Return the first sites of the logins that a principal may begin, by name; `own` are those that it has."""
@@ -106,7 +115,7 @@ class BrowserLogins:
         if self._leases is not None:
             for name, settings in self._leases.settings.items():
                 owner = principal.key
-                if name not in own and await self._leases.owner_of(owner, name) == owner:
+                if name not in own and await self._leases.owners.owner_of(owner, name) == owner:
                     found[name] = settings.sites[0]
         return found
 

@@ -152,13 +152,20 @@ class Standing(NamedTuple):
 
 
 def take(
-    connection: Connection, new: LoginRecord, session: str | None, now: float, ends_at: float
+    connection: Connection,
+    new: LoginRecord,
+    session: str | None,
+    now: float,
+    ends_at: float,
+    *,
+    is_log_in: bool = False,
 ) -> LoginRecord | None:
     """Lend a login to a session until `ends_at` and return it; `new` is stored if it does not exist yet.
 
     A session takes again what it had, also before the lease ends: the one process that owns the session asks for it. Without
-    a session it is lent for a check or a renewal, and the session that had it may take it again afterwards. Return None if
-    another one has the login, or its state forbids it.
+    a session it is lent for a check or a renewal, and the session that had it may take it again afterwards. A session in
+    which its person logs in gets it in any state, which stays until it is given back. Return None if another one has the
+    login, or its state forbids it.
     """
     found = find(connection, new.owner, new.name)
     if found is None:
@@ -175,8 +182,10 @@ def take(
     free = _l.lease_ends_at <= now
     if session is not None:
         free = or_(free, and_(_l.session == session, _l.in_check == 0))
-    states = LENDABLE if session is not None else (*LENDABLE, RENEWING)
-    conditions = (free, _l.kind == new.kind, _l.state.in_(states))
+    conditions = [free, _l.kind == new.kind]
+    if not is_log_in:
+        states = LENDABLE if session is not None else (*LENDABLE, RENEWING)
+        conditions.append(_l.state.in_(states))
     if not _change(connection, found, values, *conditions):
         return None
     return find(connection, new.owner, new.name)
@@ -189,8 +198,9 @@ def held_by(connection: Connection, session: str) -> list[LoginRecord]:
 
 
 def write_value(connection: Connection, login: LoginRecord, sealed: bytes) -> bool:
-    """Store the new value of a login that is lent, whose lease goes on. Return False if the lease was lost."""
-    return _change(connection, login, {"sealed": sealed, "version": login.version + 1})
+    """Store the new value and the state of a login that is lent, whose lease goes on. Return False if the lease was lost."""
+    values = {name: getattr(login, name) for name in ("state", "since", "reason")}
+    return _change(connection, login, {**values, "sealed": sealed, "version": login.version + 1})
 
 
 def record_check(connection: Connection, login: LoginRecord) -> bool:

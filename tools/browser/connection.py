@@ -394,6 +394,8 @@ class BrowserConnection:
             if self.logins is not None:
                 await self.logins.begin_call()
             await self.human_control.begin()
+            if self.logins is not None:
+                self.logins.begin_anew()
             if self.resumption is not None:
                 self.resumption.record(self.session)
 

@@ -28,8 +28,10 @@ def shop() -> Generator[LoginSite]:
 @pytest.fixture(scope="module")
 def settings(headless_shell: str, shop: LoginSite) -> JSON:
     browser = {"executable": headless_shell, "private": True}
-    login = {"kind": "browser", "sites": [shop.address]}
-    return {"services": {"browser": browser}, "logins": {"shop": login}}
+    logins: JSON = {"shop": {"kind": "browser", "sites": [shop.address]}}
+    for name in ("late", "other"):
+        logins[name] = {"kind": "browser", "sites": [f"http://{name}.test"], "idle": 0.5}
+    return {"services": {"browser": browser}, "logins": logins}
 
 
 @pytest.fixture
@@ -97,8 +99,11 @@ async def test_a_revoked_login_begins_anew_and_goes_back_also_when_its_session_i
     session = await begin(window)
     found = await logins.find(LOCAL.key, "shop")
     assert found is not None
-    assert (found.state, found.session) == ("new", session)
+    assert (found.state, found.session) == ("revoked", session)
     await gateway.registry.close(LOCAL, session, force=True)
+    found = await logins.find(LOCAL.key, "shop")
+    assert found is not None
+    assert found.state == "new"
     again = await begin(window)
     assert again != session
     await window.page.get_by_role("button", name="Done").click()
@@ -120,5 +125,29 @@ async def test_a_login_that_a_session_has_is_refused_and_leaves_no_session(
         await bob.said("login_use", login="shop")
         await open_logins(window)
         await window.page.get_by_role("button", name="Log in at shop").click()
-        await window.page.get_by_text("Another session has the login shop.").wait_for()
+        await window.page.get_by_text("Another session has the login shop").wait_for()
         assert [each.id for each in gateway.registry.owned_sessions()] == [bob.session]
+
+
+async def test_a_login_waits_for_its_person_although_no_call_comes(
+    gateway: Gateway, mcp_server: StateholdServer
+) -> None:
+    logins = gateway.store.logins
+
+    async def is_lent(name: str) -> bool:
+        found = await logins.find(LOCAL.key, name)
+        assert found is not None
+        return found.lease_ends_at > 0
+
+    async def is_idle() -> bool:
+        return not await is_lent("other")
+
+    session = await gateway.browser_logins.log_in(LOCAL, "late")
+    way = Way("memory", "modern", gateway.config.data, gateway.config.data, mcp_server)
+    async with agent(way, name="other") as bob:
+        await bob.said("login_use", login="other")
+        await until(is_idle)
+        await bob.client.call_tool("session_close", {"session_id": bob.session})
+    assert await is_lent("late")
+    await gateway.registry.close(LOCAL, session, force=True)
+    assert not await is_lent("late")

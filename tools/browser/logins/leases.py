@@ -19,14 +19,14 @@ from ....sessions.errors import (
     SessionError,
     StoreUnavailable,
 )
-from ....sessions.records import LOCAL, Principal
 from ....sessions.services import SessionView
-from ....sessions.store.base import LENDABLE, NEEDS_HUMAN, NEW, OK, RENEWING, UNCHECKED, LoginRecord
+from ....sessions.store.base import LENDABLE, NEW, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord
 from ....sessions.wording import did_you_mean
 from ...logins.audit import LoginAudit
 from ...logins.config import BrowserLoginConfig
 from ...logins.sealing import LoginSealing
 from ..snapshot.model import ContextSnapshot
+from .owners import LoginOwners
 from .sites import LoginSites, decode_value, encode_value
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class LoginLeases:
         self._store = store
         self._sealing = sealing
         self._audit = audit
-        self._groups_of = groups_of
+        self.owners = LoginOwners(settings, store, audit, groups_of)
         self.needs_check: Callable[[LoginKey, LoginRecord | None], bool] | None = None
         """Returns whether a login has to be checked before a session gets it, and has that done; None without checks."""
         self._held: dict[LoginKey, LoginLease] = {}
@@ -114,7 +114,8 @@ class LoginLeases:
     async def take(self, view: SessionView, name: str, seconds: float) -> LoginLease:
         """Return a login for a session, within some seconds if another one has it.
 
-        One that is due for a check is checked first.
+        One that is due for a check is checked first. A session in which a person is to log in gets it in any state, without
+        a check, and before those that wait.
 
         Raises:
             InvalidArgument: There is no such login.
@@ -123,8 +124,9 @@ class LoginLeases:
             StoreUnavailable: The store does not answer, or has the value of another key.
         """
         self.require(name)
-        key = (await self.owner_of(view.owner, name), name)
-        turn = self._turns[key]
+        key = (await self.owners.owner_of(view.owner, name), name)
+        is_log_in = self.owners.awaits_person(view, key)
+        turn = anyio.Lock() if is_log_in else self._turns[key]
         deadline = anyio.current_time() + seconds
         try:
             turn.acquire_nowait()
@@ -134,7 +136,7 @@ class LoginLeases:
             if scope.cancelled_caught:
                 raise self._refuse(view, name, self._busy(name)) from None
         try:
-            lease = await self._wait(view, key, deadline)
+            lease = await self._wait(view, key, deadline, checks=not is_log_in)
             if lease is None:
                 raise self._refuse(view, name, self._busy(name))
             return lease
@@ -196,11 +198,13 @@ class LoginLeases:
             if record.kind != KIND or record.name not in self.settings or self._has(view, key):
                 continue
             # The rules may be others than when it was lent.
-            may_have = record.owner == view.owner or self._rule(view.owner, record.name) is not None
+            may_have = (
+                record.owner == view.owner or self.owners.rule(view.owner, record.name) is not None
+            )
             lease = None
             try:
                 with anyio.CancelScope(shield=True):
-                    if record.state in LENDABLE and may_have:
+                    if self._may_lend(view, record) and may_have:
                         seconds = RETAKE_SECONDS if record.in_check else 0.0
                         deadline = anyio.current_time() + seconds
                         # A check that began meanwhile may have found that its person has to log in.
@@ -215,6 +219,11 @@ class LoginLeases:
             else:
                 leases.append(lease)
         return leases, lost
+
+    def _may_lend(self, view: SessionView, record: LoginRecord) -> bool:
+        return record.state in LENDABLE or self.owners.awaits_person(
+            view, (record.owner, record.name)
+        )
 
     def _has(self, view: SessionView, key: LoginKey) -> bool:
         """Return whether a session has a login already, in another browser of its own."""
@@ -231,39 +240,12 @@ class LoginLeases:
             raise InvalidArgument(f"There is no login {name!r:.100} for browsers.{hint}")
         return self.settings[name]
 
-    async def begin_anew(self, owner: str, name: str) -> None:
-        """Make an own login of a principal that is revoked, or needs its person, one that its person may log in with.
-
-        Raises:
-            InvalidArgument: The principal gets that of the operator.
-            StoreUnavailable: The store does not answer.
-        """
-        if await self.owner_of(owner, name) != owner:
-            raise InvalidArgument(f"The login {name} is the operator's, who logs in there.")
-        found = await self._store.logins.find(owner, name)
-        if found is not None and found.kind == KIND and found.state not in LENDABLE:
-            new = await self._new(owner, name)
-            if found.state in (NEEDS_HUMAN, RENEWING):
-                # The site may know the browser by a cookie, and ask for less.
-                new = replace(new, sealed=found.sealed)
-            await self._store.logins.put(new)
-
-    async def owner_of(self, owner: str, name: str) -> str:
-        """Return whose login a principal gets: its own, or that of the operator if it may have that one."""
-        if owner == LOCAL.key or self._rule(owner, name) is None:
-            return owner
-        return owner if await self._store.logins.find(owner, name) is not None else LOCAL.key
-
-    def _rule(self, owner: str, name: str) -> bool | None:
-        """Return whether scripts are allowed to a principal by the rules of a login; None if no rule names it."""
-        subject = Principal.of_key(owner).subject
-        groups = {*self._groups_of(owner)}
-        allowed = [
-            rule.scripts
-            for rule in self.settings[name].lend
-            if subject in rule.principals or groups.intersection(rule.groups)
-        ]
-        return any(allowed) if allowed else None
+    def begin_anew(self, lease: LoginLease) -> None:
+        """Have a login be new, because the person who is to log in has control by now. Does nothing to others."""
+        if self.owners.awaits_person(lease.view, lease.key):
+            del self.owners.log_ins[lease.view.id]
+            now = self.clock.now()
+            lease.record = replace(lease.record, state=NEW, reason="", since=now)
 
     async def _try(self, view: SessionView, key: LoginKey) -> LoginLease | None:
         owner, name = key
@@ -277,7 +259,7 @@ class LoginLeases:
             return None
         if found.kind != KIND:
             raise LoginUnavailable(f"The login {name} is one for a service.")
-        if found.state not in LENDABLE:
+        if not self._may_lend(view, found):
             words = f"The login {name} is {found.state.replace('_', ' ')}"
             reason = f": {found.reason}" if found.reason else ""
             raise self._refuse(view, name, LoginUnavailable(f"{words}{reason}."))
@@ -290,18 +272,22 @@ class LoginLeases:
         settings, now = self.settings[name], self.clock.now()
         new = await self._new(owner, name)
         ends_at = now + LEASE_SECONDS
-        record = await self._store.logins.take(new, session, now, ends_at)
+        is_log_in = session is not None and self.owners.awaits_person(view, key)
+        record = await self._store.logins.take(new, session, now, ends_at, is_log_in=is_log_in)
         if record is None:
             return None
         sites = LoginSites(settings.sites)
+        value = ContextSnapshot()
+        if record.state != REVOKED:
+            value = sites.of(decode_value(await self._sealing.open(record)))
         lease = LoginLease(
             name=name,
             settings=settings,
             sites=sites,
-            scripts=self._rule(view.owner, name) or False,
+            scripts=self.owners.rule(view.owner, name) or False,
             view=view,
             record=record,
-            value=sites.of(decode_value(await self._sealing.open(record))),
+            value=value,
             ends_at=ends_at,
         )
         if (former := self._held.get(key)) is not None:
@@ -393,8 +379,10 @@ class LoginLeases:
         if value is not None:
             record = replace(record, sealed=await self._sealing.seal(encode_value(value)))
         state = record.state
+        # Cookies that a site sets before the person comes who is to log in are no login.
+        may_fill = not self.owners.awaits_person(lease.view, lease.key)
         has_value = value is not None and bool(value.cookies or any(value.origins.values()))
-        if (state == OK and not is_sure) or (state == NEW and has_value):
+        if (state == OK and not is_sure) or (state == NEW and has_value and may_fill):
             state = UNCHECKED
         if not record.in_check and (state != record.state or not is_sure):
             record = replace(record, checked_at=None)
@@ -472,7 +460,7 @@ class LoginLeases:
         """Return a line for each login that a session may have: its sites, its state and who has it."""
         lines: list[str] = []
         for name, settings in self.settings.items():
-            owner = await self.owner_of(view.owner, name)
+            owner = await self.owners.owner_of(view.owner, name)
             found = await self._store.logins.find(owner, name)
             state = NEW if found is None or found.kind != KIND else found.state
             if found is not None and found.reason:

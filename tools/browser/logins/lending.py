@@ -433,6 +433,11 @@ class SessionLogins:
                     self._idle.pop(name, None)
             self._session.add_event(f"The login {name} was handed back without a call: {reason}")
 
+    def begin_anew(self) -> None:
+        """Note that a person has control, who logs in if that was asked for."""
+        for loan in self._loans.values():
+            self._leases.begin_anew(loan.lease)
+
     async def end_call(self) -> None:
         """Seal what the call changed, before its result is returned."""
         self._called_at = self._leases.clock.now()
@@ -445,7 +450,7 @@ class SessionLogins:
             with anyio.CancelScope() as loan.timer:
                 await clock.sleep_until(self._called_at + idle)
             async with self._lock:
-                if self.in_use():
+                if self.in_use() or self._leases.owners.awaits_person(self._view, loan.lease.key):
                     self._called_at = clock.now()
                 if self._loans.get(name) is not loan or clock.now() < self._called_at + idle:
                     continue

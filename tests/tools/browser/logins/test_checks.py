@@ -198,15 +198,18 @@ async def test_a_principal_does_not_get_the_login_of_the_operator_by_its_command
 
 async def test_a_person_logs_in_in_place_of_the_command(checks: Checks, shop: LoginSite) -> None:
     shop.log_in()
+    one = view()
     async with (
         checks.run(ManualClock(), renew=checks.command(FAIL)) as (service, leases),
-        session(service) as browse,
+        opened(service, one) as browse,
     ):
         await until(lambda: checks.runs)
         await checks.until_state(RENEWING)
-        await leases.begin_anew(LOCAL.key, "shop")
-        await browse.text("login_use", login="shop")
+        leases.owners.log_ins[one.id] = "shop"
+        await browse.text("login_use", login="shop", wait_seconds=10)
+        await browse.connection.begin_human_control()
         await browse.text("navigate", url=shop.address + "/in")
+        await browse.connection.end_human_control()
         await browse.text("login_release", login="shop")
         assert (await checks.lender.row()).renewals
         assert "; ok" in await browse.text("login_use", login="shop")

@@ -20,8 +20,16 @@ from statehold.sessions.errors import (
 from statehold.sessions.principals.audit_log import AuditEntry, AuditLog
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView
-from statehold.sessions.store.base import NEEDS_HUMAN, NEW, OK, REVOKED, UNCHECKED
-from statehold.tools.browser.logins.leases import LEASE_SECONDS, LoginLease, LoginLeases
+from statehold.sessions.store.base import (
+    NEEDS_HUMAN,
+    NEW,
+    OK,
+    RENEWING,
+    REVOKED,
+    UNCHECKED,
+    LoginRecord,
+)
+from statehold.tools.browser.logins.leases import LEASE_SECONDS, LoginKey, LoginLease, LoginLeases
 
 from .conftest import Lender
 
@@ -179,20 +187,83 @@ async def test_a_login_has_the_reason_of_its_latest_doubt(lender: Lender) -> Non
         assert (row.state, row.reason, row.checked_at) == (UNCHECKED, reason, None)
 
 
-@pytest.mark.parametrize(("state", "keeps"), [(NEEDS_HUMAN, True), (REVOKED, False)])
-async def test_a_person_begins_an_unusable_login_anew(
-    lender: Lender, state: str, keeps: bool
+def is_due(key: LoginKey, record: LoginRecord | None) -> bool:
+    return True
+
+
+def person(leases: LoginLeases) -> SessionView:
+    """A session in which a person is to log in."""
+    one = view()
+    leases.owners.log_ins[one.id] = "shop"
+    return one
+
+
+@pytest.mark.parametrize("state", [NEEDS_HUMAN, REVOKED, RENEWING, UNCHECKED])
+async def test_a_person_gets_a_login_in_any_state_and_a_check_that_is_due_waits(
+    lender: Lender, state: str
 ) -> None:
     await lender.save(state=state, reason="it ended")
-    leases = lender.leases()
-    await leases.begin_anew(LOCAL.key, "shop")
-    lease = await leases.take(view(), "shop", 0.0)
-    assert (lease.record.state, lease.record.reason) == (NEW, "")
+    leases = lender.leases(renew=["false"], check={"url": lender.site.address})
+    leases.needs_check = is_due
+    one = person(leases)
+    lease = await leases.take(one, "shop", 0.0)
     # The site may know the browser by a cookie; what was revoked is gone.
-    assert bool(lease.value.cookies) == keeps
+    assert bool(lease.value.cookies) == (state != REVOKED)
+    assert (await lender.row()).session == one.id
+    leases.begin_anew(lease)
+    assert await leases.write(lease, await lender.value())
+    row = await lender.row()
+    assert (row.state, row.reason) == (NEW, "")
     await give_back(leases, lease)
-    await leases.begin_anew(LOCAL.key, "shop")
-    assert (await lender.row()).state == (UNCHECKED if keeps else NEW)
+    row = await lender.row()
+    assert (row.state, row.reason, row.session) == (UNCHECKED, "", "")
+
+
+@pytest.mark.parametrize("state", [NEEDS_HUMAN, REVOKED, RENEWING, UNCHECKED, NEW])
+async def test_a_login_with_which_no_person_logged_in_has_its_former_state(
+    lender: Lender, state: str
+) -> None:
+    await lender.save(state=state, reason="it ended")
+    leases, value = lender.leases(), await lender.value()
+    lease = await leases.take(person(leases), "shop", 0.0)
+    assert await leases.give_back(lease, value, is_sure=False, stays=True)
+    row = await lender.row()
+    assert (row.state, row.reason) == (state, "it ended")
+
+
+async def test_a_person_gets_a_login_before_those_that_wait_for_its_renewal(
+    lender: Lender,
+) -> None:
+    await lender.save(state=RENEWING)
+    leases, names = lender.leases(renew=["false"], check={"url": lender.site.address}), list[str]()
+
+    async def use() -> None:
+        lease = await leases.take(view(), "shop", 60.0)
+        names.append(lease.record.state)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(use)
+        await anyio.wait_all_tasks_blocked()
+        lease = await leases.take(person(leases), "shop", 0.0)
+        leases.begin_anew(lease)
+        await give_back(leases, lease)
+    assert names == [UNCHECKED]
+
+
+async def test_a_person_does_not_log_in_with_the_login_of_the_operator(lender: Lender) -> None:
+    entries: list[AuditEntry] = []
+
+    class Log:
+        async def admit(self, entry: AuditEntry) -> None:
+            entries.append(entry)
+
+    owners = lender.leases(audit=cast("AuditLog", Log()), lend=[{"principals": ["ada"]}]).owners
+    ada, bob = (Principal(subject=name).key for name in ("ada", "bob"))
+    with pytest.raises(InvalidArgument, match="operator's"):
+        await owners.admit_log_in(ada, "shop")
+    assert entries == []
+    await owners.admit_log_in(bob, "shop")
+    assert [(each.operation, each.actor.subject) for each in entries] == [("login.grant", "bob")]
 
 
 async def test_a_session_does_not_get_back_what_the_rules_forbid_by_now(lender: Lender) -> None:
