@@ -10,7 +10,7 @@ import anyio
 
 from ...sessions.calls.request import Request
 from ...sessions.calls.router import Router
-from ...sessions.errors import InvalidArgument, LoginUnavailable, SessionError
+from ...sessions.errors import InvalidArgument, LoginUnavailable, SessionError, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.live.session import LiveSession
@@ -99,14 +99,16 @@ class BrowserLogins:
         """Wait until the person is done, then have the session give the login back, and close it."""
         registry, principal = self._registry, context.principal
         while not registry.draining:
-            record = await registry.core.store.get(session_id)
-            if record is None or record.status is Status.CLOSED:
-                owners.log_ins.pop(session_id, None)
-                return
-            if record.control.driver is SessionDriver.AGENT:
-                with suppress(SessionError):
-                    await self._call(context, session_id, "login_release", login=login)
-                await registry.close(principal, session_id, force=True, reason=LOGIN_RETURNED)
+            # What fails is tried again at the next look.
+            with suppress(SessionError, StoreUnavailable):
+                record = await registry.core.store.get(session_id)
+                if record is None or record.status is Status.CLOSED:
+                    owners.log_ins.pop(session_id, None)
+                    return
+                if record.control.driver is SessionDriver.AGENT:
+                    with suppress(SessionError):
+                        await self._call(context, session_id, "login_release", login=login)
+                    await registry.close(principal, session_id, force=True, reason=LOGIN_RETURNED)
             await registry.controls.wait_for_change(principal, session_id, seconds=LOOK_SECONDS)
 
     async def absent_of(self, principal: Principal, own: Container[str]) -> dict[str, str]:

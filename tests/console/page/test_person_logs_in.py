@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 
+import anyio
 import pytest
 from playwright.async_api import Browser
 from support.agent import agent
@@ -15,8 +16,9 @@ from support.waiting import until
 from statehold.console.app import Console
 from statehold.server.gateway.gateway import Gateway
 from statehold.server.protocol.server import StateholdServer
+from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.lifecycle import Status
-from statehold.sessions.records import LOCAL
+from statehold.sessions.records import LOCAL, SessionRecord
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +153,24 @@ async def test_a_login_waits_for_its_person_although_no_call_comes(
     assert await is_lent("late")
     await gateway.registry.close(LOCAL, session, force=True)
     assert not await is_lent("late")
+
+
+async def test_the_session_of_a_log_in_is_closed_although_the_store_did_not_answer_once(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await gateway.browser_logins.log_in(LOCAL, "late")
+    get, has_failed = gateway.store.get, anyio.Event()
+
+    async def fail_once(session_id: str) -> SessionRecord | None:
+        if has_failed.is_set():
+            return await get(session_id)
+        has_failed.set()
+        raise StoreUnavailable("The store does not answer.")
+
+    monkeypatch.setattr(gateway.store, "get", fail_once)
+    with anyio.fail_after(10):
+        await has_failed.wait()
+    controls = gateway.registry.controls
+    lease = (await controls.take(LOCAL, session, "Ada")).record.control
+    await controls.give_back(LOCAL, session, lease.epoch)
+    await wait_closed(gateway, session)
