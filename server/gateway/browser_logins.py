@@ -71,10 +71,9 @@ class BrowserLogins:
         site = self._leases.require(login).sites[0]
         owners = self._leases.owners
         await owners.admit_log_in(principal.key, login)
-        browsers = [name for name, each in self._config.browsers().items() if not each.remote]
         title = {"title": f"Login {login}"}
         options = CreationOptions(
-            services=browsers[:1], metadata=title, lifetime=LIFETIME_SECONDS
+            services=self._browsers[:1], metadata=title, lifetime=LIFETIME_SECONDS
         )
         session = await self._registry.create(principal, options)
         context = ToolContext(principal)
@@ -124,15 +123,21 @@ class BrowserLogins:
     def __contains__(self, login: str) -> bool:
         return self._leases is not None and login in self._leases.settings
 
+    @property
+    def _browsers(self) -> list[str]:
+        """The services that are lent logins."""
+        return [name for name, each in self._config.browsers().items() if not each.remote]
+
     async def _call(
         self, context: ToolContext, session_id: str, tool: str, **arguments: Any
     ) -> JSON:
         """Call a tool of the browser of a session, and return its result."""
         session = await self._registry.find(context.principal, session_id)
-        browsers = self._config.browsers()
-        service = next((name for name in browsers if name in session.bindings), None)
+        service = next((name for name in self._browsers if name in session.bindings), None)
         if service is None:
-            raise InvalidArgument("A session without a browser gets no login.")
+            raise InvalidArgument(
+                "A session without a browser that Statehold starts gets no login."
+            )
         request = Request(context.principal, session_id, service, tool, arguments)
         answer = await self._router.call(request, context.caller or InternalContext())
         return answer.payload
