@@ -23,7 +23,7 @@ from ..server.sockets.request import Refused
 from ..sessions.clock import SystemClock
 from ..sessions.lifecycle import Status
 from ..sessions.node import NODES
-from ..sessions.records import ControlEnd, Principal, SessionRecord
+from ..sessions.records import ControlEnd, Principal, SessionDriver, SessionRecord
 from ..sessions.store.base import NEEDS_HUMAN, NEW, REVOKED, UNCHECKED, LoginRecord
 from ..sessions.store.base import OK as VALID
 from ..sessions.store.sql import SQLStore
@@ -88,24 +88,29 @@ async def _cancel_on_signal(scope: anyio.CancelScope, task_status: TaskStatus[No
 
 async def _log_in(config: Config, store: SQLStore, owner: Principal, arguments: CommandLine) -> int:
     name, record = arguments.name, None
-    # Otherwise a session could begin that nothing closes.
-    with anyio.CancelScope(shield=True):
-        session_id = await _begin_log_in(config.data, owner, name)
-        if session_id is not None:
-            record = await store.get(session_id)
+    url = await anyio.to_thread.run_sync(console_address, config.data)
+    if url is not None:
+        # Otherwise a session could begin that nothing closes.
+        with anyio.CancelScope(shield=True):
+            session_id = await _begin_log_in(config.data, owner, name)
+            if session_id is not None:
+                record = await store.get(session_id)
     if record is None:
         return complain(
-            f"no server runs for {config.data}; start it with `statehold serve`, or store the login of another browser "
-            f"with `statehold logins import {name} FILE`"
+            f"no server with a console runs for {config.data}; start it with `statehold serve`, or store the login of "
+            f"another browser with `statehold logins import {name} FILE`"
         )
     try:
-        url = await anyio.to_thread.run_sync(console_address, config.data)
         address = f"{url}&at=s/{quote(record.id, safe='')}&take"
         say(f"Log in, then press Done, at:\n\n    {address}\n")
         if not arguments.url_only:
             await anyio.to_thread.run_sync(open_page, address, config.data)
-        with anyio.move_on_after(LOGIN_SECONDS):
+        with anyio.move_on_after(LOGIN_SECONDS) as scope:
             while record.status is not Status.CLOSED:
+                if record.control.driver is SessionDriver.HUMAN:
+                    # The server closes the session when the person is done.
+                    closed_by = anyio.current_time() + CLOSE_SECONDS
+                    scope.deadline = max(scope.deadline, closed_by)
                 await anyio.sleep(LOOK_SECONDS)
                 record = await store.get(record.id) or record
     finally:

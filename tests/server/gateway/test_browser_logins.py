@@ -13,10 +13,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 import pytest
 from support.console_client import console_client
 from support.gateway_process import (
+    Way,
     code_of,
     kill,
     meta_of,
@@ -25,6 +27,7 @@ from support.gateway_process import (
     statehold,
     structured,
     text_of,
+    toml,
 )
 from support.lent_logins import Shop, call, open_shop
 from support.selection import matrix
@@ -32,10 +35,13 @@ from support.waiting import until
 
 from statehold.client import connect
 from statehold.client.errors import LoginBusy
+from statehold.server.config.load import load
 from statehold.sessions.lifecycle import Status
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.base import UNCHECKED
 from statehold.sessions.store.sql import SQLStore
+from statehold.shell import browser_logins
+from statehold.shell.parser import CommandLine
 
 CALLS_AT_ONCE = 25
 
@@ -284,6 +290,67 @@ async def test_a_login_by_a_command_that_fails_leaves_no_session(shop: Shop, end
             assert login is not None
             assert (record.status, login.state) == (Status.CLOSED, "new")
             assert login.lease_ends_at == 0
+
+
+async def test_a_command_waits_for_a_person_at_work_longer_than_for_one_who_comes(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 1.0
+    monkeypatch.setattr(browser_logins, "LOGIN_SECONDS", seconds)
+    config = load(config=shop.config, services=None, flags={"data": str(shop.data)})
+    sessions: list[tuple[str, int]] = []
+
+    with serving(shop.config, shop.data) as running:
+        async with console_client(running.url) as person, SQLStore.sqlite(shop.data) as store:
+
+            async def come(address: str) -> None:
+                members = dict(parse_qsl(urlsplit(address).fragment, keep_blank_values=True))
+                await person.log_in(code=members["code"])
+                session = members["at"].removeprefix("s/")
+                sessions.append((session, (await person.act(session, "take"))["epoch"]))
+
+            def open_page(address: str, _: Path) -> bool:
+                anyio.from_thread.run(come, address)
+                return True
+
+            monkeypatch.setattr(browser_logins, "open_page", open_page)
+            arguments = CommandLine(name="shop", url_only=False)
+            codes: list[int] = []
+
+            async def log_in() -> None:
+                codes.append(await browser_logins.log_in(config, store, LOCAL, arguments))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(log_in)
+                await until(lambda: sessions)
+                [(session, epoch)] = sessions
+                late_at = anyio.current_time() + 2 * seconds
+                event = {"type": "address", "address": f"{shop.site.address}/in"}
+                await person.post(f"/sessions/{session}/input", epoch=epoch, events=[event])
+                await until(lambda: shop.site.valid and anyio.current_time() > late_at)
+                await person.act(session, "give-back", epoch=epoch)
+            assert codes == [0]
+
+
+async def test_a_command_for_a_server_without_a_console_opens_no_session(shop: Shop) -> None:
+    async with Way("stdio", "modern", shop.config, shop.data).connect() as client:
+        await opened_session(client)
+        refused = shop.run("add", "shop", "--url-only")
+        assert (refused.returncode, "statehold serve" in refused.stderr) == (1, True)
+        listed = structured(await client.call_tool("session_list", {}))["sessions"]
+        assert len(listed) == 1
+
+
+async def test_a_session_with_a_remote_browser_gets_a_login_in_the_other_one(shop: Shop) -> None:
+    farm = {"type": "browser", "ws_endpoint": "ws://127.0.0.1:9/"}
+    browser = shop.document["services"].pop("browser")
+    shop.document["services"] |= {"farm": farm, "browser": browser}
+    shop.config.write_text(toml(shop.document))
+    with serving(shop.config, shop.data) as running:
+        async with shop.connect(running) as client:
+            options = {"services": ["farm", "browser"], "logins": ["shop"]}
+            created = await client.call_tool("session_create", options)
+            assert structured(created)["session_id"], text_of(created)
 
 
 async def test_a_command_has_the_server_check_and_renew_a_login(shop: Shop) -> None:
