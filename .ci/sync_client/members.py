@@ -91,12 +91,12 @@ def login(self, name: str, *, wait_seconds: int = 10) -> Generator[None]:
         LoginBusy: another session still has it after `wait_seconds`, at most 60.
         LoginUnavailable: its person has to log in again.
     """
-    self.call("login_use", login=name, wait_seconds=wait_seconds)
+    block = self.inner.login(name, wait_seconds=wait_seconds)
+    self.portal.run(block.__aenter__)
     try:
         yield
     finally:
-        with suppress(SessionError):
-            self.call("login_release", login=name)
+        self.portal.run(block.__aexit__, None, None, None)
 ''',
     "State": """
 def __init__(self, portal: Portal, inner: AsyncState) -> None:

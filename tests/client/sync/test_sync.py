@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.gateway_process import UPSTREAMS, toml
 from support.selection import matrix
 
 from statehold.client import Question
@@ -111,3 +113,41 @@ def test_callbacks_may_block(way: Callable[..., Client]) -> None:
         s.call_tool("slow", {"seconds": 0.01}, progress_callback=progress)
     assert questions[0].message == "quick asks: What is the answer?"
     assert reports
+
+
+LENDING = """
+from quick import Quick, text, tool
+
+class Lending(Quick):
+    def tool_login_use(self, *_):
+        return text("lent")
+
+    def answer(self, message, params):
+        if params.get("name") != "login_release":
+            super().answer(message, params)
+
+server = Lending()
+server.tools = [tool("login_use"), tool("login_release")]
+server.run()
+"""
+"""A server that does not answer when a login is given back."""
+
+
+def test_a_block_with_a_login_ends_although_the_server_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("statehold.client.logins.RELEASE_SECONDS", 0.2)
+    program, config = tmp_path / "lending.py", tmp_path / "statehold.toml"
+    program.write_text(LENDING)
+    lender = {
+        "command": sys.executable,
+        "args": [str(program)],
+        "env": {"PYTHONPATH": str(UPSTREAMS)},
+    }
+    config.write_text(toml({"services": {"lender": lender}}))
+    with connect(config=config) as client, client.session() as s:
+        with s.login("shop"):
+            pass
+        assert s.last_error is None
+        with pytest.raises(CallTimedOut):
+            s.call_tool("login_release", {"login": "shop"}, read_timeout_seconds=0.1)
