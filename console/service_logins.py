@@ -11,8 +11,7 @@ from ..server.gateway.gateway import Gateway
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL, Principal
-from ..sessions.store.base import LoginRecord
-from ..sessions.store.logins import login_id
+from ..sessions.store.base import LoginRecord, login_id
 from ..sessions.times import timestamp
 from ..tools.logins import keys
 from ..tools.upstream.service import UpstreamService

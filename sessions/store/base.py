@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -111,6 +112,11 @@ class LoginRecord:
     def __post_init__(self) -> None:
         if not self.version:
             object.__setattr__(self, "version", int(self.since * 1000))
+
+
+def login_id(owner: str, name: str) -> str:
+    """Return the id of the row of a login."""
+    return hashlib.sha256(f"{owner}\n{name}".encode(errors="surrogatepass")).hexdigest()
 
 
 class DeferredStore:

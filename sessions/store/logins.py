@@ -11,7 +11,6 @@ that has run out, and is not 0, was not given back: the value may be old.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -21,7 +20,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, or
 
 from ..errors import StoreUnavailable
 from . import schema
-from .base import LENDABLE, NEEDS_HUMAN, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord
+from .base import LENDABLE, NEEDS_HUMAN, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord, login_id
 from .rows import columns_of
 from .transactions import Queries, read_method, write_method
 
@@ -29,11 +28,6 @@ USED_SECONDS: Final = 300.0
 """Seconds in which one record stands for all uses of a login."""
 _l = schema.login.c
 _COLUMNS: Final = [_l[each.name] for each in fields(LoginRecord)]
-
-
-def login_id(owner: str, name: str) -> str:
-    """Return the id of the row of a login."""
-    return hashlib.sha256(f"{owner}\n{name}".encode(errors="surrogatepass")).hexdigest()
 
 
 def _this(owner: str, name: str) -> ColumnElement[bool]:

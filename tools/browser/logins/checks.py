@@ -21,8 +21,7 @@ from anyio.abc import TaskGroup
 
 from ....sessions.errors import StoreUnavailable
 from ....sessions.services import SessionView
-from ....sessions.store.base import NEEDS_HUMAN, OK, RENEWING, UNCHECKED, LoginRecord
-from ....sessions.store.logins import login_id
+from ....sessions.store.base import NEEDS_HUMAN, OK, RENEWING, UNCHECKED, LoginRecord, login_id
 from ...logins.config import LoginCheck
 from ...processes.command import CommandFailed, run_command
 from .. import errors
