@@ -93,6 +93,7 @@ async def test_a_person_logs_in_by_the_button_and_an_agent_has_the_login(
         await bob.client.call_tool("session_close", {"session_id": bob.session})
 
 
+@pytest.mark.thorough
 async def test_a_revoked_login_begins_anew_and_goes_back_also_when_its_session_is_closed(
     window: ConsolePage, shop: LoginSite, gateway: Gateway
 ) -> None:

@@ -119,6 +119,7 @@ async def test_the_client_lends_a_login_for_a_block(shop: Shop) -> None:
                 pass
 
 
+@pytest.mark.thorough
 async def test_a_revoked_login_is_cut_within_a_second(shop: Shop) -> None:
     shop.add()
     with serving(shop.config, shop.data) as running:
@@ -137,6 +138,7 @@ async def test_a_revoked_login_is_cut_within_a_second(shop: Shop) -> None:
             assert shop.site.visits[-1].at < revoked_at + 1.0
 
 
+@pytest.mark.thorough
 async def test_a_login_without_a_value_is_logged_in_by_its_first_session(shop: Shop) -> None:
     with serving(shop.config, shop.data) as running:
         async with shop.connect(running) as client:
@@ -148,6 +150,7 @@ async def test_a_login_without_a_value_is_logged_in_by_its_first_session(shop: S
             assert "Ada" in await call(client, "browser_navigate", two, url=shop.site.address)
 
 
+@pytest.mark.thorough
 async def test_a_login_comes_back_to_its_session_after_the_server_was_killed(shop: Shop) -> None:
     shop.add()
     with serving(shop.config, shop.data) as running:
@@ -164,6 +167,7 @@ async def test_a_login_comes_back_to_its_session_after_the_server_was_killed(sho
     assert set(shop.site.statuses) == {200}
 
 
+@pytest.mark.thorough
 async def test_a_session_loses_what_another_one_got_while_its_server_was_gone(shop: Shop) -> None:
     shop.add()
     with serving(shop.config, shop.data) as running:
@@ -186,6 +190,7 @@ async def test_a_session_loses_what_another_one_got_while_its_server_was_gone(sh
             assert "Ada" in await call(client, "browser_navigate", session, url=shop.site.address)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", matrix(5, 100))
 async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(
     shop: Shop, count: int
@@ -268,6 +273,7 @@ async def test_a_person_logs_in_by_a_command_and_a_session_is_lent_the_login(sho
             assert "There is no login 'shops'" in unknown.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["interrupt", "could_not"])
 async def test_a_login_by_a_command_that_fails_leaves_no_session(shop: Shop, ends: str) -> None:
     expected = (130, "") if ends == "interrupt" else (1, "nobody logged in")
@@ -292,6 +298,7 @@ async def test_a_login_by_a_command_that_fails_leaves_no_session(shop: Shop, end
             assert login.lease_ends_at == 0
 
 
+@pytest.mark.thorough
 async def test_a_command_waits_for_a_person_at_work_longer_than_for_one_who_comes(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,6 +348,7 @@ async def test_a_command_for_a_server_without_a_console_opens_no_session(shop: S
         assert len(listed) == 1
 
 
+@pytest.mark.thorough
 async def test_a_session_with_a_remote_browser_gets_a_login_in_the_other_one(shop: Shop) -> None:
     farm = {"type": "browser", "ws_endpoint": "ws://127.0.0.1:9/"}
     browser = shop.document["services"].pop("browser")
@@ -353,6 +361,7 @@ async def test_a_session_with_a_remote_browser_gets_a_login_in_the_other_one(sho
             assert structured(created)["session_id"], text_of(created)
 
 
+@pytest.mark.thorough
 async def test_a_command_has_the_server_check_and_renew_a_login(shop: Shop) -> None:
     shop.add()
     assert "with a `check`" in shop.run("check", "shop").stderr
@@ -380,6 +389,7 @@ async def test_a_command_has_the_server_check_and_renew_a_login(shop: Shop) -> N
         assert (done.returncode, "ok: its last check found nothing" in done.stderr) == (1, True)
 
 
+@pytest.mark.thorough
 async def test_a_kill_during_a_check_leaves_the_login_to_the_next_server(shop: Shop) -> None:
     shop.site.policy = "fixed"
     shop.add()

@@ -88,6 +88,7 @@ async def test_a_call_waits_as_a_task_and_goes_on_when_its_person_is_logged_in(
         assert service.events().count("authorized") == 3
 
 
+@pytest.mark.thorough
 async def test_a_call_goes_on_after_its_request_when_its_person_is_logged_in(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:

@@ -40,6 +40,7 @@ async def give_back(leases: LoginLeases, lease: LoginLease, *, stays: bool = Fal
     assert await leases.give_back(lease, lease.value, is_sure=True, stays=stays)
 
 
+@pytest.mark.thorough
 async def test_a_login_that_its_site_ended_is_found_within_the_time_between_checks(
     checks: Checks, shop: LoginSite
 ) -> None:
@@ -76,6 +77,7 @@ async def test_no_browser_starts_while_no_check_is_due(checks: Checks, shop: Log
     assert shop.statuses == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "text", "reason"),
     [
@@ -94,6 +96,7 @@ async def test_the_page_of_a_check_tells_why_nobody_is_signed_in(
     assert reason in (await checks.lender.row()).reason
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", ["/broken", ":1"])
 async def test_a_site_that_fails_is_no_verdict(
     checks: Checks, shop: LoginSite, path: str, caplog: pytest.LogCaptureFixture
@@ -196,6 +199,7 @@ async def test_a_principal_does_not_get_the_login_of_the_operator_by_its_command
     assert [outcome for _, outcome in log.outcomes] == [NEEDS_HUMAN]
 
 
+@pytest.mark.thorough
 async def test_a_person_logs_in_in_place_of_the_command(checks: Checks, shop: LoginSite) -> None:
     shop.log_in()
     one = view()
@@ -335,6 +339,7 @@ async def test_a_login_that_a_session_has_is_not_checked(checks: Checks, shop: L
         await checks.until_state(OK)
 
 
+@pytest.mark.thorough
 async def test_a_call_does_not_wait_for_a_slow_check_and_a_later_one_takes_the_login_again(
     checks: Checks, shop: LoginSite
 ) -> None:

@@ -47,7 +47,7 @@ async def test_a_session_has_a_login_until_it_gives_it_back(
 
 
 @pytest.mark.parametrize(
-    ("path", "seconds"), matrix(("/poll", 0.0), ("/worker", 0.0), ("/poll", LONG_SECONDS), quick=2)
+    ("path", "seconds"), matrix(("/poll", 0.0), ("/worker", 0.0), ("/poll", LONG_SECONDS), quick=1)
 )
 async def test_a_login_with_reuse_detection_survives_hand_overs_between_polling_pages(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path, path: str, seconds: float
@@ -110,6 +110,7 @@ async def test_a_login_of_a_browser_that_died_is_unchecked(
             assert "Ada" in await resumed.text("navigate", url=shop.address + "/")
 
 
+@pytest.mark.thorough
 async def test_a_site_that_does_not_answer_leaves_the_login_unchecked(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path
 ) -> None:
@@ -165,6 +166,7 @@ async def test_a_slow_answer_is_waited_for_until_its_headers(
         assert await lender.cookie() == shop.valid
 
 
+@pytest.mark.thorough
 async def test_a_login_that_ends_is_cut_within_a_second_or_two(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path
 ) -> None:
@@ -329,6 +331,7 @@ async def test_what_changes_while_a_session_has_a_login_is_sealed_at_once(
         await until(is_sealed_later)
 
 
+@pytest.mark.thorough
 async def test_a_login_for_other_principals_is_lent_by_a_rule_only(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path
 ) -> None:
