@@ -43,6 +43,8 @@ from .sessions.tool_calls import ToolCaller, find_session
 LOOK_SECONDS: Final = 0.5
 """Seconds between two looks at whether the login went back."""
 CLOSE_SECONDS: Final = 20.0
+VERDICT_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.25
 
 
 def declared_logins(
@@ -148,10 +150,6 @@ async def lend(config: Config, store: SQLStore, arguments: CommandLine) -> int:
     await caller.call(record, "operator_lend_login", login=arguments.name)
     say(f"The session {record.name or record.id} has the login {arguments.name}.")
     return OK
-
-
-VERDICT_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 0.25
 
 
 async def import_login(

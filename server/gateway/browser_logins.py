@@ -98,7 +98,7 @@ class BrowserLogins:
         """Wait until the person is done, then have the session give the login back, and close it."""
         registry, principal = self._registry, context.principal
         while not registry.draining:
-            # What fails is tried again at the next look.
+            # The next look tries again.
             with suppress(SessionError, StoreUnavailable):
                 record = await registry.core.store.get(session_id)
                 if record is None or record.status is Status.CLOSED:

@@ -224,7 +224,7 @@ READS: tuple[Attempt, ...] = (
     ("session_view", {}),
     ("state_get", {}),
 )
-"""What a caller may read of a session."""
+"""The parts of a session that a caller may read."""
 
 
 def _of_sessions() -> Generator[Attempt]:

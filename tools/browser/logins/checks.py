@@ -189,7 +189,7 @@ class LoginChecks:
     async def _check(self, lease: LoginLease) -> None:
         check = lease.settings.check
         assert check is not None
-        # Whatever fails, no process tries again at once.
+        # No process tries again at once if it fails.
         self._put_off(lease)
         with anyio.fail_after(OPEN_SECONDS):
             connection = await self._open_browser(lease.view, None)

@@ -183,13 +183,12 @@ class SessionLogins:
 
     def _update_route(self, *, without: _Loan | None = None) -> None:
         if self._access is not None:
-            open_origins = {
-                each
-                for loan in self._loans.values()
-                if loan is not without
-                for each in loan.lease.sites.origins
-            }
-            self._access.shut(LoginSites(self.sites.origins - open_origins).targets)
+            self._access.shut(self._others(without).targets)
+
+    def _others(self, without: _Loan | None = None) -> LoginSites:
+        """Return the sites of the logins that the session does not have, and those of `without`."""
+        held = [loan.lease.sites for loan in self._loans.values() if loan is not without]
+        return LoginSites(self.sites.origins.difference(*(sites.origins for sites in held)))
 
     def _hide(self, value: ContextSnapshot) -> None:
         for text in secret_texts(value):
@@ -280,7 +279,7 @@ class SessionLogins:
         await origins.block({*lease.sites.origins, *origins.blocked})
         try:
             is_drained = await loan.requests.drain(DRAIN_SECONDS)
-            # What cannot be blocked, such as requests of service workers, ends before another session has the login.
+            # Requests that cannot be blocked, as of service workers, end before another session has the login.
             self._update_route(without=loan)
             cookies = await self._cookies(lease.sites)
             value = replace(lease.value, cookies=cookies)
@@ -330,8 +329,7 @@ class SessionLogins:
         Raises:
             playwright's Error: The browser refuses, or is gone.
         """
-        open_origins = {each for loan in self._loans.values() for each in loan.lease.sites.origins}
-        others = LoginSites(self.sites.origins - open_origins)
+        others = self._others()
         if await self._foreign_cookies(others) or others.origins & set(
             self._session.origins.records.stored
         ):

@@ -1,4 +1,4 @@
-"""Whose logins principals get: their own, or by the rules of `lend` those of the operator; and who logs in with them."""
+"""The owners of the logins that principals get: they themselves, or the operator by `lend`; and who logs in with them."""
 
 from __future__ import annotations
 
