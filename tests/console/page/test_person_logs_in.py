@@ -98,7 +98,9 @@ async def test_a_revoked_login_begins_anew_and_goes_back_also_when_its_session_i
     window: ConsolePage, shop: LoginSite, gateway: Gateway
 ) -> None:
     logins = gateway.store.logins
-    await logins.revoke(LOCAL.key, "shop", 1.0)
+    first = await gateway.browser_logins.log_in(LOCAL, "shop")
+    await gateway.registry.close(LOCAL, first, force=True)
+    assert await logins.revoke(LOCAL.key, "shop", 1.0)
     session = await begin(window)
     found = await logins.find(LOCAL.key, "shop")
     assert found is not None
