@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.peer, pytest.mark.fault]
 MB = 1_000_000
 DOWNLOAD_BYTES = 20 * MB
 ALL_BYTES = 4 * DOWNLOAD_BYTES
-ARRIVING = 40 * MB
+ARRIVING = 80 * MB
 """Bytes that may arrive between two checks of the size of downloads, on a machine that is faster than any network."""
 HERE = Path(__file__).resolve()
 

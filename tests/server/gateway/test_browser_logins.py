@@ -191,7 +191,7 @@ async def test_a_session_loses_what_another_one_got_while_its_server_was_gone(sh
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("count", matrix(5, 100))
+@pytest.mark.parametrize("count", matrix(5, 30))
 async def test_sessions_that_wait_get_the_login_in_the_order_of_their_requests(
     shop: Shop, count: int
 ) -> None:

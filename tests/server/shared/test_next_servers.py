@@ -577,11 +577,19 @@ async def test_a_next_server_without_the_version_of_the_client_is_an_error_of_it
                     server.writer.close()
             assert await server.reader.read() == b""
             server.writer.close()
-            await pipes.send({"id": 1, "method": "tools/list"})
-            server = await accept()
-            await server.send({"jsonrpc": "2.0", "id": 0, "result": result})
-            assert (await pipes.answer(1))["error"]["data"]["code"] == "service_unavailable"
-            server.writer.close()
+
+            async def serve_next() -> None:
+                server = await accept()
+                await server.send({"jsonrpc": "2.0", "id": 0, "result": result})
+                assert await server.reader.read()
+                server.writer.close()
+
+            async with anyio.create_task_group() as tasks:
+                # A request that comes before the client has noted the end of the last server needs no next one.
+                tasks.start_soon(serve_next)
+                await pipes.send({"id": 1, "method": "tools/list"})
+                assert (await pipes.answer(1))["error"]["data"]["code"] == "service_unavailable"
+                tasks.cancel_scope.cancel()
 
 
 @pytest.mark.thorough
