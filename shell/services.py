@@ -26,8 +26,9 @@ from ..tools.logins.keys import Keys
 from ..tools.logins.sealing import LoginSealing
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
+from ..tools.upstream.identity import transport_of
 from ..tools.upstream.known_secrets import Secrets
-from ..tools.upstream.service import UpstreamService, transport_of
+from ..tools.upstream.service import UpstreamService
 from ..tools.upstream.shared_connections import describe_sharing
 from .output import say, say_json, table
 from .parser import CommandLine

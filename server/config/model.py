@@ -116,6 +116,11 @@ class Config(Section):
         default="off",
         description="`on`: requests, logins and refusals are recorded; `required`: and no request runs unrecorded.",
     )
+    pins: Literal["strict", "tell"] | None = Field(
+        default=None,
+        description="What happens to a tool, prompt or page whose definition has changed: `strict` holds it back until "
+        "`services accept`, `tell` offers it with a note. Default: `strict` with callers of a token, else `tell`.",
+    )
     audit_arguments: bool = Field(
         default=False, description="Record the arguments of requests, redacted as in the journal."
     )
@@ -245,6 +250,11 @@ class Config(Section):
             receipts_bytes=self.history.receipts_bytes,
             summaries=self.summary.triggers(),
         )
+
+    @property
+    def pins_mode(self) -> Literal["strict", "tell"]:
+        """What happens to definitions that change."""
+        return self.pins or ("strict" if self.needs_token else "tell")
 
     @property
     def needs_token(self) -> bool:

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.recorder import Audit
+from ...sessions.attribution import NOTE
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock, SystemClock
 from ...sessions.core import Core
@@ -26,6 +27,7 @@ from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
+from ...tools.pins.pins import Pins
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
 from ...tools.upstream.connection import UpstreamConnection
@@ -146,6 +148,7 @@ class Gateway:
         audit = LoginAudit(log, clock)
         self.logins = ServiceLogins(store, clock, sealing, audit)
         self.keys = Keys(config.logins, store, clock, sealing, audit)
+        self.pins = Pins(store, clock, config.pins_mode, self._tell)
         self._leases = browser_logins_of(config, store, sealing, clock, audit, self._groups_of)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
@@ -213,8 +216,21 @@ class Gateway:
             on_changed=self._notify_change,
             logins=self.logins,
             keys=self.keys,
+            pins=self.pins,
             browser_logins=self._leases,
         )
+
+    def _tell(self, service: str, sentence: str) -> None:
+        """Add a note about a service to the next result of each session that it serves."""
+        for session in self.registry.directory:
+            if (binding := session.bindings.get(service)) is not None:
+                binding.notice = "\n".join(filter(None, (binding.notice, f"{NOTE}: {sentence}")))
+
+    async def accept_pins(self, service: str) -> None:
+        """Offer what a person has accepted of a service."""
+        upstream = self.services.get(service)
+        if isinstance(upstream, UpstreamService):
+            await self._watcher.probe(upstream)
 
     def _groups_of(self, owner: str) -> Sequence[str]:
         return self.registry.core.limits.membership(owner).groups
@@ -248,6 +264,8 @@ class Gateway:
         self.names.on_changed = self._store_names
         self._store_names()
         self.registry.spawn(self.probes.run)
+        if self.pins.mode == "strict":
+            self.registry.spawn(self.pins.run, self.accept_pins)
         self.opening.complete()
         return self
 

@@ -92,11 +92,11 @@ class ListWatcher:
             for connection in connections[:MAX_ASKED_CONNECTIONS]:
                 self.handle_notification(service, f"notifications/{kind}/list_changed", connection)
             if not connections and service.transport != "stdio":
-                self._spawn(self._update, service, TOOLS if kind == "tools" else PROMPTS)
+                self._spawn(self.probe, service, TOOLS if kind == "tools" else PROMPTS)
         await anyio.lowlevel.checkpoint()
         await self._updates.settle()
 
-    async def _update(self, service: UpstreamService, method: str) -> None:
+    async def probe(self, service: UpstreamService, method: str = TOOLS) -> None:
         """Probe a service again, and change the lists."""
         key = (service.name, method)
         if self._updates.get(key) is not None:
@@ -216,7 +216,7 @@ class ListWatcher:
         connections: Iterable[UpstreamConnection],
         list_items: Callable[[UpstreamConnection], Awaitable[dict[str, ItemT]]],
         list_fresh_items: Callable[[], dict[str, ItemT]],
-        learn: Callable[[UpstreamConnection, dict[str, ItemT]], None],
+        learn: Callable[[UpstreamConnection, Iterable[ItemT]], Awaitable[None]],
     ) -> None:
         """Add the items that connections list now to a service.
 
@@ -254,4 +254,4 @@ class ListWatcher:
             fresh_items = list_fresh_items()
         for connection, items in lists.items():
             new_items = {name: item for name, item in items.items() if name not in fresh_items}
-            learn(connection, new_items)
+            await learn(connection, new_items.values())

@@ -16,6 +16,7 @@ from ...tools.logins.audit import LoginAudit
 from ...tools.logins.config import BrowserLoginConfig
 from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
+from ...tools.pins.pins import Pins
 from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.oauth.logins import ServiceLogins
@@ -43,6 +44,7 @@ def service_of(
     on_changed: ServiceChangeCallback | None = None,
     logins: ServiceLogins | None = None,
     keys: Keys | None = None,
+    pins: Pins | None = None,
     browser_logins: LoginLeases | None = None,
 ) -> AnyService:
     """Return the service of these settings.
@@ -78,6 +80,7 @@ def service_of(
         on_changed=on_changed,
         logins=logins,
         keys=keys,
+        pins=pins,
     )
 
 

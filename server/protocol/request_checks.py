@@ -32,6 +32,7 @@ from ...sessions.records import LOCAL, Principal
 from ...sessions.wording import did_you_mean
 from ...tools.catalog import FALLBACK_ARGUMENT, SESSION_ARGUMENT, CatalogEntry, Naming
 from ...tools.own.own_tool import OwnTool, ToolContext, missing_session
+from ...tools.tool_names import listed_name, own_prefix
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import (
@@ -289,6 +290,7 @@ class CallParser:
             entry = await self._gateway.probes.entry(name, naming, waiting)
             reported_seconds = waiting.highest_progress
         if entry is None:
+            self._check_held(name)
             reason = self._gateway.probes.missing_tool_reason(name)
             if reason is not None:
                 message = f"There is no tool {name[:128]!r} now. {reason}"
@@ -302,6 +304,13 @@ class CallParser:
             raise MCPError(code=types.INVALID_PARAMS, message=message)
         session = await self._take_session(ctx, principal, entry, arguments, pin)
         return ServiceCall(principal, session, entry, arguments, reported_seconds)
+
+    def _check_held(self, name: str) -> None:
+        """Refuse a tool whose definition has changed. Raises NotAllowed."""
+        for service, tool in self._gateway.pins.held_tools():
+            prefix = self._gateway.tools.prefix(service)
+            if name in (listed_name(tool, prefix), listed_name(tool, own_prefix(service) + prefix)):
+                self._gateway.pins.check(service, "tool", tool)
 
     async def _absent_services(self, principal: Principal, session: object) -> str:
         """Return a sentence about the services of a session that this server lacks; empty without any."""

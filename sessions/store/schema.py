@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0118"
+HEAD: Final = "0119"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -369,6 +369,26 @@ login: Final = Table(
     Column("renewals", String(64), nullable=False, server_default=""),
 )
 """The logins of principals. `sealed` is encrypted."""
+
+pin: Final = Table(
+    "pin",
+    metadata,
+    # The digest of the four that follow.
+    _name("id", primary=True),
+    _name("service"),
+    _name("config_hash"),
+    _text("kind"),
+    _text("name"),
+    _text("digest"),
+    _text("definition"),
+    _time("since"),
+    # Those of the definition that the service offers instead; empty if it offers none or this one.
+    _text("offered_digest"),
+    _text("offered"),
+    _time("offered_at", null=True),
+)
+"""The definitions of what services offer, as they were first seen or accepted last."""
+Index("pin_service", pin.c.service)
 
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,32 +20,20 @@ from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailabl
 from ...sessions.json_codec import JSON, loads
 from ...sessions.one_line import without_folders
 from ...sessions.records import LOCAL
-from ...sessions.services import (
-    LossPolicy,
-    PausePolicy,
-    SessionView,
-    Snapshot,
-    ToolSpec,
-)
+from ...sessions.services import LossPolicy, PausePolicy, SessionView, Snapshot, ToolSpec
 from ..catalog import app_page
 from ..logins.keys import Keys
+from ..pins.pins import Pins, ServicePins
 from ..processes.child_process import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
 from ..processes.launch import inherited_environment
 from ..processes.ledger import Ledger
 from ..processes.workdir import Placeholders, WorkFolders
+from . import identity
 from . import recipe as recipes
 from .config import Transport, UnusableConfig, UpstreamConfig
 from .connection import UpstreamConnection
 from .errors import UpstreamRefused, older_era_note
-from .identity import (
-    checkpoint_of,
-    config_hash,
-    is_filled,
-    needs_folder,
-    transport_of,
-    transports_of,
-)
 from .known_secrets import Secrets
 from .live_items import LiveItems
 from .negotiation import EraChoice, Peer
@@ -88,11 +77,13 @@ class UpstreamService:
         on_changed: ServiceChangeCallback | None = None,
         logins: ServiceLogins | None = None,
         keys: Keys | None = None,
+        pins: Pins | None = None,
     ) -> None:
         self.name = name
         self.config = config
-        self.config_hash = config_hash(config)
-        self.transport: Transport = transport_of(config)
+        self.config_hash = identity.config_hash(config)
+        self.pins = ServicePins(pins, name, self.config_hash)
+        self.transport: Transport = identity.transport_of(config)
         """The transport that worked last; before that, the likely one."""
         self.pause: PausePolicy = config.pause or ("snapshot" if config.recipe else "keep")
         self.on_lost: LossPolicy = config.on_lost
@@ -101,14 +92,14 @@ class UpstreamService:
         self.eager = config.connect == "eager"
         self._has_started = False
         self.call_seconds = config.call_seconds or call_seconds
-        self.checkpoint_seconds = checkpoint_of(config.recipe)
+        self.checkpoint_seconds = identity.checkpoint_of(config.recipe)
         self.profile: Profile | None = None
         """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
         self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
         self.on_changed = on_changed
         self._work_folders = WorkFolders(data, name)
-        self._needs_folder = needs_folder(config)
+        self._needs_folder = identity.needs_folder(config)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
         self._secrets = Secrets.of(config, inherited_env if config.command else None)
         self._opener = TransportOpener(
@@ -178,7 +169,7 @@ class UpstreamService:
                 self._has_started = True
                 self._set_profile(profile)
                 self._era.note(profile.peer)
-                if profile.transport in transports_of(self.config, self.transport):
+                if profile.transport in identity.transports_of(self.config, self.transport):
                     self.transport = profile.transport
         return self.profile is not None
 
@@ -202,17 +193,19 @@ class UpstreamService:
         # The first tool of a name wins, as in the tool list.
         self.specs = {spec.name: spec for spec in reversed(self._all_tools())}
 
-    def learn_tools(self, connection: UpstreamConnection, tools: Mapping[str, ToolSpec]) -> None:
+    async def learn_tools(self, connection: UpstreamConnection, tools: Iterable[ToolSpec]) -> None:
         """Add the tools that only a live connection lists, and remove those that it no longer lists."""
-        self.live_tools.learn(connection, tools)
+        specs = {spec.name: spec for spec in await self.pins.admit_tools([*tools])}
+        self.live_tools.learn(connection, specs)
         self._index_tools()
         self._header_maps = {
-            name: header_map(spec) for name, spec in tools.items()
+            name: header_map(spec) for name, spec in specs.items()
         } | self._header_maps
 
-    def learn_prompts(self, connection: UpstreamConnection, prompts: Mapping[str, JSON]) -> None:
+    async def learn_prompts(self, connection: UpstreamConnection, prompts: Iterable[JSON]) -> None:
         """Add the prompts that only a live connection lists, and remove those that it no longer lists."""
-        self._live_prompts.learn(connection, prompts)
+        admitted = await self.pins.admit_items("prompt", "name", [*prompts])
+        self._live_prompts.learn(connection, {prompt["name"]: prompt for prompt in admitted})
 
     async def refresh(self) -> bool:
         """Probe again and return whether the tools changed. Raises like tools(); then the old tools stay."""
@@ -237,6 +230,9 @@ class UpstreamService:
             profile = await self.ask(probe_upstream, "list its tools")
             profile = profile.after(self.profile, self.transport)
             self._era.note(profile.peer)
+            tools = await self.pins.admit_tools(profile.tools)
+            prompts = await self.pins.admit_items("prompt", "name", profile.prompts)
+            profile = replace(profile, tools=tools, prompts=prompts)
         except (OutcomeUnknown, ConnectionLost, UpstreamRefused) as error:
             raise ServiceUnavailable(
                 f"{self.name} did not list its tools: {error.message}"
@@ -265,7 +261,8 @@ class UpstreamService:
             return None
         async with self._reading:
             if uri not in self._pages:
-                self._pages[uri] = await self.request("resources/read", {"uri": uri})
+                page = await self.request("resources/read", {"uri": uri})
+                self._pages[uri] = await self.pins.admit_page(uri, page)
             return self._pages[uri]
 
     async def request(self, method: str, params: JSON, owner: str = "") -> JSON:
@@ -372,7 +369,7 @@ class UpstreamService:
         if self.profile is not known:
             self._handle_change(connection, "notifications/tools/list_changed", {})
         # Without placeholders in its URL or headers, an HTTP server sends every session the same notifications.
-        sends_same = self.transport == "http" and not is_filled(self.config)
+        sends_same = self.transport == "http" and not identity.is_filled(self.config)
         # A connection with the login of a principal lists and announces what others may not see.
         if self.scope == "session" and session.owner != LOCAL.key:
             connection.owner = session.owner
@@ -424,7 +421,7 @@ class UpstreamService:
         # A little less than the caller's own time limit, so that our error, which names the cause, comes first.
         seconds = self.connect_seconds - min(1.0, self.connect_seconds / 10)
         deadline = anyio.current_time() + seconds
-        first, *others = transports_of(self.config, self.transport)
+        first, *others = identity.transports_of(self.config, self.transport)
         try:
             return await self._connect_over(first, seconds, placeholders, kept, older)
         except HttpRefused as refused:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from ...records import CredentialRecord
 from ..transactions import Queries, read_method, write_method
 from . import credentials
+from . import pins as pin_rows
 from . import principals as principal_rows
 from . import shares as share_rows
 
 
 class AccessStore(Queries):
     """The console's codes, links and logins, the shares of sessions, the logins of the authorization server, and the
-    memberships and revocations of principals.
+    memberships and revocations of principals, and the definitions that people have accepted of services.
 
     It lives as long as its store, and its methods have the same bounds and errors.
     """
@@ -63,3 +64,8 @@ class AccessStore(Queries):
     revoke = write_method(principal_rows.revoke)
     restore = write_method(principal_rows.restore)
     revocations = read_method(principal_rows.revocations)
+
+    pin_digests = read_method(pin_rows.digests)
+    fix_pins = write_method(pin_rows.fix)
+    changed_pins = read_method(pin_rows.changes)
+    accept_pin = write_method(pin_rows.accept)

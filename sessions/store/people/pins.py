@@ -1,0 +1,97 @@
+"""Pins: the definition of each tool, prompt, template and page of a service, as it was first seen or accepted last.
+
+They belong to one configuration of the service, by its hash. The functions that write run in a transaction of the writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields
+
+from sqlalchemy import Connection, Select, insert, select, update
+
+from .. import schema
+from ..rows import columns_of
+
+_p = schema.pin.c
+
+
+@dataclass(frozen=True, slots=True)
+class PinRecord:
+    """One definition that is pinned, and the one that its service offers in its place."""
+
+    service: str
+    config_hash: str
+    kind: str
+    name: str
+    digest: str
+    """SHA-256 of the definition, in hexadecimal."""
+    definition: str
+    """JSON."""
+    since: float
+    """When it was first seen, or accepted."""
+    offered_digest: str = ""
+    """That of another definition which the service offers now, and nobody has accepted; empty without one."""
+    offered: str = ""
+    offered_at: float | None = None
+
+    @property
+    def id(self) -> str:
+        text = "\n".join((self.service, self.config_hash, self.kind, self.name))
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+_COLUMNS = [_p[each.name] for each in fields(PinRecord)]
+
+
+def digests(
+    connection: Connection, service: str, config_hash: str, kind: str
+) -> Mapping[str, tuple[str, str]]:
+    """Return the digest of each pinned definition of a kind, and of the one that is offered in its place, by name."""
+    query = select(_p.name, _p.digest, _p.offered_digest).where(
+        _p.service == service, _p.config_hash == config_hash, _p.kind == kind
+    )
+    return {name: (digest, offered) for name, digest, offered in connection.execute(query)}
+
+
+def fix(connection: Connection, records: Collection[PinRecord]) -> None:
+    """Pin definitions that were not seen before, and note which are offered in place of pinned ones.
+
+    A record whose definition is the pinned one ends what was offered in its place. What another process pinned first stays.
+    """
+    for record in records:
+        found = connection.execute(select(_p.digest).where(_p.id == record.id)).scalar()
+        if found is None:
+            connection.execute(insert(schema.pin), {**asdict(record), "id": record.id})
+            continue
+        is_same = found == record.digest
+        offered = {
+            "offered_digest": "" if is_same else record.digest,
+            "offered": "" if is_same else record.definition,
+            "offered_at": None if is_same else record.since,
+        }
+        connection.execute(update(schema.pin).where(_p.id == record.id).values(offered))
+
+
+def changes(connection: Connection, service: str | None = None) -> list[PinRecord]:
+    """Return the pins in whose place another definition is offered, of one service or all, by service, kind and name."""
+    query: Select[tuple[object, ...]] = select(*_COLUMNS).where(_p.offered_digest != "")
+    if service is not None:
+        query = query.where(_p.service == service)
+    rows = connection.execute(query.order_by(_p.service, _p.kind, _p.name))
+    return [PinRecord(**columns_of(row)) for row in rows]
+
+
+def accept(connection: Connection, record: PinRecord, now: float) -> bool:
+    """Pin the definition that is offered in place of another. Return False if a third one is offered by now."""
+    values = {
+        "digest": record.offered_digest,
+        "definition": record.offered,
+        "since": now,
+        "offered_digest": "",
+        "offered": "",
+        "offered_at": None,
+    }
+    same = (_p.id == record.id, _p.offered_digest == record.offered_digest)
+    return connection.execute(update(schema.pin).where(*same).values(values)).rowcount == 1
