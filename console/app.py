@@ -48,6 +48,7 @@ from .routes import (
 )
 from .screen import ScreenHandlers
 from .server_documents import ServerDocuments
+from .service_changes import ServiceChanges
 from .service_logins import ServiceLoginHandlers
 from .session_documents import ConsoleSessions
 from .sharing import LinkJournal, ShareHandlers
@@ -127,6 +128,7 @@ class Console:
             ScreenHandlers(gateway, sessions, calls, self.logins),
             ServerDocuments(gateway),
             ServiceLoginHandlers(gateway),
+            ServiceChanges(gateway),
             ShareHandlers(gateway, sessions, calls, self.logins, links),
             OperatorSessions(gateway, sessions, calls),
             EventHandlers(gateway, sessions, calls, self.logins),

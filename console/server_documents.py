@@ -135,9 +135,11 @@ class ServerDocuments:
             if binding.usable
         )
         missing = self._gateway.probes.needed_logins
+        changed = Counter(each.service for each in await self._gateway.pins.changes())
         services = [
             {
                 **service,
+                "changes": changed[service["service"]],
                 "open": open_connections[service["service"]],
                 "login": missing.get(service["service"]),
             }

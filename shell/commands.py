@@ -178,6 +178,14 @@ def _services() -> Group:
                 ),
                 JSON_OPTION,
             ),
+            Command(
+                "accept",
+                "Show what a service has changed in its tools, prompts and pages, word by word, and accept it.",
+                "statehold services accept tracker",
+                click.Argument(["service"], metavar="SERVICE", help="the service"),
+                click.Option(["--yes", "-y"], is_flag=True, help="ask nothing: accept all changes"),
+                JSON_OPTION,
+            ),
         ],
     )
 

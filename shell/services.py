@@ -30,6 +30,7 @@ from ..tools.upstream.identity import transport_of
 from ..tools.upstream.known_secrets import Secrets
 from ..tools.upstream.service import UpstreamService
 from ..tools.upstream.shared_connections import describe_sharing
+from .accept import accept
 from .output import say, say_json, table
 from .parser import CommandLine
 
@@ -49,6 +50,8 @@ def run(config: Config, arguments: CommandLine) -> int:
         complain("no services are configured; add [services.NAME] to --config, or give --services")
     if arguments.action == "list":
         return _list(config, json=arguments.json)
+    if arguments.action == "accept":
+        return accept(config, arguments)
     return _check(config, arguments)
 
 

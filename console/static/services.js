@@ -1,7 +1,7 @@
 // The services with their health, the nodes, and the own usage against the limits.
 
 import { PageElement, html, nothing, svg } from "./render.js";
-import { get, logout } from "./api.js";
+import { get, logout, post } from "./api.js";
 import { ago, bytes } from "./format.js";
 
 // Looks at the memory that the line shows, one each REFRESH_MILLISECONDS.
@@ -9,7 +9,7 @@ const LOOKS = 120;
 const REFRESH_MILLISECONDS = 5000;
 
 class Services extends PageElement {
-  static properties = ["user", "data", "problem"];
+  static properties = ["user", "data", "problem", "changes", "busy"];
 
   connectedCallback() {
     super.connectedCallback();
@@ -51,7 +51,7 @@ class Services extends PageElement {
       <h1>Services</h1>
       <div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">State</th>
         <th scope="col">Tools</th><th scope="col" title="Sessions with an open connection in this process">Open</th></tr></thead><tbody>${services.map(service => html`<tr>
-        <td class="main"><b>${service.service}</b>${renderProblem(service)}</td>
+        <td class="main"><b>${service.service}</b>${renderProblem(service)}${this._renderChanged(service)}</td>
         <td><span class="tag ${service.status === "available" ? "good" : "warn"}">${service.status}</span></td>
         <td>${service.tools ?? ""}</td><td>${service.open}</td></tr>`)}</tbody></table></div>
       ${nodes.length ? html`<h2>Processes</h2>
@@ -67,7 +67,49 @@ class Services extends PageElement {
         ${usage.here?.memory_bytes ? html`<div><dt>Memory, with all programs</dt><dd>${bytes(usage.here.memory_bytes)}${lineOf(this._memory)}</dd></div>` : nothing}</dl>
       <h2>This console</h2>
       <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">In all of your browsers.</span></p></div>
+      <dialog class="ask changes" aria-labelledby="changes-title" @close=${() => { this.changes = null; }}>${this.changes ? this._renderChanges(this.changes) : nothing}</dialog>
     </div>`;
+  }
+
+  _renderChanged({ service, changes }) {
+    if (!changes) return nothing;
+    const words = changes === 1 ? "1 changed definition" : `${changes} changed definitions`;
+    return html`<div>${this.user.role === "user" && !this.user.is_machine_user ? html`<span class="quiet">${words}</span>` : html`<button class="main" @click=${() => this._look(service)}>Look at ${words} …</button>`}</div>`;
+  }
+
+  _renderChanges({ service, list, problem }) {
+    return html`<form class="fields" @submit=${this._accept}>
+      <h2 id="changes-title">Changes of <bdi>${service}</bdi></h2>
+      <p class="quiet">Models read these words, and calls follow them. What you do not accept stays as it is.</p>
+      ${list.map(({ id, kind, name, difference, offered_at }) => html`<fieldset><legend><label class="check"><input type="checkbox" name="change" value=${id}> ${kind} <b><bdi>${name}</bdi></b> <span class="quiet">${offered_at ? ago(offered_at) : ""}</span></label></legend>
+        <pre class="diff">${difference.map(({ part, text }) => part === "same" ? text : part === "old" ? html`<del>${text}</del>` : html`<ins>${text}</ins>`)}</pre></fieldset>`)}
+      ${list.length ? nothing : html`<p>Nothing waits.</p>`}
+      ${problem ? html`<p class="problem" role="alert">${problem.message} ${problem.recovery}</p>` : nothing}
+      <div class="right"><button type="button" @click=${() => this.querySelector("dialog").close()}>Close</button>
+        ${list.length && this.user.rights !== "view" ? html`<button class="main" ?disabled=${this.busy}>Accept the chosen</button>` : nothing}</div></form>`;
+  }
+
+  async _look(service) {
+    const { changes } = await get(`/services/${encodeURIComponent(service)}/changes`);
+    this.changes = { service, list: changes };
+    await this.updateComplete;
+    if (!this.querySelector("dialog").open) this.querySelector("dialog").showModal();
+  }
+
+  async _accept(event) {
+    event.preventDefault();
+    const { service } = this.changes, chosen = new FormData(event.target).getAll("change");
+    this.busy = true;
+    try {
+      await post(`/services/${encodeURIComponent(service)}/accept`, { changes: chosen });
+      this.querySelector("dialog").close();
+      await this._load();
+    } catch (problem) {
+      await this._look(service);
+      this.changes = { ...this.changes, problem };
+    } finally {
+      this.busy = false;
+    }
   }
 
   _renderUse(title, used, limit, show) {

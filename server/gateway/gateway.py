@@ -144,6 +144,7 @@ class Gateway:
         sealing = LoginSealing(folder, config.logins_key)
         required = config.audit == "required"
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
+        self.audit_log = log
         clock = clock or SystemClock()
         audit = LoginAudit(log, clock)
         self.logins = ServiceLogins(store, clock, sealing, audit)
@@ -225,6 +226,18 @@ class Gateway:
         for session in self.registry.directory:
             if (binding := session.bindings.get(service)) is not None:
                 binding.notice = "\n".join(filter(None, (binding.notice, f"{NOTE}: {sentence}")))
+
+    async def admit_templates(
+        self, service: str, session_id: str, templates: Sequence[JSON]
+    ) -> Sequence[JSON]:
+        """Return the templates of a service in a session but for those that are held back. Raises StoreUnavailable."""
+        upstream, session = self.services.get(service), self.registry.directory.get(session_id)
+        if not isinstance(upstream, UpstreamService) or session is None:
+            return templates
+        if upstream.separates(session.record.owner):
+            # They may be those of its owner's account.
+            return templates
+        return await upstream.pins.admit_items("template", "uriTemplate", templates)
 
     async def accept_pins(self, service: str) -> None:
         """Offer what a person has accepted of a service."""

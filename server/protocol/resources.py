@@ -143,7 +143,10 @@ class Resources:
         templates: list[JSON] = []
         pages = self._read_pages(ctx, "resources/templates/list", "resourceTemplates")
         async for service, session_id, items in pages:
-            for template in _valid_items(items, types.ResourceTemplate, service):
+            valid = [*_valid_items(items, types.ResourceTemplate, service)]
+            with translate_errors():
+                admitted = await self.gateway.admit_templates(service, session_id, valid)
+            for template in admitted:
                 uri: str = template["uriTemplate"]
                 if self.own_service(ctx) is None:
                     uri = session_template(session_id, service, uri)

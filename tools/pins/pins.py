@@ -41,6 +41,8 @@ class Pins:
         self._clock = clock
         self._tell = tell
         self._held: dict[tuple[str, Kind], frozenset[str]] = {}
+        self._configured: dict[str, str] = {}
+        """The hash of the configuration of each service."""
 
     async def admit(
         self,
@@ -54,6 +56,7 @@ class Pins:
         Raises:
             StoreUnavailable: The pins cannot be read, and nothing may be offered without them.
         """
+        self._configured[service] = config_hash
         # The first item of a name wins, as in the lists.
         definitions = {name: definition_of(kind, item) for name, item in reversed([*items])}
         try:
@@ -119,6 +122,11 @@ class Pins:
                 recovery=f"Ask a person for `statehold services accept {service}`, which shows the difference.",
             )
 
+    async def changes(self, service: str | None = None) -> list[PinRecord]:
+        """Return what a person has not accepted yet, of one service or all. Raises StoreUnavailable."""
+        changed = await self._store.access.changed_pins(service)
+        return [each for each in changed if self._configured.get(each.service) == each.config_hash]
+
     def held_tools(self) -> Iterator[tuple[str, str]]:
         """Yield each tool that is held back, after its service."""
         for (service, kind), names in self._held.items():
@@ -132,7 +140,7 @@ class Pins:
             held = {service for (service, _), names in self._held.items() if names}
             for service in held:
                 try:
-                    changed = await self._store.access.changed_pins(service)
+                    changed = await self.changes(service)
                 except StoreUnavailable:
                     break
                 names = {(each.kind, each.name) for each in changed}
