@@ -12,10 +12,9 @@ from ..server.gateway.gateway import Gateway
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
-from ..sessions.store.people.pins import PinRecord
+from ..sessions.store.base import PinRecord
 from ..sessions.times import timestamp
-from ..tools.pins.acceptance import accept_pin
-from ..tools.pins.definitions import difference
+from ..tools.pins.acceptance import accept_pin, difference
 from .requests import ApiModel
 from .routes import ApiCall, json_response, route
 

@@ -16,9 +16,8 @@ from ..server.printing import complain
 from ..sessions.clock import SystemClock
 from ..sessions.one_line import plural
 from ..sessions.principals.audit_log import AuditLog
-from ..sessions.store.people.pins import PinRecord
-from ..tools.pins.acceptance import accept_pin
-from ..tools.pins.definitions import difference
+from ..sessions.store.base import PinRecord
+from ..tools.pins.acceptance import accept_pin, difference
 from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.identity import config_hash
 from .output import colour, confirm, plain, say, say_json

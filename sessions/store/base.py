@@ -119,6 +119,31 @@ def login_id(owner: str, name: str) -> str:
     return hashlib.sha256(f"{owner}\n{name}".encode(errors="surrogatepass")).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class PinRecord:
+    """One definition that is pinned, and the one that its service offers in its place."""
+
+    service: str
+    config_hash: str
+    kind: str
+    name: str
+    digest: str
+    """SHA-256 of the definition, in hexadecimal."""
+    definition: str
+    """JSON."""
+    since: float
+    """When it was first seen, or accepted."""
+    offered_digest: str = ""
+    """That of another definition which the service offers now, and nobody has accepted; empty without one."""
+    offered: str = ""
+    offered_at: float | None = None
+
+    @property
+    def id(self) -> str:
+        text = "\n".join((self.service, self.config_hash, self.kind, self.name))
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
 class DeferredStore:
     """A store that imports and builds the SQLStore when it is opened, and passes every call to it.
 

@@ -35,12 +35,13 @@ def answer(request: JSON, offered: JSON) -> JSON:
     if method == "resources/read":
         page = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app"}
         return {"contents": [{**page, "text": offered["page"]}]}
-    return {
+    lists: dict[str, JSON] = {
         "tools/list": {"tools": offered["tools"]},
         "prompts/list": {"prompts": offered.get("prompts", [])},
         "resources/list": {"resources": []},
         "resources/templates/list": {"resourceTemplates": offered.get("templates", [])},
-    }.get(method, {})
+    }
+    return lists.get(method, {})
 
 
 file = Path(sys.argv[sys.argv.index("--file") + 1])

@@ -11,7 +11,7 @@ from ...sessions.errors import NotAllowed, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import plain_name, plural
 from ...sessions.services import ToolSpec
-from ...sessions.store.people.pins import PinRecord
+from ...sessions.store.base import PinRecord
 from .definitions import Kind, definition_of, digest_of
 
 if TYPE_CHECKING:

@@ -5,41 +5,16 @@ They belong to one configuration of the service, by its hash. The functions that
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 
 from sqlalchemy import Connection, Select, insert, select, update
 
 from .. import schema
+from ..base import PinRecord
 from ..rows import columns_of
 
 _p = schema.pin.c
-
-
-@dataclass(frozen=True, slots=True)
-class PinRecord:
-    """One definition that is pinned, and the one that its service offers in its place."""
-
-    service: str
-    config_hash: str
-    kind: str
-    name: str
-    digest: str
-    """SHA-256 of the definition, in hexadecimal."""
-    definition: str
-    """JSON."""
-    since: float
-    """When it was first seen, or accepted."""
-    offered_digest: str = ""
-    """That of another definition which the service offers now, and nobody has accepted; empty without one."""
-    offered: str = ""
-    offered_at: float | None = None
-
-    @property
-    def id(self) -> str:
-        text = "\n".join((self.service, self.config_hash, self.kind, self.name))
-        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 _COLUMNS = [_p[each.name] for each in fields(PinRecord)]
