@@ -21,10 +21,10 @@ def send(message: JSON) -> None:
 def answer(request: JSON, offered: JSON) -> JSON:
     method, params = request["method"], request.get("params", {})
     if method == "initialize":
-        lists = {"listChanged": True}
+        changes = {"listChanged": True}
         return {
             "protocolVersion": params["protocolVersion"],
-            "capabilities": {"tools": lists, "prompts": lists, "resources": {}},
+            "capabilities": {"tools": changes, "prompts": changes, "resources": {}},
             "serverInfo": {"name": "changing", "version": "1"},
         }
     if method == "tools/call":
