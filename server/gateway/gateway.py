@@ -234,7 +234,7 @@ class Gateway:
         upstream, session = self.services.get(service), self.registry.directory.get(session_id)
         if not isinstance(upstream, UpstreamService) or session is None:
             return templates
-        if upstream.separates(session.record.owner):
+        if await upstream.separates(session.record.owner):
             # They may be those of its owner's account.
             return templates
         return await upstream.pins.admit_items("template", "uriTemplate", templates)

@@ -34,6 +34,7 @@ BODIES: dict[str, JSON] = {
     "act_cancel_call": {"task_id": "sh_x.task-1"},
     "act_give_back": {"epoch": 1},
     "log_in": {"login": "shop"},
+    "accept_changes": {"changes": []},
 }
 """The bodies of routes that need members."""
 

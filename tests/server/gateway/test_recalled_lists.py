@@ -354,7 +354,9 @@ async def test_a_tool_or_prompt_that_a_service_does_not_announce_is_found_when_i
         one = {"session_id": session}
         assert text_of(await client.call_tool("before", one)) == "before"
         gated.offer("before after")
-        assert text_of(await client.call_tool("after", one)) == "after"
+        text = text_of(await client.call_tool("after", one))
+        assert text.startswith("after\n\nNote from Statehold: ")
+        assert "1 new tool: after" in text
         assert await offered(client) == {"before", "after"}
         assert (await client.get_prompt("after", one)).messages
         # Names that no service has do not make it ask again and again.
