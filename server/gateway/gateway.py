@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from ...access.audit.recorder import Audit
-from ...sessions.attribution import NOTE
+from ...sessions.calls.notices import ServiceNotes
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock, SystemClock
 from ...sessions.core import Core
@@ -27,6 +27,7 @@ from ...tools.logins.keys import Keys
 from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
+from ...tools.pins.definitions import Kind
 from ...tools.pins.pins import Pins
 from ...tools.processes.ledger import Ledger
 from ...tools.processes.workdir import bytes_of_files
@@ -149,7 +150,8 @@ class Gateway:
         audit = LoginAudit(log, clock)
         self.logins = ServiceLogins(store, clock, sealing, audit)
         self.keys = Keys(config.logins, store, clock, sealing, audit)
-        self.pins = Pins(store, clock, config.pins_mode, self._tell)
+        notes = ServiceNotes()
+        self.pins = Pins(store, clock, config.pins_mode, notes.add)
         self._leases = browser_logins_of(config, store, sealing, clock, audit, self._groups_of)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
@@ -169,7 +171,7 @@ class Gateway:
             self.logins.spawn = self.registry.spawn
         self.registry.on_purged.append(self._forget_files)
         self.services = core.services
-        self.router = Router(self.registry)
+        self.router = Router(self.registry, notes)
         self.browser_logins = BrowserLogins(config, self.registry, self.router, self._leases)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
@@ -221,29 +223,33 @@ class Gateway:
             browser_logins=self._leases,
         )
 
-    def _tell(self, service: str, sentence: str) -> None:
-        """Add a note about a service to the next result of each session that it serves."""
-        for session in self.registry.directory:
-            if (binding := session.bindings.get(service)) is not None:
-                binding.notice = "\n".join(filter(None, (binding.notice, f"{NOTE}: {sentence}")))
-
-    async def admit_templates(
-        self, service: str, session_id: str, templates: Sequence[JSON]
+    async def admit_items(
+        self, service: str, session_id: str, kind: Kind, key: str, items: Sequence[JSON]
     ) -> Sequence[JSON]:
-        """Return the templates of a service in a session but for those that are held back. Raises StoreUnavailable."""
+        """Return the items of a service in a session but for those that are held back. Raises ServiceUnavailable."""
+        upstream = await self._pinned(service, session_id)
+        return items if upstream is None else await upstream.pins.admit_items(kind, key, items)
+
+    async def admit_page(self, service: str, session_id: str, uri: str, result: JSON) -> None:
+        """Pin what a session reads if a tool names it as its page. Raises NotAllowed, ServiceUnavailable."""
+        upstream = await self._pinned(service, session_id)
+        if upstream is not None and "contents" in result and upstream.names_page(uri):
+            await upstream.pins.admit_page(uri, result)
+
+    async def _pinned(self, service: str, session_id: str) -> UpstreamService | None:
+        """Return the service of a session if its definitions are pinned: they are not those of an account of its owner."""
         upstream, session = self.services.get(service), self.registry.directory.get(session_id)
-        if not isinstance(upstream, UpstreamService) or session is None:
-            return templates
-        if await upstream.separates(session.record.owner):
-            # They may be those of its owner's account.
-            return templates
-        return await upstream.pins.admit_items("template", "uriTemplate", templates)
+        if not isinstance(upstream, UpstreamService):
+            return None
+        if session is not None and await upstream.separates(session.record.owner):
+            return None
+        return upstream
 
     async def accept_pins(self, service: str) -> None:
-        """Offer what a person has accepted of a service."""
+        """Offer what a person has accepted of a service. Raises ServiceUnavailable."""
         upstream = self.services.get(service)
         if isinstance(upstream, UpstreamService):
-            await self._watcher.probe(upstream)
+            await self._watcher.renew(upstream)
 
     def _groups_of(self, owner: str) -> Sequence[str]:
         return self.registry.core.limits.membership(owner).groups

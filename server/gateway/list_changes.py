@@ -115,6 +115,15 @@ class ListWatcher:
             for connection in connections:
                 self.handle_notification(service, method, connection)
 
+    async def renew(self, service: UpstreamService) -> None:
+        """Ask a service for all its lists once more, also over the connections of its sessions."""
+        await self._updates.settle()
+        await self.probe(service)
+        connections = [each for each in service.live_tools.connections if each.is_open]
+        for connection in connections[:MAX_ASKED_CONNECTIONS]:
+            for method in (TOOLS, PROMPTS):
+                self.handle_notification(service, method, connection)
+
     def handle_notification(
         self,
         service: UpstreamService,

@@ -145,7 +145,9 @@ class Resources:
         async for service, session_id, items in pages:
             valid = [*_valid_items(items, types.ResourceTemplate, service)]
             with translate_errors():
-                admitted = await self.gateway.admit_templates(service, session_id, valid)
+                admitted = await self.gateway.admit_items(
+                    service, session_id, "template", "uriTemplate", valid
+                )
             for template in admitted:
                 uri: str = template["uriTemplate"]
                 if self.own_service(ctx) is None:
@@ -419,6 +421,8 @@ class Resources:
             result, live_session = await self.gateway.router.request_service(
                 request, method, params, caller
             )
+            if method == "resources/read":
+                await self.gateway.admit_page(service, live_session.id, params["uri"], result)
             return (form or result_of)(ctx, finish(result, live_session.id))
 
         work_key = f"{method} {service} {params.get('name') or params.get('uri')}"

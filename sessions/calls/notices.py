@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..attribution import NOTICE_MEMBER, NOTICE_META
+from ..attribution import NOTE, NOTICE_MEMBER, NOTICE_META
 from ..errors import ConnectionLost
 from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.session import LiveSession
 from ..services import ToolResult, ToolSpec
+
+if TYPE_CHECKING:
+    from .request import Request
 
 STRUCTURED_ONLY: Final = frozenset(
     {
@@ -30,6 +34,35 @@ _OPEN: Final = frozenset(
     | {"properties", "required", "additionalProperties", "default", "examples", "minProperties"}
 )
 """Keywords at the root of a schema that leave it open for one more member."""
+
+
+MAX_NOTES: Final = 20
+"""Notes about one service that are kept; the oldest go first."""
+
+
+class ServiceNotes:
+    """Notes about services: each principal gets each one once, in the next result over the service.
+
+    They live as long as their process, and no receipt keeps them.
+    """
+
+    def __init__(self) -> None:
+        self._notes: dict[str, deque[tuple[str, set[str]]]] = {}
+        """The notes about each service, with the principals that have them."""
+
+    def add(self, service: str, sentence: str) -> None:
+        notes = self._notes.setdefault(service, deque(maxlen=MAX_NOTES))
+        notes.append((f"{NOTE}: {sentence}", set()))
+
+    def take(self, request: Request, spec: ToolSpec | None) -> str | None:
+        """Return what the result of a request carries, if its client would show it; None without a note."""
+        notes = self._notes.get(request.service)
+        if notes is None or not (shows_content(request.client) or accepts_notice(spec)):
+            return None
+        due = [each for each in notes if request.principal.key not in each[1]]
+        for _, principals in due:
+            principals.add(request.principal.key)
+        return "\n".join(text for text, _ in due) or None
 
 
 def shows_content(client: str | None) -> bool:

@@ -52,7 +52,14 @@ from .idempotency import (
     Receipts,
 )
 from .login_wait import log_in
-from .notices import CallDeferred, Delivery, accepts_notice, shows_content, take_notices
+from .notices import (
+    CallDeferred,
+    Delivery,
+    ServiceNotes,
+    accepts_notice,
+    shows_content,
+    take_notices,
+)
 from .receipt_memory import ReceiptMemories
 from .receipts import Operation, digest_of, validate_operation_id
 from .request import Call, CallAnswer, Request
@@ -69,8 +76,9 @@ _UNFINISHED: Final = SessionClosed("unfinished")
 class Router:
     """Runs the calls of one registry. Calls run concurrently; between them it keeps receipts only."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, notes: ServiceNotes | None = None) -> None:
         self._registry = registry
+        self._notes = notes or ServiceNotes()
         self._core = registry.core
         self.guard = IdempotencyGuard(registry.running_operations)
         self._memories = ReceiptMemories(self._core)
@@ -117,9 +125,10 @@ class Router:
         if call.has_due_notice:
             self._take_notice(call, result)
         due_notice = None if call.delivery is None else call.delivery.text
-        notice = (
-            "\n".join(dict.fromkeys(part for part in (result.notice, due_notice) if part)) or None
-        )
+        # A question cannot carry a note; the result that follows can.
+        note = None if result.input_required else self._notes.take(request, call.spec)
+        parts = (result.notice, due_notice, note)
+        notice = "\n".join(dict.fromkeys(part for part in parts if part)) or None
         is_first, session.is_unreported = session.is_unreported, False
         accepts = notice is None or accepts_notice(call.spec)
         return CallAnswer(result.payload, session, notice, is_first, accepts, call.delivery)

@@ -44,6 +44,14 @@ def config_hash(config: UpstreamConfig) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 
 
+def pins_hash(config: UpstreamConfig) -> str:
+    """Return a digest of the settings that say which server a service is: a new value of a secret changes nothing."""
+    fields = config.model_dump(mode="json", include=set(_IDENTITY))
+    fields["names"] = [sorted(config.env), sorted(config.headers)]
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
 def _trace(value: str) -> str:
     return hashlib.sha256(value.encode()).hexdigest()[:4]
 

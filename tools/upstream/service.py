@@ -82,7 +82,7 @@ class UpstreamService:
         self.name = name
         self.config = config
         self.config_hash = identity.config_hash(config)
-        self.pins = ServicePins(pins, name, self.config_hash)
+        self.pins = ServicePins(pins, name, identity.pins_hash(config))
         self.transport: Transport = identity.transport_of(config)
         """The transport that worked last; before that, the likely one."""
         self.pause: PausePolicy = config.pause or ("snapshot" if config.recipe else "keep")
@@ -95,11 +95,11 @@ class UpstreamService:
         self.checkpoint_seconds = identity.checkpoint_of(config.recipe)
         self.profile: Profile | None = None
         """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
-        self._file = ProfileFile(data, name, self.config_hash)
+        # The tools of a profile were offered in this mode.
+        self._file = ProfileFile(data, name, f"{self.config_hash} {self.pins.mode}")
         self.ledger = ledger
         self.on_changed = on_changed
         self._work_folders = WorkFolders(data, name)
-        self._needs_folder = identity.needs_folder(config)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
         self._secrets = Secrets.of(config, inherited_env if config.command else None)
         self._opener = TransportOpener(
@@ -248,6 +248,10 @@ class UpstreamService:
         self._pages.clear()
         self._header_maps = {spec.name: header_map(spec) for spec in self._all_tools()}
 
+    def names_page(self, uri: str) -> bool:
+        """Return whether a tool names a URI as its page."""
+        return uri in (app_page(spec.definition.get("_meta")) for spec in self._all_tools())
+
     async def read_page(self, uri: str) -> JSON | None:
         """Return the result of `resources/read` for a page of an MCP App, None if no tool names this URI as its page.
 
@@ -257,7 +261,8 @@ class UpstreamService:
             ServiceUnavailable: The service cannot be opened or does not answer.
             UpstreamRefused: It has no such page.
         """
-        if uri not in map(app_page, (spec.definition.get("_meta") for spec in await self.tools())):
+        await self.tools()
+        if not self.names_page(uri):
             return None
         async with self._reading:
             if uri not in self._pages:
@@ -393,9 +398,8 @@ class UpstreamService:
 
     async def _make_placeholders(self, session: SessionView) -> Placeholders:
         try:
-            return await self._work_folders.placeholders_for(
-                session, needs_folder=self._needs_folder
-            )
+            needs_folder = identity.needs_folder(self.config)
+            return await self._work_folders.placeholders_for(session, needs_folder=needs_folder)
         except OSError as error:
             raise ServiceUnavailable(
                 f"{self.name} cannot start: its working folder cannot be created ({error.strerror})."
@@ -406,8 +410,8 @@ class UpstreamService:
         keeper = None if self.ledger is None or self.scope == "shared" else self.ledger.keeper
         if keeper is None or self.transport != "stdio":
             return None
-        identity = KeptIdentity(session.id, self.name, session.generation, session.epoch)
-        return KeeperHandle(keeper, identity)
+        kept = KeptIdentity(session.id, self.name, session.generation, session.epoch)
+        return KeeperHandle(keeper, kept)
 
     async def _connect(
         self, placeholders: Placeholders, kept: KeeperHandle | None = None, older: bool = False

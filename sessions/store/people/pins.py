@@ -5,19 +5,21 @@ They belong to one configuration of the service, by its hash. The functions that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
+from typing import Final
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from .. import schema
 from ..base import PinRecord
 from ..rows import columns_of
 
 _p = schema.pin.c
-
-
-_COLUMNS = [_p[each.name] for each in fields(PinRecord)]
+_COLUMNS: Final = [_p[each.name] for each in fields(PinRecord)]
+_OFFERED: Final = ("offered_digest", "offered", "offered_at")
 
 
 def digests(
@@ -30,23 +32,40 @@ def digests(
     return {name: (digest, offered) for name, digest, offered in connection.execute(query)}
 
 
-def fix(connection: Connection, records: Collection[PinRecord]) -> None:
-    """Pin definitions that were not seen before, and note which are offered in place of pinned ones.
+def fix(connection: Connection, records: Sequence[PinRecord]) -> Mapping[str, str]:
+    """Pin definitions of one kind that were not seen before, and note which are offered in place of pinned ones.
 
-    A record whose definition is the pinned one ends what was offered in its place. What another process pinned first stays.
+    A record whose definition is the pinned one ends what was offered in its place. A definition that another process pins
+    at the same time stays. Return the digest of each that is pinned now, by name.
     """
+    ids = [record.id for record in records]
+    known = _digests_of(connection, ids)
     for record in records:
-        found = connection.execute(select(_p.digest).where(_p.id == record.id)).scalar()
-        if found is None:
-            connection.execute(insert(schema.pin), {**asdict(record), "id": record.id})
-            continue
-        is_same = found == record.digest
-        offered = {
-            "offered_digest": "" if is_same else record.digest,
-            "offered": "" if is_same else record.definition,
-            "offered_at": None if is_same else record.since,
-        }
-        connection.execute(update(schema.pin).where(_p.id == record.id).values(offered))
+        if record.id not in known:
+            with suppress(IntegrityError), connection.begin_nested():
+                connection.execute(insert(schema.pin), {**asdict(record), "id": record.id})
+    known = _digests_of(connection, ids)
+    others = [record for record in records if record.id in known]
+    if others:
+        offered = {name: bindparam(f"new_{name}") for name in _OFFERED}
+        statement = update(schema.pin).where(_p.id == bindparam("this")).values(offered)
+        connection.execute(statement, [_offer(record, known[record.id]) for record in others])
+    return {record.name: known[record.id] for record in others}
+
+
+def _digests_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    rows = connection.execute(select(_p.id, _p.digest).where(_p.id.in_(ids)))
+    return {row.id: row.digest for row in rows}
+
+
+def _offer(record: PinRecord, pinned: str) -> Mapping[str, object]:
+    is_same = pinned == record.digest
+    return {
+        "this": record.id,
+        "new_offered_digest": "" if is_same else record.digest,
+        "new_offered": "" if is_same else record.definition,
+        "new_offered_at": None if is_same else record.since,
+    }
 
 
 def changes(connection: Connection, service: str | None = None) -> list[PinRecord]:

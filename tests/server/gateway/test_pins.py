@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Shop:
 
     folder: Path
     mode: str
+    env: JSON = field(default_factory=dict[str, Any])
 
     @property
     def data(self) -> Path:
@@ -50,7 +51,7 @@ class Shop:
     @property
     def config(self) -> Path:
         config = self.folder / "statehold.toml"
-        notes = service("changing", "--file", str(self.folder / "offered.json"))
+        notes = service("changing", "--file", str(self.folder / "offered.json"), env=self.env)
         config.write_text(toml({"pins": self.mode, "audit": "on", "services": {"notes": notes}}))
         return config
 
@@ -95,13 +96,13 @@ async def test_a_changed_tool_is_held_back_until_a_person_accepts_it(
     async with notes.connected() as (client, session):
         assert await names(client) == {"change", "echo"}
         notes.offer(tool("echo", HOSTILE), tool("more"))
-        await told(client, session)
+        await announced(client, session)
         # A new one is offered, a changed one is not.
         await until(lambda: is_offered(client, {"change", "more"}))
         refused = await client.call_tool("echo", {"session_id": session, "text": "a"})
         assert code_of(refused) == "not_allowed"
         assert "services accept notes" in text_of(refused)
-        words = await told(client, session)
+        words = await announced(client, session)
         assert "1 new tool: more" in words
         assert "changed what it says of echo" in words
         shown = await anyio.to_thread.run_sync(notes.accept)
@@ -116,7 +117,7 @@ async def test_a_changed_tool_is_held_back_until_a_person_accepts_it(
         assert json.loads(text_of(echoed)) == {"text": "a"}
 
 
-async def told(client: Client, session: str) -> str:
+async def announced(client: Client, session: str) -> str:
     """Have the server announce a change; return the texts of the result."""
     result = await client.call_tool("change", {"session_id": session})
     return " ".join(block.text for block in result.content if block.type == "text")
@@ -137,12 +138,13 @@ async def test_a_change_between_two_runs_is_seen_at_the_next_one(
     changed = tool("echo", annotations={"destructiveHint": False, "readOnlyHint": True})
     notes.offer(changed, prompts=[{"name": "sum", "description": HOSTILE}])
     for _ in range(2):
-        async with notes.connected() as (client, _):
+        async with notes.connected() as (client, session):
             expected = {"change"} if mode == "strict" else {"change", "echo"}
             await until(lambda c=client, e=expected: is_offered(c, e))
+            assert "changed what it says of echo" in await announced(client, session)
             prompts = [each.name for each in (await client.list_prompts()).prompts]
             assert prompts == ([] if mode == "strict" else ["sum"])
-    # The former definition needs nobody.
+    # The former definition needs no person.
     notes.offer(tool("echo"), prompts=[{"name": "sum", "description": HARMLESS}])
     async with notes.connected() as (client, _):
         await until(lambda: is_offered(client, {"change", "echo"}))
@@ -156,7 +158,7 @@ async def test_a_changed_tool_is_told_once_where_it_is_offered(shop: Callable[[s
         notes.offer(tool("echo", HOSTILE))
 
         async def is_told() -> bool:
-            return "changed what it says of echo" in await told(client, session)
+            return "changed what it says of echo" in await announced(client, session)
 
         await until(is_told)
         assert await names(client) == {"change", "echo"}
@@ -195,12 +197,32 @@ async def test_a_changed_page_is_held_back(shop: Callable[[str], Shop]) -> None:
     async with notes.connected() as (client, _):
         assert "Notes" in await page(client)
     notes.offer(paged, page="<script>steal()</script>")
-    async with notes.connected() as (client, _):
-        with pytest.raises(MCPError, match="nobody has accepted"):
-            await page(client)
+    async with notes.connected() as (client, session):
+        for read in (
+            page(client),
+            client.read_resource(f"session://{session}/notes/ui%3A%2F%2Fnotes%2Fpage"),
+        ):
+            with pytest.raises(MCPError, match="no person has accepted"):
+                await read
         accepted = await anyio.to_thread.run_sync(notes.accept, "--yes")
         assert "[-p-]" in accepted.stdout or "{+script+}" in accepted.stdout
         assert "steal" in await page(client)
+    paged["_meta"] = {"ui": {"resourceUri": "ui://notes/other"}}
+    notes.offer(paged, page="<script>more()</script>")
+    async with notes.connected() as (client, _):
+        await until(lambda: is_offered(client, {"change"}))
+
+
+async def test_a_new_value_of_a_secret_changes_no_pin(shop: Callable[[str], Shop]) -> None:
+    notes = shop("strict")
+    notes.offer(tool("echo"))
+    notes.env = {"KEY": "a"}
+    async with notes.connected() as (client, _):
+        assert await names(client) == {"change", "echo"}
+    notes.offer(tool("echo", HOSTILE))
+    notes.env = {"KEY": "b"}
+    async with notes.connected() as (client, _):
+        await until(lambda: is_offered(client, {"change"}))
 
 
 async def test_a_changed_template_is_held_back(shop: Callable[[str], Shop]) -> None:
@@ -216,6 +238,8 @@ async def test_a_changed_template_is_held_back(shop: Callable[[str], Shop]) -> N
                 templates = (await client.list_resource_templates()).resource_templates
                 return [each.uri_template for each in templates if each.uri_template in uris]
 
+    assert await listed() == uris
+    notes.offer(templates=[{"uriTemplate": uri, "name": name} for name in "ab" for uri in uris])
     assert await listed() == uris
     notes.offer(templates=[{"uriTemplate": uri, "name": uri[0]} for uri in uris[::-1]] * 2)
     assert await listed() == []
