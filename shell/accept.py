@@ -19,7 +19,7 @@ from ..sessions.principals.audit_log import AuditLog
 from ..sessions.store.base import PinRecord
 from ..tools.pins.acceptance import accept_pin, difference
 from ..tools.upstream.config import UpstreamConfig
-from ..tools.upstream.identity import config_hash
+from ..tools.upstream.identity import pins_hash
 from .output import colour, confirm, plain, say, say_json
 from .parser import CommandLine
 
@@ -34,7 +34,7 @@ def accept(config: Config, arguments: CommandLine) -> int:
         raise ConfigError(f"{arguments.service}: is no enabled service that is an MCP server")
     if config.ephemeral:
         raise ConfigError("definitions are kept in the data folder; leave out ephemeral")
-    return anyio.run(_accept, config, arguments, config_hash(service))
+    return anyio.run(_accept, config, arguments, pins_hash(service))
 
 
 async def _accept(config: Config, arguments: CommandLine, current: str) -> int:

@@ -141,7 +141,9 @@ async def test_each_process_notes_a_change_once_until_it_is_accepted(store: SQLS
 
 def test_a_definition_that_names_its_session_is_the_same_for_all() -> None:
     texts = {
-        definition_of("tool", {"name": "read", "description": f"Reads from /data/work/{session}/a."})
+        definition_of(
+            "tool", {"name": "read", "description": f"Reads from /data/work/{session}/a."}
+        )
         for session in ("probe_0a1b2c3d", "probe_ffffffff", f"sh_{'a' * 26}")
     }
     assert texts == {'{"description":"Reads from /data/work/{session_id}/a.","name":"read"}'}
