@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from ..attribution import NOTE, NOTICE_MEMBER, NOTICE_META
 from ..errors import ConnectionLost
@@ -13,9 +13,6 @@ from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.session import LiveSession
 from ..services import ToolResult, ToolSpec
-
-if TYPE_CHECKING:
-    from .request import Request
 
 STRUCTURED_ONLY: Final = frozenset(
     {
@@ -54,14 +51,16 @@ class ServiceNotes:
         notes = self._notes.setdefault(service, deque(maxlen=MAX_NOTES))
         notes.append((f"{NOTE}: {sentence}", set()))
 
-    def take(self, request: Request, spec: ToolSpec | None) -> str | None:
-        """Return what the result of a request carries, if its client would show it; None without a note."""
-        notes = self._notes.get(request.service)
-        if notes is None or not (shows_content(request.client) or accepts_notice(spec)):
+    def take(
+        self, service: str, principal: str, client: str | None, spec: ToolSpec | None
+    ) -> str | None:
+        """Return what the result of a tool carries, if its client would show it; None without a note."""
+        notes = self._notes.get(service)
+        if notes is None or not (shows_content(client) or accepts_notice(spec)):
             return None
-        due = [each for each in notes if request.principal.key not in each[1]]
+        due = [each for each in notes if principal not in each[1]]
         for _, principals in due:
-            principals.add(request.principal.key)
+            principals.add(principal)
         return "\n".join(text for text, _ in due) or None
 
 

@@ -126,7 +126,10 @@ class Router:
             self._take_notice(call, result)
         due_notice = None if call.delivery is None else call.delivery.text
         # A question cannot carry a note; the result that follows can.
-        note = None if result.input_required else self._notes.take(request, call.spec)
+        note = None
+        if not result.input_required:
+            principal = request.principal.key
+            note = self._notes.take(request.service, principal, request.client, call.spec)
         parts = (result.notice, due_notice, note)
         notice = "\n".join(dict.fromkeys(part for part in parts if part)) or None
         is_first, session.is_unreported = session.is_unreported, False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection, Select, bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -47,7 +47,7 @@ def fix(connection: Connection, records: Sequence[PinRecord]) -> Mapping[str, st
     known = _digests_of(connection, ids)
     others = [record for record in records if record.id in known]
     if others:
-        offered = {name: bindparam(f"new_{name}") for name in _OFFERED}
+        offered: dict[str, Any] = {name: bindparam(f"new_{name}") for name in _OFFERED}
         statement = update(schema.pin).where(_p.id == bindparam("this")).values(offered)
         connection.execute(statement, [_offer(record, known[record.id]) for record in others])
     return {record.name: known[record.id] for record in others}
