@@ -15,10 +15,13 @@ from starlette.responses import Response
 from ..access.config.auth import DEFAULT_ROLE
 from ..server.gateway.gateway import Gateway
 from ..server.operate.nodes import describe_seen, read_nodes
+from ..sessions.errors import StoreUnavailable
 from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
 from ..sessions.times import timestamp
 from ..tools.processes import procfs
+from ..tools.upstream.identity import pins_hash
+from ..tools.upstream.service import UpstreamService
 from .logins import Rights
 from .requests import ApiModel, NoQuery
 from .routes import ROUTES, ApiCall, ApiRoute, json_response, route
@@ -135,11 +138,20 @@ class ServerDocuments:
             if binding.usable
         )
         missing = self._gateway.probes.needed_logins
-        changed = Counter(each.service for each in await self._gateway.pins.changes())
+        try:
+            changes = await self._gateway.store.access.count_changed_pins()
+        except StoreUnavailable:
+            # The list is most useful while something fails.
+            changes = dict[tuple[str, str], int]()
+        counts = {
+            name: changes.get((name, pins_hash(service.config)), 0)
+            for name, service in self._gateway.services.items()
+            if isinstance(service, UpstreamService)
+        }
         services = [
             {
                 **service,
-                "changes": changed[service["service"]],
+                "changes": counts.get(service["service"], 0),
                 "open": open_connections[service["service"]],
                 "login": missing.get(service["service"]),
             }

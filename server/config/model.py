@@ -118,7 +118,7 @@ class Config(Section):
     )
     pins: Literal["strict", "tell"] | None = Field(
         default=None,
-        description="What happens to a tool, prompt or page whose definition has changed: `strict` holds it back until "
+        description="The treatment of a tool, prompt or page whose definition has changed: `strict` holds it back until "
         "`services accept`, `tell` offers it with a note. Default: `strict` with callers of a token, else `tell`.",
     )
     audit_arguments: bool = Field(
@@ -253,7 +253,7 @@ class Config(Section):
 
     @property
     def pins_mode(self) -> Literal["strict", "tell"]:
-        """What happens to definitions that change."""
+        """The treatment of definitions that change."""
         return self.pins or ("strict" if self.needs_token else "tell")
 
     @property

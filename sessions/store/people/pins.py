@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, bindparam, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from .. import schema
@@ -75,6 +75,13 @@ def changes(connection: Connection, service: str | None = None) -> list[PinRecor
         query = query.where(_p.service == service)
     rows = connection.execute(query.order_by(_p.service, _p.kind, _p.name))
     return [PinRecord(**columns_of(row)) for row in rows]
+
+
+def count_changes(connection: Connection) -> Mapping[tuple[str, str], int]:
+    """Return the number of changes of each service that has some, by its name and the hash of its configuration."""
+    query = select(_p.service, _p.config_hash, func.count()).where(_p.offered_digest != "")
+    rows = connection.execute(query.group_by(_p.service, _p.config_hash))
+    return {(service, config_hash): count for service, config_hash, count in rows}
 
 
 def accept(connection: Connection, record: PinRecord, now: float) -> bool:

@@ -68,4 +68,5 @@ class AccessStore(Queries):
     pin_digests = read_method(pin_rows.digests)
     fix_pins = write_method(pin_rows.fix)
     changed_pins = read_method(pin_rows.changes)
+    count_changed_pins = read_method(pin_rows.count_changes)
     accept_pin = write_method(pin_rows.accept)
