@@ -1,22 +1,25 @@
-"""What services have changed in their definitions, at the console: an operator sees the difference and accepts it."""
+"""The changed definitions of services at the console: an operator sees each difference, and accepts it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
+import anyio.to_thread
 from pydantic import Field
 from starlette.responses import Response
 
 from ..server.gateway.gateway import Gateway
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
-from ..sessions.records import LOCAL
+from ..sessions.one_line import escape_controls, plural
 from ..sessions.store.base import PinRecord
 from ..sessions.times import timestamp
-from ..tools.pins.acceptance import accept_pin, difference
+from ..tools.pins.acceptance import accept_pin, difference, read_changes
+from ..tools.upstream.identity import pins_hash
+from ..tools.upstream.service import UpstreamService
 from .requests import ApiModel
-from .routes import ApiCall, json_response, route
+from .routes import ApiCall, json_response, not_found, route
 
 
 class AcceptBody(ApiModel):
@@ -38,8 +41,9 @@ class ServiceChanges:
         role="operator",
     )
     async def service_changes(self, call: ApiCall) -> Response:
-        changed = await self._gateway.pins.changes(call.parameter("service"))
-        return json_response({"changes": [_describe(each) for each in changed]})
+        changed = await self._changes(call)
+        changes = await anyio.to_thread.run_sync(lambda: [_describe(each) for each in changed])
+        return json_response({"changes": changes})
 
     @route(
         "POST",
@@ -49,20 +53,36 @@ class ServiceChanges:
         rights="control",
     )
     async def accept_changes(self, call: ApiCall, body: AcceptBody) -> Response:
-        gateway, service = self._gateway, call.parameter("service")
-        actor, now = call.user.principal or LOCAL, gateway.registry.core.clock.now()
-        changed = {_id(each): each for each in await gateway.pins.changes(service)}
-        shown: Sequence[PinRecord | None] = [changed.get(each) for each in body.changes]
-        for pin in filter(None, shown):
-            await accept_pin(
-                gateway.store, gateway.audit_log, pin, now, actor=actor, name=call.user.name
-            )
-        if None in shown:
+        gateway, client, left = self._gateway, call.request.client, 0
+        admit = partial(gateway.audit.admit, call.user.actor(client.host if client else ""))
+        now = gateway.registry.core.clock.now()
+        changed = {_id(each): each for each in await self._changes(call)}
+        try:
+            for each in body.changes:
+                pin = changed.get(each)
+                if pin is None or not await accept_pin(gateway.store, admit, pin, now):
+                    left += 1
+        finally:
+            gateway.registry.spawn(gateway.accept_pins, call.parameter("service"))
+        if left:
             raise InvalidArgument(
-                "A definition has changed once more.", recovery="Look at it again."
+                f"{plural(left, 'change')} could not be accepted: changed once more, or accepted elsewhere.",
+                recovery="Look at what is left.",
             )
-        gateway.registry.spawn(gateway.accept_pins, service)
         return json_response({})
+
+    async def _changes(self, call: ApiCall) -> list[PinRecord]:
+        """Return the changes of the service of a request.
+
+        Raises:
+            ApiError: There is no such service.
+            StoreUnavailable: They cannot be read.
+        """
+        name = call.parameter("service")
+        service = self._gateway.services.get(name)
+        if not isinstance(service, UpstreamService):
+            raise not_found()
+        return await read_changes(self._gateway.store, name, pins_hash(service.config))
 
 
 def _id(pin: PinRecord) -> str:
@@ -73,8 +93,7 @@ def _describe(pin: PinRecord) -> JSON:
     return {
         "id": _id(pin),
         "kind": pin.kind,
-        "name": pin.name,
-        "since": timestamp(pin.since),
+        "name": escape_controls(pin.name),
         "offered_at": None if pin.offered_at is None else timestamp(pin.offered_at),
         "difference": [
             {"part": part, "text": text} for part, text in difference(pin.definition, pin.offered)

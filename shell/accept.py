@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
 
 import anyio
-import anyio.to_thread
 
-from ..access.audit.recorder import Actor
+from ..access.audit.recorder import Actor, Audit
 from ..access.config.types import ConfigError
 from ..server.config.model import Config
 from ..server.exit_codes import FAILURE, OK
@@ -17,65 +19,78 @@ from ..sessions.clock import SystemClock
 from ..sessions.one_line import plural
 from ..sessions.principals.audit_log import AuditLog
 from ..sessions.store.base import PinRecord
-from ..tools.pins.acceptance import accept_pin, difference
+from ..tools.pins.acceptance import accept_pin, difference, read_changes
 from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.identity import pins_hash
 from .output import colour, confirm, plain, say, say_json
 from .parser import CommandLine
 
-_COLOURS = {"same": "", "old": "red", "new": "green"}
-_MARKS = {"same": ("", ""), "old": ("[-", "-]"), "new": ("{+", "+}")}
+_STYLES: Final = {"same": ("", "", ""), "old": ("red", "[-", "-]"), "new": ("green", "{+", "+}")}
+"""The colour of each part of a difference, and its marks, which show blanks where colours do not."""
 
 
 def accept(config: Config, arguments: CommandLine) -> int:
-    """Show each change of a service and ask about it. Return the exit code."""
+    """Show each change of a service, ask about it, and accept the chosen ones at the end. Return the exit code."""
     service = config.enabled_services().get(arguments.service)
     if not isinstance(service, UpstreamConfig):
-        raise ConfigError(f"{arguments.service}: is no enabled service that is an MCP server")
+        raise ConfigError(f"{arguments.service}: is not an enabled MCP server")
     if config.ephemeral:
         raise ConfigError("definitions are kept in the data folder; leave out ephemeral")
-    return anyio.run(_accept, config, arguments, pins_hash(service))
+    changed = anyio.run(_read, config, arguments.service, pins_hash(service))
+    # No event loop runs here: it would delay Ctrl-C until the answer.
+    can_ask = sys.stdin.isatty()
+    chosen = [each for each in changed if _is_chosen(each, arguments, can_ask=can_ask)]
+    accepted = anyio.run(_accept, config, chosen) if chosen else set[str]()
+    if arguments.json:
+        say_json({"changes": [_describe(each, accepted) for each in changed]})
+    elif accepted:
+        words = plural(len(accepted), "definition")
+        say(f"Accepted {words}. A server that runs follows within seconds.")
+    elif not changed:
+        say(f"{arguments.service} has no change that waits.")
+    stale = [each for each in chosen if each.id not in accepted]
+    for each in stale:
+        complain(f"{plain(each.name)} has changed once more; look at it again")
+    if arguments.json or arguments.yes or can_ask:
+        return FAILURE if stale else OK
+    words = plural(len(changed), "change")
+    return complain(f"{words} not accepted; --yes accepts all") if changed else OK
 
 
-async def _accept(config: Config, arguments: CommandLine, current: str) -> int:
+def _is_chosen(pin: PinRecord, arguments: CommandLine, *, can_ask: bool) -> bool:
+    if arguments.json:
+        return arguments.yes
+    say(f"{pin.kind} {plain(pin.name)}\n\n{_shown(pin)}\n")
+    return arguments.yes or (can_ask and confirm(f"Accept {pin.kind} {plain(pin.name)}?"))
+
+
+async def _read(config: Config, service: str, current: str) -> list[PinRecord]:
     async with store_of(config) as store:
-        changed = await store.access.changed_pins(arguments.service)
-        changed = [each for each in changed if each.config_hash == current]
-        if arguments.json:
-            say_json({"changes": [_describe(each) for each in changed]})
-            return OK
-        required = config.audit == "required"
+        return await read_changes(store, service, current)
+
+
+async def _accept(config: Config, chosen: Iterable[PinRecord]) -> set[str]:
+    """Accept changes. Return the ids of the pins that the service has not changed once more."""
+    async with store_of(config) as store:
+        required, clock = config.audit == "required", SystemClock()
         log = None if config.audit == "off" else AuditLog(store, "command", is_required=required)
-        left = 0
-        for each in changed:
-            say(f"{each.kind} {plain(each.name)}\n\n{_shown(each)}\n")
-            if not arguments.yes and not (sys.stdin.isatty() and await _ask(each)):
-                left += 1
-                continue
-            actor = Actor.of_command()
-            if not await accept_pin(store, log, each, SystemClock().now(), name=actor.name):
-                left += 1
-                complain(f"{plain(each.name)} has changed once more; look at it again")
-        if left:
-            return complain(f"{plural(left, 'change')} not accepted; --yes accepts all", FAILURE)
-    say(f"{arguments.service} has no change that waits. A server that runs follows within seconds.")
-    return OK
-
-
-async def _ask(pin: PinRecord) -> bool:
-    return await anyio.to_thread.run_sync(confirm, f"Accept {pin.kind} {plain(pin.name)}?")
+        admit = partial(Audit(log, clock).admit, Actor.of_command())
+        return {each.id for each in chosen if await accept_pin(store, admit, each, clock.now())}
 
 
 def _shown(pin: PinRecord) -> str:
-    """Return the difference as words: in colour at a terminal that has them, else with marks."""
-    is_coloured = colour("x", "red") != "x"
+    """Return the difference as words with marks, and in colour at a terminal that has them."""
     texts: list[str] = []
     for kind, text in difference(pin.definition, pin.offered):
-        before, after = ("", "") if is_coloured else _MARKS[kind]
-        texts.append(f"{before}{colour(text, _COLOURS[kind])}{after}" if kind != "same" else text)
+        name, before, after = _STYLES[kind]
+        texts.append(colour(f"{before}{text}{after}", name))
     return "".join(texts)
 
 
-def _describe(pin: PinRecord) -> dict[str, object]:
-    parts = difference(pin.definition, pin.offered)
-    return {"kind": pin.kind, "name": pin.name, "difference": [list(part) for part in parts]}
+def _describe(pin: PinRecord, accepted: set[str]) -> dict[str, object]:
+    return {
+        "kind": pin.kind,
+        "name": pin.name,
+        "difference": [list(part) for part in difference(pin.definition, pin.offered)],
+        "accepted": pin.id in accepted,
+    }

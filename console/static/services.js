@@ -1,6 +1,6 @@
 // The services with their health, the nodes, and the own usage against the limits.
 
-import { PageElement, html, nothing, svg } from "./render.js";
+import { PageElement, html, live, nothing, repeat, svg } from "./render.js";
 import { get, logout, post } from "./api.js";
 import { ago, bytes } from "./format.js";
 
@@ -67,7 +67,7 @@ class Services extends PageElement {
         ${usage.here?.memory_bytes ? html`<div><dt>Memory, with all programs</dt><dd>${bytes(usage.here.memory_bytes)}${lineOf(this._memory)}</dd></div>` : nothing}</dl>
       <h2>This console</h2>
       <p class="tools"><button @click=${this._logout}>Log out everywhere</button><span class="quiet">In all of your browsers.</span></p></div>
-      <dialog class="ask changes" aria-labelledby="changes-title" @close=${() => { this.changes = null; }}>${this.changes ? this._renderChanges(this.changes) : nothing}</dialog>
+      <dialog class="changes" aria-labelledby="changes-title" @close=${() => { this.changes = null; }}>${this.changes ? this._renderChanges(this.changes) : nothing}</dialog>
     </div>`;
   }
 
@@ -77,36 +77,45 @@ class Services extends PageElement {
     return html`<div>${this.user.role === "user" && !this.user.is_machine_user ? html`<span class="quiet">${words}</span>` : html`<button class="main" @click=${() => this._look(service)}>Look at ${words} …</button>`}</div>`;
   }
 
-  _renderChanges({ service, list, problem }) {
+  _renderChanges({ service, list, chosen, problem }) {
+    const choose = ids => { this.changes = { ...this.changes, chosen: ids }; };
     return html`<form class="fields" @submit=${this._accept}>
       <h2 id="changes-title">Changes of <bdi>${service}</bdi></h2>
-      <p class="quiet">Models read these words, and calls follow them. What you do not accept stays as it is.</p>
-      ${list.map(({ id, kind, name, difference, offered_at }) => html`<fieldset><legend><label class="check"><input type="checkbox" name="change" value=${id}> ${kind} <b><bdi>${name}</bdi></b> <span class="quiet">${offered_at ? ago(offered_at) : ""}</span></label></legend>
+      <p class="quiet">Models read these words, and calls follow them. A change that you leave out stays listed.</p>
+      ${list.length > 1 ? html`<label class="check"><input type="checkbox" .checked=${live(chosen.length === list.length)}
+        @change=${event => choose(event.target.checked ? list.map(({ id }) => id) : [])}> All ${list.length}</label>` : nothing}
+      ${repeat(list, ({ id }) => id, ({ id, kind, name, difference, offered_at }) => html`<fieldset><legend><label class="check"><input type="checkbox" .checked=${live(chosen.includes(id))}
+        @change=${event => choose(event.target.checked ? [...chosen, id] : chosen.filter(each => each !== id))}> ${kind} <b><bdi>${name}</bdi></b> <span class="quiet">${offered_at ? ago(offered_at) : ""}</span></label></legend>
         <pre class="diff">${difference.map(({ part, text }) => part === "same" ? text : part === "old" ? html`<del>${text}</del>` : html`<ins>${text}</ins>`)}</pre></fieldset>`)}
-      ${list.length ? nothing : html`<p>Nothing waits.</p>`}
+      ${list.length || problem ? nothing : html`<p>Nothing waits.</p>`}
       ${problem ? html`<p class="problem" role="alert">${problem.message} ${problem.recovery}</p>` : nothing}
       <div class="right"><button type="button" @click=${() => this.querySelector("dialog").close()}>Close</button>
-        ${list.length && this.user.rights !== "view" ? html`<button class="main" ?disabled=${this.busy}>Accept the chosen</button>` : nothing}</div></form>`;
+        ${list.length && this.user.rights !== "view" ? html`<button class="main" ?disabled=${this.busy || !chosen.length}>Accept the chosen</button>` : nothing}</div></form>`;
   }
 
-  async _look(service) {
-    const { changes } = await get(`/services/${encodeURIComponent(service)}/changes`);
-    this.changes = { service, list: changes };
+  // Shows the changes of a service, after a problem with those that were chosen too.
+  async _look(service, problem, earlier = []) {
+    let list = [];
+    try {
+      list = (await get(`/services/${encodeURIComponent(service)}/changes`)).changes;
+    } catch (error) {
+      problem ??= error;
+    }
+    this.changes = { service, list, problem, chosen: earlier.filter(id => list.some(each => each.id === id)) };
     await this.updateComplete;
     if (!this.querySelector("dialog").open) this.querySelector("dialog").showModal();
   }
 
   async _accept(event) {
     event.preventDefault();
-    const { service } = this.changes, chosen = new FormData(event.target).getAll("change");
+    const { service, chosen } = this.changes;
     this.busy = true;
     try {
       await post(`/services/${encodeURIComponent(service)}/accept`, { changes: chosen });
       this.querySelector("dialog").close();
       await this._load();
     } catch (problem) {
-      await this._look(service);
-      this.changes = { ...this.changes, problem };
+      await this._look(service, problem, chosen);
     } finally {
       this.busy = false;
     }

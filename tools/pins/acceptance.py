@@ -1,17 +1,17 @@
-"""A changed definition before a person: its difference from the pinned one, and that it is accepted."""
+"""A changed definition before a person: its difference from the pinned one, and its acceptance."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, suppress
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import escape_controls
-from ...sessions.principals.audit_log import AuditEntry, AuditEvent, AuditLog
-from ...sessions.records import LOCAL, Principal
 from ...sessions.store.base import PinRecord
 
 if TYPE_CHECKING:
@@ -20,16 +20,23 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = tuple[Literal["same", "old", "new"], str]
 """A part of two definitions: it is in both, or in one of them."""
-MAX_WORDS: Final = 4000
-"""The words of a definition that are compared; of a longer one, only the lines."""
+AdmitRequest: TypeAlias = Callable[..., Awaitable[AbstractContextManager[None]]]
+"""Records a request of one person in the audit log, as Audit.admit() does."""
+MAX_COMPARED: Final = 2000
+"""The most words, or else lines, of a definition that are compared: hostile ones take a time that grows with the cube."""
 _WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_LINE: Final = re.compile(r".*\n|.+")
 
 
 def difference(before: str, after: str) -> list[Part]:
-    """Return the parts of two definitions, in order, with each character that is not seen as an escape."""
-    old, new = _words(before), _words(after)
+    """Return the parts of two definitions, in order, with each invisible character as an escape.
+
+    It compares words, of long definitions lines, and of longer ones nothing: the whole old one precedes the whole new one.
+    A hostile pair takes two seconds, so an event loop runs it in a thread.
+    """
+    old, new = _split(_text(before), _text(after))
     parts: list[Part] = []
-    for tag, first, last, begin, end in SequenceMatcher(None, old, new, False).get_opcodes():
+    for tag, first, last, begin, end in SequenceMatcher(None, old, new).get_opcodes():
         if tag == "equal":
             parts.append(("same", "".join(old[first:last])))
             continue
@@ -38,44 +45,48 @@ def difference(before: str, after: str) -> list[Part]:
     return [part for part in parts if part[1]]
 
 
-def _words(definition: str) -> list[str]:
-    text = "\n".join(_lines(json.loads(definition)))
-    words: list[str] = _WORD.findall(text)
-    return words if len(words) <= MAX_WORDS else text.splitlines(keepends=True)
+def _split(before: str, after: str) -> tuple[list[str], list[str]]:
+    for unit in (_WORD, _LINE):
+        old, new = unit.findall(before), unit.findall(after)
+        if max(len(old), len(new)) <= MAX_COMPARED:
+            return old, new
+    return [before], [after]
 
 
-def _lines(document: JSON) -> Iterator[str]:
-    """Yield a definition as a person reads it: texts as they are, everything else as JSON."""
-    for name, value in document.items():
-        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-        yield f"{name}: " + "\n".join(map(escape_controls, text.split("\n")))
+def _text(definition: str) -> str:
+    """Return a definition as a person reads it: texts as they are, everything else as JSON."""
+    try:
+        members: JSON = json.loads(definition)
+        return "\n".join(f"{name}: {_member_text(value)}" for name, value in members.items())
+    except RecursionError:
+        return escape_controls(definition)
 
 
-async def accept_pin(
-    store: SQLStore,
-    log: AuditLog | None,
-    pin: PinRecord,
-    now: float,
-    *,
-    actor: Principal = LOCAL,
-    name: str | None = None,
-) -> bool:
+def _member_text(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    # Without the blanks, a line of a text could pass for another member.
+    return "\n  ".join(map(escape_controls, text.split("\n")))
+
+
+async def read_changes(store: SQLStore, service: str, config_hash: str) -> list[PinRecord]:
+    """Return the changes of a service that no person has accepted yet. Raises StoreUnavailable."""
+    changed = await store.access.changed_pins(service)
+    return [each for each in changed if each.config_hash == config_hash]
+
+
+async def accept_pin(store: SQLStore, admit: AdmitRequest, pin: PinRecord, now: float) -> bool:
     """Pin the definition that a person was shown. Return False if the service offers a third one by now.
 
     Raises:
-        StoreUnavailable: it cannot be stored, or not be recorded in a log that is required.
+        StoreUnavailable: It cannot be stored, or not be recorded in a log that is required.
     """
-    if log is not None:
-        await log.admit(
-            AuditEntry(
-                at=now,
-                event=AuditEvent.REQUEST,
-                actor=actor,
-                actor_name=name,
-                operation="pins.accept",
-                tool=f"{pin.service}/{pin.name}",
-                outcome=pin.offered_digest,
-                transport="command" if actor == LOCAL else "console",
-            )
-        )
-    return await store.access.accept_pin(pin, now)
+    tool, arguments = f"{pin.service}/{pin.name}", {"sha256": pin.offered_digest}
+    with (
+        suppress(InvalidArgument),
+        await admit("pins.accept", tool=tool, arguments=arguments),
+    ):
+        if await store.access.accept_pin(pin, now):
+            return True
+        # The log has the code of this error as the outcome.
+        raise InvalidArgument("The service offers a third definition.")
+    return False
