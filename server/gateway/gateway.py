@@ -145,7 +145,6 @@ class Gateway:
         sealing = LoginSealing(folder, config.logins_key)
         required = config.audit == "required"
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
-        self.audit_log = log
         clock = clock or SystemClock()
         audit = LoginAudit(log, clock)
         self.logins = ServiceLogins(store, clock, sealing, audit)

@@ -96,7 +96,7 @@ class Pins:
             return frozenset()
         if kind in ("tool", "prompt"):
             self._held -= {(service, kind, name) for name in found}
-            self._held |= {(service, kind, name) for name in changed}
+            self._held |= {(service, kind, name) for name in changed if name in pinned}
         return changed
 
     def _note(self, service: str, kind: Kind, new: list[str], changed: Mapping[str, str]) -> None:
@@ -127,10 +127,10 @@ class Pins:
         if (service, kind, name) in self._held:
             raise _held_back(service, name)
 
-    async def changes(self, service: str | None = None) -> list[PinRecord]:
-        """Return what a person has not accepted yet, of one service or all. Raises StoreUnavailable."""
+    async def changes(self, service: str) -> list[PinRecord]:
+        """Return what no person has accepted yet of a service with its configuration. Raises StoreUnavailable."""
         changed = await self._store.access.changed_pins(service)
-        return [each for each in changed if self._configured.get(each.service) == each.config_hash]
+        return [each for each in changed if each.config_hash == self._configured.get(service)]
 
     def held_tools(self) -> Iterator[tuple[str, str]]:
         """Yield each tool that is held back, after its service."""

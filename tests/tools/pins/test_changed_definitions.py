@@ -63,7 +63,7 @@ async def test_a_list_without_a_tool_does_not_end_that_it_is_held_back(store: SQ
     assert here.is_held()
     assert await here.admit(HARMLESS) == set()
     assert not here.is_held()
-    assert await here.pins.changes() == []
+    assert await here.pins.changes("notes") == []
 
 
 async def test_an_acceptance_is_followed_when_its_service_answers_again(store: SQLStore) -> None:
@@ -103,7 +103,7 @@ async def test_two_processes_that_see_a_service_first_offer_one_definition(
     with monkeypatch.context() as patch:
         patch.setattr(store.access, "pin_digests", nothing)
         assert await there.admit(HOSTILE) == {"echo"}
-    (change,) = await there.pins.changes()
+    (change,) = await there.pins.changes("notes")
     assert "reads your keys" in change.offered
 
 
@@ -156,6 +156,7 @@ async def test_pins_beyond_the_limit_are_not_offered(
     here = Process(store)
     tools: list[JSON] = [{"name": name} for name in "abc"]
     assert await here.admit(*tools) == {"c"}
+    assert [*here.pins.held_tools()] == []
     assert {each.name for each in await all_pins(store)} == {"a", "b"}
 
 
