@@ -357,7 +357,8 @@ async def test_idle_streams_read_nothing_of_sessions_and_a_change_wakes_them(
             await later.by(CHECK_SECONDS)
             await until(lambda: begun == ended)
         # Those of the login, and those of the other nodes, which are looked for once for all streams.
-        assert begun <= looks + looks * CHECK_SECONDS / OTHER_NODES_SECONDS + 1
+        # One of each kind may fall on the edge.
+        assert begun <= looks + looks * CHECK_SECONDS / OTHER_NODES_SECONDS + 2
         session = await gateway.registry.create(LOCAL)
         data = f'"session_id":"{session.id}"'.encode()
         await until(lambda: all(data in stream.text for stream in streams))

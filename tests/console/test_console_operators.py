@@ -85,7 +85,8 @@ async def filled_session(agent: Client) -> str:
 
 async def send(client: ConsoleClient, route: ApiRoute, session: str) -> tuple[int, str]:
     """Return the status and the text of the answer to a request for a session."""
-    path = re.sub(r"\{\w+\}", "1", route.full_path.replace("{session_id}", session))
+    path = route.full_path.replace("{session_id}", session).replace("{service}", "quick")
+    path = re.sub(r"\{\w+\}", "1", path)
     body = None if route.method == "GET" else BODIES.get(route.name, {})
     answer = await client.send(route.method, path.removeprefix(PREFIX), body)
     return answer.status_code, answer.text
