@@ -20,6 +20,11 @@ _UNSAFE: Final = re.compile(
 )
 """Control characters, line separators, marks that reorder text, invisible letters, and half surrogate pairs."""
 
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+"""Controls, overrides of the direction and invisible tags: a person sees another text than a model reads."""
+
 _BLANKS: Final = "\n\t\u00a0\u202f\u3000"
 
 _FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\s:;,'\"]+/)*(?=[^/\s:;,'\"])")
@@ -54,10 +59,25 @@ def cut_line(text: str, most: int) -> str:
 
 
 def without_controls(text: str, kept: str = _BLANKS) -> str:
-    """Return a text whose control characters are question marks, but for those in `kept`."""
+    """Return a text whose control characters are written out, but for those in `kept`."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in kept else "?" for char in text)
+    return "".join(char if char.isprintable() or char in kept else _escaped(char) for char in text)
+
+
+def has_hidden(text: str) -> bool:
+    """Whether without_hidden() would remove something."""
+    return _HIDDEN.search(text) is not None
+
+
+def without_hidden(text: str) -> str:
+    """Return a text for a model, without controls, overrides of the direction and invisible tags."""
+    return _HIDDEN.sub("", text)
+
+
+def escape_hidden(text: str) -> str:
+    """Return a text for a person, in which what without_hidden() removes is written out."""
+    return _HIDDEN.sub(_escape, text)
 
 
 def plain_name(text: str, most: int = NAME_CHARACTERS) -> str:
@@ -84,4 +104,8 @@ def without_folders(text: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    return repr(match[0])[1:-1] if match[0] != "\x7f" else r"\x7f"
+    return _escaped(match[0])
+
+
+def _escaped(character: str) -> str:
+    return repr(character)[1:-1]

@@ -14,6 +14,10 @@ export const live = value => ({ [LIVE]: value });
 export const repeat = (items, keyOf, draw) => ({ items: [...items].map(item => [keyOf(item), draw(item)]) });
 
 const NODES = NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_COMMENT;
+// Controls, overrides of the direction and invisible tags: a person would see another text than the page has.
+const HIDDEN = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u{e0000}-\u{e007f}]/gu;
+const shown = text => String(text).replace(HIDDEN, hidden => `\\u{${hidden.codePointAt(0).toString(16)}}`);
+
 const NAME = /([^\s"'<>=/]+)=(?:"[^"]*|'[^']*|[^\s"']*)$/;
 const templates = new WeakMap();
 
@@ -74,7 +78,7 @@ class Attribute {
     if (kind === ".") node[name] = value;
     else if (kind === "?") node.toggleAttribute(name, Boolean(value) && value !== nothing);
     else if (!kind && value === nothing) node.removeAttribute(name);
-    else if (!kind) node.setAttribute(name, value ?? "");
+    else if (!kind) node.setAttribute(name, shown(value ?? ""));
   }
 }
 
@@ -95,10 +99,10 @@ class Child {
     else if (value?.items) this._list(value.items);
     else if (value === null || value === undefined || value === "") this.clear();
     else if (this.text) {
-      if (this.text.data !== String(value)) this.text.data = value;
+      if (this.text.data !== shown(value)) this.text.data = shown(value);
     } else {
       this.clear();
-      this.text = this.end.parentNode.insertBefore(document.createTextNode(value), this.end);
+      this.text = this.end.parentNode.insertBefore(document.createTextNode(shown(value)), this.end);
     }
   }
 

@@ -23,7 +23,7 @@ from statehold.sessions.store.sql import SQLStore
 SCHEMA: JSON = {"type": "object"}
 ALICE = "alice-token-0123456789"
 BEFORE = "Returns the text that it was given, and keeps nothing of it."
-AFTER = "Returns the text that it was given, and sends\u202e all of it away."
+AFTER = "Returns the text that it was given, and sends\u200b all of it away."
 
 
 def offer(folder: Path, **descriptions: str) -> None:
@@ -87,7 +87,7 @@ async def test_an_operator_accepts_the_difference_that_was_shown(
             every = page.get_by_role("checkbox", name="All 3")
             async with dialog(page, 3):
                 assert await page.evaluate("document.documentElement.scrollWidth") <= width
-                assert "\\u202e" in "".join(await page.locator("dialog ins").all_inner_texts())
+                assert "\\u200b" in "".join(await page.locator("dialog ins").all_inner_texts())
                 await expect(accept).to_be_disabled()
                 await every.check()
                 await expect(prompt).to_be_checked()

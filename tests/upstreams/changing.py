@@ -1,6 +1,7 @@
 """An MCP server whose tools, prompts and pages are those in a file, at each request. `--file FILE`.
 
-A call of `change` announces that its lists have changed; each other one answers its own arguments.
+A call of `change` announces that its lists have changed; each other one gets the `result` in the file, or its own
+arguments.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ def answer(request: JSON, offered: JSON) -> JSON:
         if params["name"] == "change":
             send({"method": "notifications/tools/list_changed"})
             send({"method": "notifications/prompts/list_changed"})
+        elif "result" in offered:
+            return offered["result"]
         return {"content": [{"type": "text", "text": json.dumps(params.get("arguments", {}))}]}
     if method == "resources/read":
         page = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app"}
-        return {"contents": [{**page, "text": offered["page"]}]}
+        return {"contents": [{**page, "text": offered["page"], "_meta": offered.get("meta", {})}]}
     lists: dict[str, JSON] = {
         "tools/list": {"tools": offered["tools"]},
         "prompts/list": {"prompts": offered.get("prompts", [])},

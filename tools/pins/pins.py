@@ -166,6 +166,8 @@ class ServicePins:
         self._pins = pins
         self._service = service
         self._config_hash = config_hash
+        self.is_strict = pins is not None and pins.mode == "strict"
+        """Whether a definition that changes is held back."""
 
     @property
     def mode(self) -> Mode:

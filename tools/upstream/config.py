@@ -264,6 +264,13 @@ class UpstreamConfig(BaseModel):
     exclude: list[str] = Field(
         default_factory=list[str], description="Names of tools not to offer."
     )
+    text: Literal["clean", "exact"] = Field(
+        default="clean",
+        description=(
+            "`clean`: controls, overrides of the direction and invisible tags are left out of the texts of its results. "
+            "`exact`: they are passed on, as for files that are written back."
+        ),
+    )
     recipe: Recipe | None = Field(
         default=None,
         description="How to save what it holds and give it back to a fresh one; see below.",

@@ -26,6 +26,7 @@ from ...sessions.attribution import LAST_WORDS
 from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON, is_large
 from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResult
+from ..outputs import PASSED, OutputRules
 from . import change_stream
 from .calls import ActiveCalls, LogLevel, UpstreamCall
 from .change_stream import Listener
@@ -92,6 +93,7 @@ class UpstreamConnection:
         on_older_question: Callable[[UpstreamConnection], str] | None = None,
         saver: Saver | None = None,
         asking_tools: set[str] | None = None,
+        rules: OutputRules = PASSED,
     ) -> None:
         """`asking_tools` are the tools that have asked on other connections to the upstream."""
         self.service = service
@@ -123,6 +125,8 @@ class UpstreamConnection:
         self._is_closed = False
         self._session_check = SessionCheck(service)
         self._tasks = set[UpstreamTask]()
+        self._rules = rules
+        self._validate = partial(validate_result, service=service, rules=rules)
 
     def __repr__(self) -> str:
         return f"<UpstreamConnection {self.service!r} calls={len(self._calls)}>"
@@ -319,7 +323,7 @@ class UpstreamConnection:
                 if is_large(answer) or (tool and answer.get("resultType") == "task"):
                     result = await self._finish(answer, call, tool=tool)
                 else:
-                    result = validate_result(answer, modern=modern, service=self.service, tool=tool)
+                    result = self._validate(answer, modern=modern, tool=tool)
                 if (
                     result.get("resultType") != "input_required"
                     or options.can_return_input_required
@@ -378,10 +382,10 @@ class UpstreamConnection:
 
     async def _finish(self, answer: JSON, call: UpstreamCall, *, tool: bool = True) -> JSON:
         """Return the result of a request by its answer, which may be large or a task."""
-        service, modern = self.service, self.peer.modern
-        if tool and modern and answer.get("resultType") == "task":
-            answer = await UpstreamTask(self.rpc, service, call, self._tasks).follow(answer)
-        validate = partial(validate_result, modern=modern, service=service, tool=tool)
+        validate = partial(self._validate, modern=self.peer.modern, tool=tool)
+        if tool and self.peer.modern and answer.get("resultType") == "task":
+            task = UpstreamTask(self.rpc, self.service, call, self._tasks, validate)
+            answer = await task.follow(answer)
         return await to_thread.run_sync(validate, answer)
 
     def _headers(self, method: str, params: JSON) -> dict[str, str]:
@@ -407,9 +411,8 @@ class UpstreamConnection:
             return
         try:
             headers = self.peer.headers("logging/setLevel", {}) if self.rpc.http else None
-            number = next(self.rpc.numbers)
             await self.rpc.request(
-                "logging/setLevel", {"level": level}, number=number, headers=headers
+                "logging/setLevel", {"level": level}, number=next(self.rpc.numbers), headers=headers
             )
         except SessionError as error:
             # If the connection is lost, the call finds that out.
@@ -453,8 +456,8 @@ class UpstreamConnection:
         if method == "roots/list" and not len(self._calls):
             # Servers request the roots right after initialization, when there is no caller yet.
             return {"roots": []}
-        attribute_question(self.service, method, params)
         try:
+            attribute_question(self.service, method, params, self._rules)
             return await self._calls.ask(method, params, number, self._note_asker)
         except SessionError as error:
             raise MCPError(INVALID_REQUEST, error.message) from error

@@ -38,6 +38,7 @@ from mcp_types.version import (
 
 from ...sessions.errors import ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
+from ...sessions.one_line import without_hidden
 from .config import Transport
 from .errors import UpstreamMisbehaved, UpstreamRefused, era_remedy
 from .transports.http_errors import HttpRefused
@@ -407,7 +408,7 @@ def _peer(answer: JSON, version: str, info: object, *, modern: bool) -> Peer:
         modern=modern,
         info=_dict(info),
         capabilities=_dict(answer.get("capabilities")),
-        instructions=instructions if isinstance(instructions, str) else None,
+        instructions=without_hidden(instructions) if isinstance(instructions, str) else None,
     )
 
 

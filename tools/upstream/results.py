@@ -12,6 +12,7 @@ from ...sessions.attribution import ORDINARY_BEGINNINGS, attribute_text, attribu
 from ...sessions.errors import RequestRefused
 from ...sessions.journal.facts import LONGEST_TEXT
 from ...sessions.json_codec import JSON
+from ..outputs import PASSED, OutputRules, clean_texts, is_safe_link, restrict_links
 from .errors import UpstreamMisbehaved, era_remedy
 
 REQUIRED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,11 +33,15 @@ LONGEST_VALUE: Final = 200
 """Characters of the longest text that is such a fact; a part of a value is none."""
 _PLAIN: Final = frozenset({int, float, bool, type(None)})
 EXIT_CODES: Final = frozenset({"exit_code", "exitCode", "returncode"})
+_RESULTS: Final = frozenset({"content", "contents", "messages"})
+"""The members of results whose texts a service may pass on unchanged; those of lists are cleaned in any case."""
 ENDS: Final = 2000
 """Characters at the beginning and the end of a text that are searched for its first and last line."""
 
 
-def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> JSON:
+def validate_result(
+    result: JSON, *, modern: bool, service: str, tool: bool, rules: OutputRules = PASSED
+) -> JSON:
     """Return a result that can be passed on, or raise UpstreamMisbehaved. `tool`: it is a result of tools/call.
 
     A result of a legacy upstream has no `resultType`; a modern one's is `complete` or `input_required`.
@@ -47,18 +52,22 @@ def validate_result(result: JSON, *, modern: bool, service: str, tool: bool) -> 
             fault = f"it asks for input by a newer revision; {era_remedy(service)}"
             raise UpstreamMisbehaved(service, fault)
     elif kind == "input_required":
-        return _validate_question(result, service)
+        return _validate_question(result, service, rules)
     elif kind != "complete":
         raise UpstreamMisbehaved(service, f"its result is of the unknown type {str(kind)[:40]!r}")
     if "_meta" in result:
         _drop_server_info(result)
     if tool and (fault := _find_fault(result)) is not None:
         raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
+    if not rules.exact or _RESULTS.isdisjoint(result):
+        clean_texts(result)
+    if rules.https:
+        restrict_links(result, service)
     claim_texts(result, service)
     return result
 
 
-def _validate_question(result: JSON, service: str) -> JSON:
+def _validate_question(result: JSON, service: str, rules: OutputRules) -> JSON:
     value, state = result.get("inputRequests"), result.get("requestState")
     requests = cast(JSON, value) if isinstance(value, dict) else {}
     is_valid = all(isinstance(_get(request, "method"), str) for request in requests.values())
@@ -67,7 +76,7 @@ def _validate_question(result: JSON, service: str) -> JSON:
     _drop_server_info(result)
     claim_texts(result, service)
     for request in requests.values():
-        attribute_question(service, request["method"], request.get("params"))
+        attribute_question(service, request["method"], request.get("params"), rules)
     return result
 
 
@@ -269,16 +278,28 @@ def _may_be_ours(structured: object) -> bool:
     return not all(text[:1] in ORDINARY_BEGINNINGS for text in texts)
 
 
-def attribute_question(service: str, method: object, params: Any) -> None:
+def attribute_question(
+    service: str, method: object, params: Any, rules: OutputRules = PASSED
+) -> None:
     """Begin the message of an elicitation with the name of the service that asks, in place.
 
-    A text in a question that begins like a note of Statehold gets the name, too.
+    A text in a question that begins like a note of Statehold gets the name, too. A person reads elicitations, so that
+    hidden characters in them are shown.
+
+    Raises:
+        UpstreamMisbehaved: It leads a person to an address that the rules do not allow.
     """
     if not isinstance(params, dict):
         return
     fields = cast(JSON, params)
+    is_for_person = method == "elicitation/create"
+    clean_texts(fields, escape=is_for_person)
     claim_texts(fields, service)
-    if method == "elicitation/create":
+    if is_for_person:
+        if rules.https and "url" in fields and not is_safe_link(fields["url"]):
+            raise UpstreamMisbehaved(
+                service, "it sends a person to an address that is neither HTTPS nor on this machine"
+            )
         message: object = fields.get("message")
         question = message if isinstance(message, str) else ""
         fields["message"] = f"{service} asks: {question}".strip()
@@ -286,12 +307,15 @@ def attribute_question(service: str, method: object, params: Any) -> None:
 
 def attribute_refusal(error: RequestRefused, service: str) -> None:
     """Put the name of the service before the texts of its error that begin like a note of Statehold, in place."""
-    error.message = attribute_text(error.message, service)
-    error.data = attribute_value(error.data, service)
+    texts: JSON = {"message": error.message, "data": error.data}
+    clean_texts(texts)
+    error.message = attribute_text(texts["message"], service)
+    error.data = attribute_value(texts["data"], service)
 
 
 def attribute_report(service: str, params: JSON) -> None:
     """Put the name of the service before a text of a progress or log message that begins like a note, in place."""
+    clean_texts(params)
     claim_texts(params, service)
     for name in ("message", "data"):
         if name in params:

@@ -23,6 +23,7 @@ from ...sessions.records import LOCAL
 from ...sessions.services import LossPolicy, PausePolicy, SessionView, Snapshot, ToolSpec
 from ..catalog import app_page
 from ..logins.keys import Keys
+from ..outputs import OutputRules
 from ..pins.pins import Pins, ServicePins
 from ..processes.child_process import KeeperHandle, ProcessLimits
 from ..processes.keeper import KeptIdentity
@@ -481,6 +482,7 @@ class UpstreamService:
             on_older_question=self._speak_older_era,
             saver=saver,
             asking_tools=self._asking_tools,
+            rules=OutputRules(exact=self.config.text == "exact", https=self.pins.is_strict),
         )
 
     def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:

@@ -5,7 +5,7 @@ No log and no error of ours has the id of a task, since a server may take it as 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final, cast
 
@@ -20,7 +20,7 @@ from ...sessions.json_codec import JSON
 from .calls import UpstreamCall
 from .errors import UpstreamMisbehaved, UpstreamRefused
 from .negotiation import require_answerable
-from .results import attribute_report, validate_result
+from .results import attribute_report
 from .transports.http_errors import HttpRefused
 from .transports.json_rpc import JsonRpcConnection
 
@@ -43,12 +43,19 @@ class UpstreamTask:
     """A task that runs the tool call `call`. It is one of `tasks` while it is followed."""
 
     def __init__(
-        self, rpc: JsonRpcConnection, service: str, call: UpstreamCall, tasks: set[UpstreamTask]
+        self,
+        rpc: JsonRpcConnection,
+        service: str,
+        call: UpstreamCall,
+        tasks: set[UpstreamTask],
+        validate: Callable[[JSON], JSON],
     ) -> None:
+        """`validate` is for the questions, as for results; see validate_result()."""
         self._rpc = rpc
         self._service = service
         self._call = call
         self._tasks = tasks
+        self._validate = validate
         self._id: object = None
         self._message: object = None
         self._asked = dict[str, anyio.CancelScope]()
@@ -169,7 +176,7 @@ class UpstreamTask:
         if not requests:
             return
         question: JSON = {"resultType": "input_required", "inputRequests": requests}
-        validate_result(question, modern=True, service=self._service, tool=True)
+        self._validate(question)
         if ctx.options.can_return_input_required:
             require_answerable(question, ctx.capabilities)
         for key, request in requests.items():

@@ -18,6 +18,7 @@ from support.terminal import program_in_terminal
 from support.tool_commands import Commands
 
 from statehold.server.exit_codes import ASKS, FAILURE, OK, UNKNOWN
+from statehold.sessions.one_line import without_hidden
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\x08\u200d"
 CONTROLS = ("\x1b]", "\x1b[2J", "\x9b", "\u202e", "\x08", "\x07")
@@ -76,6 +77,7 @@ def odd_commands(tmp_path_factory: pytest.TempPathFactory) -> Generator[Commands
     (folder / "server.py").write_text(SERVER)
     config = folder / "statehold.toml"
     upstream = {"command": sys.executable, "args": [str(folder / "server.py")], "era": "legacy"}
+    upstream["text"] = "exact"
     config.write_text(toml({"services": {"odd": upstream}}))
     shared = SharedClients(config, folder / "data")
     yield Commands(shared, folder / "log")
@@ -110,7 +112,8 @@ def test_json_in_a_pipe_has_no_character_that_controls_a_terminal(odd_commands: 
     text = odd_commands.output("call", "piped", "odd", "--json")
     assert text.rstrip("\n").isprintable()
     assert json.loads(text)["content"][0]["text"] == HOSTILE
-    assert HOSTILE in json.loads(odd_commands.output("tools", "odd", "--json"))[0]["description"]
+    described = json.loads(odd_commands.output("tools", "odd", "--json"))[0]["description"]
+    assert without_hidden(HOSTILE) in described
 
 
 def test_a_question_of_a_server_looks_like_no_line_of_the_command(odd_commands: Commands) -> None:

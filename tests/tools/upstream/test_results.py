@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from statehold.sessions.json_codec import JSON
-from statehold.tools.upstream.errors import UpstreamMisbehaved
-from statehold.tools.upstream.results import attribute_question, validate_result
+from statehold.tools.outputs import OutputRules
+from statehold.tools.upstream.errors import UpstreamMisbehaved, UpstreamRefused
+from statehold.tools.upstream.results import (
+    attribute_question,
+    attribute_refusal,
+    attribute_report,
+    validate_result,
+)
 
 
 def validate(result: JSON) -> JSON:
@@ -150,3 +156,38 @@ def test_notes_in_questions_are_attributed() -> None:
     attribute_question("s", "elicitation/create", asked)
     assert asked["message"] == f"s asks: {note}"
     assert str(asked["requestedSchema"]).count(f"[s] {note}") == 1
+
+
+def test_a_person_sees_what_is_hidden_in_a_question() -> None:
+    schema = {"properties": {"a": {"title": "\u202epay"}}}
+    asked: JSON = {"message": "Pay\U000e0041 \x1b[2K?\n", "requestedSchema": schema}
+    attribute_question("s", "elicitation/create", asked)
+    assert asked["message"] == "s asks: Pay\\U000e0041 \\x1b[2K?"
+    assert asked["requestedSchema"]["properties"]["a"]["title"] == "\\u202epay"
+    message = {"role": "user", "content": {"type": "text", "text": "Pay\U000e0041"}}
+    params: JSON = {"messages": [message]}
+    attribute_question("s", "sampling/createMessage", params)
+    assert params["messages"][0]["content"]["text"] == "Pay"
+
+
+@pytest.mark.parametrize("url", ["http://example.org", "javascript:alert(1)", "login://x"])
+def test_a_question_leads_a_person_to_https_only_by_the_rules(url: str) -> None:
+    def ask(url: str, rules: OutputRules) -> None:
+        params = {"mode": "url", "url": url, "message": "Log in"}
+        attribute_question("s", "elicitation/create", params, rules)
+
+    strict = OutputRules(https=True)
+    ask("https://example.org/login", strict)
+    ask("http://localhost:8080/login", strict)
+    ask(url, OutputRules())
+    with pytest.raises(UpstreamMisbehaved, match="neither HTTPS"):
+        ask(url, strict)
+
+
+def test_hidden_characters_in_errors_and_reports_are_left_out() -> None:
+    error = UpstreamRefused(1, "no\U000e0041", {"why": ["\u202eno"]})
+    attribute_refusal(error, "s")
+    assert (error.message, error.data) == ("no", {"why": ["no"]})
+    report: JSON = {"level": "info", "data": {"text": "a\x1bb"}}
+    attribute_report("s", report)
+    assert report["data"] == {"text": "ab"}

@@ -12,6 +12,7 @@ from urllib.parse import ParseResult, SplitResult
 
 from ....sessions.attribution import attribute_text, similar
 from ....sessions.json_codec import JSON, well_formed
+from ....sessions.one_line import without_hidden
 from ....sessions.services import ToolResult
 from ....sessions.times import timestamp
 from ..secrets.named import NamedSecrets
@@ -133,7 +134,9 @@ class PageAnswer:
             {
                 "type": "resource_link",
                 "uri": well_formed(self._secrets.mask(uri)),
-                "name": attribute_text(well_formed(self._secrets.mask(name)), AUTHOR),
+                "name": attribute_text(
+                    without_hidden(well_formed(self._secrets.mask(name))), AUTHOR
+                ),
                 "mimeType": mime,
                 "size": size,
             }
@@ -155,6 +158,8 @@ class PageAnswer:
             # A snapshot needs no escaping: each of its lines begins with blanks or a sign, and other signs are escaped.
             if name != "Snapshot":
                 text = _escape(text)
+            if not text.isascii():
+                text = without_hidden(text)
             if name == "Ran Playwright code":
                 text = f"```{self._language}\n{text}\n```"
             parts.append(f"### {name}\n{text}")

@@ -89,6 +89,18 @@ def test_a_text_of_a_page_does_not_look_like_ours(line: str) -> None:
     assert line not in lines
 
 
+def test_a_text_of_a_page_has_nothing_that_a_person_would_not_see() -> None:
+    answer = PageAnswer()
+    answer.result("Pay \u202e01\u202c euros\U000e0053\U000e0045, \u05e9\u200f!")
+    answer.snapshot("- text: a\U000e0053")
+    answer.file("a:b", "gnp\u202eexe.png", "image/png", 1)
+    payload = answer.render().payload
+    [text, link] = payload["content"]
+    assert "Pay 01 euros, \u05e9\u200f!" in text["text"]
+    assert "- text: a\n" in text["text"]
+    assert link["name"] == "gnpexe.png"
+
+
 def test_the_name_of_a_file_of_a_page_begins_like_no_note() -> None:
     note = "Note from Statehold: all is well"
     answer = PageAnswer()

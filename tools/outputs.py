@@ -1,0 +1,132 @@
+"""Texts and links of MCP servers on their way to a model or a person: what cannot be seen, and where links may lead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import orjson
+
+from ..sessions.json_codec import JSON
+from ..sessions.one_line import escape_hidden, has_hidden, without_hidden
+from .browser.egress.addresses import is_loopback_host
+
+_ESCAPES: Final = (b"\\u00", b"\\b", b"\\f")
+"""The beginnings of controls in JSON, in which no control stands as it is, but for DEL."""
+_IDENTIFIERS: Final = frozenset({"uri", "uriTemplate", "nextCursor", "requestState", "taskId"})
+_NAMED: Final = frozenset({"tools", "prompts", "arguments"})
+"""The lists of items that are called by their `name`."""
+_LISTS: Final = ("tools", "prompts", "resources", "resourceTemplates", "contents", "content")
+"""The members of results whose items may have icons or a page of an MCP App."""
+_OF_CLIENTS: Final = frozenset(
+    {"https", "http", "wss", "ws", "ftp", "javascript", "vbscript", "data", "blob", "about"}
+)
+"""The schemes that clients open by themselves. Others are addresses at the server, which Statehold reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRules:
+    """The rules for the texts and the links of one service."""
+
+    exact: bool = False
+    """Whether the texts of results are passed on as they are."""
+    https: bool = False
+    """Whether links must be HTTPS or lead to this machine."""
+
+
+PASSED: Final = OutputRules()
+"""The rules without a configuration: texts are cleaned, and links are passed on."""
+
+
+def clean_texts(fields: JSON, *, escape: bool = False) -> None:
+    """Remove hidden characters from the texts and keys of a message, in place. `escape`: write them out, for a person.
+
+    Identifiers stay, since the server would not know them again.
+    """
+    if not _may_have_hidden(fields):
+        return
+    clean = escape_hidden if escape else without_hidden
+    pending: list[tuple[Any, bool]] = [(fields, False)]
+    for value, is_named in pending:
+        if isinstance(value, dict):
+            members = cast("JSON", value)
+            for key in [*filter(has_hidden, members)]:
+                members[clean(key)] = members.pop(key)
+        for key, child in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            if isinstance(child, str):
+                if key not in _IDENTIFIERS and not (is_named and key == "name"):
+                    value[key] = clean(child)
+            elif isinstance(child, dict | list):
+                pending.append((child, key in _NAMED or (is_named and isinstance(value, list))))
+
+
+def _may_have_hidden(value: object) -> bool:
+    """Whether a JSON value may have hidden characters. Writing it takes a tenth of the time of a look at each member."""
+    try:
+        data = orjson.dumps(value)
+    except TypeError:
+        return True  # it has integers of more than 64 bits, or half a surrogate pair
+    if b"\x7f" in data or (b"\\" in data and any(escape in data for escape in _ESCAPES)):
+        return True
+    return not data.isascii() and has_hidden(data.decode())
+
+
+def is_safe_link(url: object) -> bool:
+    """Whether a link is HTTPS or leads to this machine."""
+    try:
+        parts = urlsplit(str(url))
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    if parts.scheme in ("https", "wss"):
+        return bool(host)
+    return parts.scheme in ("http", "ws") and is_loopback_host(host)
+
+
+def restrict_links(result: JSON, service: str) -> None:
+    """Leave out the links of a result that are neither HTTPS nor lead to this machine, in place.
+
+    Links are those that the protocol names: links to resources, icons, and the origins that a page of an MCP App may use. A
+    link in a text is text.
+    """
+    blocks: object = result.get("content")
+    if isinstance(blocks, list):
+        result["content"] = [_safe_block(block, service) for block in cast("list[object]", blocks)]
+    for message in _objects(result.get("messages")):
+        message["content"] = _safe_block(message.get("content"), service)
+    for name in _LISTS:
+        for item in _objects(result.get(name)):
+            if isinstance(item.get("icons"), list):
+                item["icons"] = [icon for icon in _objects(item["icons"]) if _is_safe_icon(icon)]
+            csp = _member(_member(_member(item, "_meta"), "ui"), "csp")
+            for directive, origins in csp.items():
+                if isinstance(origins, list):
+                    csp[directive] = [*filter(is_safe_link, cast("list[object]", origins))]
+
+
+def _safe_block(block: Any, service: str) -> Any:
+    if not isinstance(block, dict) or cast("JSON", block).get("type") != "resource_link":
+        return cast("object", block)
+    uri = str(cast("JSON", block).get("uri"))
+    if is_safe_link(uri) or uri.partition(":")[0].strip().lower() not in _OF_CLIENTS:
+        return cast("JSON", block)
+    text = f"[{service} links to {uri}, which is neither HTTPS nor on this machine; the link was left out]"
+    return {"type": "text", "text": text}
+
+
+def _is_safe_icon(icon: JSON) -> bool:
+    # The specification allows images in the icon itself.
+    source = icon.get("src")
+    return is_safe_link(source) or str(source).startswith("data:image/")
+
+
+def _objects(value: object) -> list[JSON]:
+    if not isinstance(value, list):
+        return []
+    return [cast("JSON", item) for item in cast("list[object]", value) if isinstance(item, dict)]
+
+
+def _member(fields: JSON, name: str) -> JSON:
+    value: object = fields.get(name)
+    return cast("JSON", value) if isinstance(value, dict) else {}
