@@ -116,6 +116,11 @@ def build_commands() -> Group:
                 click.Option(
                     ["--install"], is_flag=True, help="install the browser that is missing"
                 ),
+                click.Option(
+                    ["--assurance"],
+                    type=click.Choice(["L1", "L2", "L3"]),
+                    help="look at the controls of a level of CoSAI's MCP Security instead",
+                ),
                 JSON_OPTION,
             ),
             _setup(),

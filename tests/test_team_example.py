@@ -34,16 +34,12 @@ def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
         load(config=config, environ={"BROWSER_KEY": "k" * 32, "CONSOLE_SECRET": "s"})
 
 
-def test_the_page_names_tests_that_exist_and_counts_its_controls() -> None:
+def test_the_page_names_tests_that_exist() -> None:
     page = (ROOT / "docs" / "operate" / "team.md").read_text(encoding="utf-8")
     named = set(re.findall(r"test_\w+\.py", page))
     files = {file.name for file in (ROOT / "tests").glob("*/**/test_*.py")}
     assert len(named) > 10
     assert named - files == set()
-    states = {
-        state: page.count(f" | {state} | ") for state in ("met", "yours", "partly", "not met")
-    }
-    assert states == {"met": 10, "yours": 2, "partly": 2, "not met": 4}
 
 
 @pytest.mark.thorough

@@ -38,7 +38,7 @@ const provider = new Provider(issuer, {
   clients: [
     {
       client_id: "statehold-console",
-      client_secret: "not-a-secret-of-anybody",
+      token_endpoint_auth_method: "none",
       client_name: "the console of Statehold",
       redirect_uris: [`${statehold}/console/callback`],
     },

@@ -17,6 +17,7 @@ from ...server.exit_codes import FAILURE, OK
 from ...sessions.one_line import one_line, plural
 from ..output import say, say_json, table
 from ..parser import CommandLine
+from .assurance import Site, assess, report
 from .browser import check_browser, install_missing
 from .data import check_children, check_folder, check_keeper, check_store
 from .issuers import check_issuers
@@ -33,8 +34,14 @@ Check = Callable[[Config], Iterator[Finding]]
 
 
 def run(arguments: CommandLine) -> int:
-    """Print every finding; the exit code is 1 when one of them is a failure."""
+    """Print every finding; the exit code is 1 when one of them is a failure. With a level: its controls in their place."""
     config, configuration = _load_config(arguments)
+    if arguments.assurance and configuration.status != "fail":
+        # Imported here, since it imports the tools of the browser.
+        from .controls import CONTROLS
+
+        assessments = assess(Site(config), CONTROLS[arguments.assurance])
+        return report(arguments.assurance, assessments, is_json=arguments.json)
     checks: list[Check] = [check_python, check_programs]
     if configuration.status != "fail":
         checks += [check_services, check_browser, check_tokens, check_files]

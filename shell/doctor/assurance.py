@@ -1,0 +1,100 @@
+"""`statehold doctor --assurance`: the MUST rows of a level of CoSAI's MCP Security, section 3.3, with their evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ...server.config.model import Config
+from ...server.exit_codes import FAILURE, OK
+from ...sessions.one_line import one_line
+from ...tools.browser.process.executables import Machine
+from ..output import say, say_json, table
+
+Level: TypeAlias = Literal["L1", "L2", "L3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One thing that a control found. With a `remedy` it is a gap, and the remedy is the line that mends it."""
+
+    found: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The resolved configuration and the machine that controls look at."""
+
+    config: Config
+    machine: Machine = field(default_factory=Machine)
+
+
+Control: TypeAlias = Callable[[Site], Iterator[Evidence]]
+"""Yields the evidence of one MUST row. It starts no service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The evidence of one control. It is met when none of it is a gap."""
+
+    name: str
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def gaps(self) -> list[Evidence]:
+        return [each for each in self.evidence if each.remedy]
+
+    @property
+    def is_met(self) -> bool:
+        return not self.gaps
+
+
+def check(is_met: object, found: str, gap: str, remedy: str) -> Evidence:
+    """Return the evidence of a condition: `found` if it is met, else `gap` with its remedy."""
+    return Evidence(found) if is_met else Evidence(gap, remedy)
+
+
+def assess(site: Site, controls: Mapping[str, Control]) -> list[Assessment]:
+    """Look at each control, by its name. One that fails is not met."""
+    return [Assessment(name, _look(site, control)) for name, control in controls.items()]
+
+
+def _look(site: Site, control: Control) -> tuple[Evidence, ...]:
+    try:
+        return tuple(control(site))
+    except Exception as error:
+        problem = f"could not be checked: {type(error).__name__}: {error}"
+        return (Evidence(problem, "report this"),)
+
+
+def report(level: Level, assessments: Sequence[Assessment], *, is_json: bool) -> int:
+    """Print the assessments of a level; the exit code is 1 when a control is not met."""
+    missing = [each for each in assessments if not each.is_met]
+    statuses = ["met" if each.is_met else "missing" for each in assessments]
+    if is_json:
+        controls = [
+            {
+                "name": each.name,
+                "status": status,
+                "found": [evidence.found for evidence in each.evidence if not evidence.remedy],
+                "missing": [{"found": gap.found, "remedy": gap.remedy} for gap in each.gaps],
+            }
+            for each, status in zip(assessments, statuses, strict=True)
+        ]
+        say_json({"ok": not missing, "level": level, "controls": controls})
+        return FAILURE if missing else OK
+    rows = [
+        (status, each.name, one_line("; ".join(evidence.found for evidence in each.evidence)))
+        for each, status in zip(assessments, statuses, strict=True)
+    ]
+    say(table(("", "CONTROL", "FOUND"), rows))
+    if missing:
+        say("\nwhat to do:")
+    for each in missing:
+        for gap in each.gaps:
+            say(f"  {one_line(f'{each.name}: {gap.remedy}')}")
+    count = len(assessments)
+    say(f"\n{count - len(missing)} of {count} controls of {level} are met")
+    return FAILURE if missing else OK

@@ -1,0 +1,375 @@
+"""The controls of the levels L1 to L3: the MUST rows of the profile that Statehold can see, in its order."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, PROTOCOL_VERSION_META_KEY
+from mcp_types.version import LATEST_MODERN_VERSION as MODERN
+
+from ...server.protocol.request_checks import MAX_DEPTH
+from ...sessions.journal.redaction import Redactor
+from ...sessions.json_codec import JSON
+from ...sessions.one_line import plural
+from ...tools.browser.egress.addresses import is_loopback_host
+from ...tools.browser.process.sandbox import is_turned_off, sandbox
+from ...tools.browser.tools import toolset
+from ...tools.outputs import is_safe_link
+from ...tools.upstream.config import UpstreamConfig
+from ...tools.upstream.identity import config_hash
+from ...tools.upstream.profile_file import ProfileFile
+from .assurance import Control, Evidence, Level, Site, check
+from .data import check_folder
+from .issuers import check_issuers
+from .system import Finding
+
+_ACCOUNTS: Final = '[[auth.issuers]] with issuer = "https://login.example.org"'
+_PATHS: Final = frozenset({"tokens", "secrets", "server.tls.key", "cluster.key"})
+"""Settings that hold the path of a file with secrets."""
+_KEYS: Final = frozenset({"key", "keys", "logins_key"})
+_CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "bwrap", "firejail"})
+_NO_SETTING: Final = "put a gateway in front; no setting of Statehold does that"
+
+
+def find_accounts(site: Site) -> Iterator[Evidence]:
+    auth, tokens = site.config.auth, site.config.server.tokens
+    issuers = [*(each.issuer for each in auth.issuers), auth.facade.issuer]
+    found = f"tokens of {', '.join(filter(None, issuers))}"
+    yield check(auth.enabled, found, "callers have no accounts", _ACCOUNTS)
+    if tokens is not None:
+        remedy = "take `tokens` out of [server], and give programs accounts"
+        yield Evidence(f"the static tokens in {tokens} are no OAuth", remedy)
+
+
+def find_issuers(site: Site) -> Iterator[Evidence]:
+    if not site.config.auth.enabled:
+        yield Evidence("there is no issuer to validate", _ACCOUNTS)
+    yield from map(_evidence_of, check_issuers(site.config))
+
+
+def find_secrets(site: Site) -> Iterator[Evidence]:
+    file = site.config.file
+    written = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    for key in _written_secrets(written, "", Redactor()):
+        name = key.rpartition(".")[2]
+        remedy = f'{name} = "${{NAME}}", a variable that a secrets manager sets'
+        yield Evidence(f"{key} is written in {file}", remedy)
+    yield Evidence(f"{plural(len(site.config.secrets), 'secret')} in use")
+
+
+def _written_secrets(value: object, key: str, redactor: Redactor) -> Iterator[str]:
+    """Yield the keys of the secrets that stand in a file as they are."""
+    name = key.rpartition(".")[2]
+    if isinstance(value, dict):
+        for each, member in cast("JSON", value).items():
+            yield from _written_secrets(member, f"{key}.{each}".lstrip("."), redactor)
+    elif isinstance(value, list):
+        for member in cast("list[object]", value):
+            yield from _written_secrets(member, key, redactor)
+    elif isinstance(value, str) and value and "${" not in value and _PATHS.isdisjoint((key, name)):
+        is_password = name == "url" and urlsplit(value).password
+        if is_password or name in _KEYS or redactor.names_secret(name):
+            yield key
+
+
+def find_audience(site: Site) -> Iterator[Evidence]:
+    own = site.config.server.public_url or ""
+    remedy = f'audience = ["{own}/mcp"] below [auth]'
+    for audience in site.config.auth.audience:
+        found = f"tokens for {audience} alone, of which services get none"
+        is_own = urlsplit(audience)[:2] == urlsplit(own)[:2]
+        yield check(is_own, found, f"tokens for {audience} are for another server", remedy)
+    if not site.config.auth.enabled:
+        yield Evidence("no caller has a token that a service might take")
+
+
+def find_approvals(site: Site) -> Iterator[Evidence]:
+    for name, service in site.config.enabled_services().items():
+        approve: object = getattr(service, "approve", "never")
+        is_met = approve in ("destructive", "all")
+        gap, remedy = f"{name} asks nobody", _at(name, 'approve = "destructive"')
+        yield check(is_met, f"{name} asks a person: {approve}", gap, remedy)
+
+
+def find_encryption(site: Site) -> Iterator[Evidence]:
+    server, cluster = site.config.server, site.config.cluster
+    if server.tls is not None:
+        yield Evidence(f"TLS with {server.tls.certificate}")
+    elif server.trusted_proxies:
+        yield Evidence(f"TLS of the proxy at {', '.join(server.trusted_proxies)}")
+    else:
+        yield from find_loopback(site)
+    if cluster.enabled and not is_loopback_host(cluster.listen.rpartition(":")[0]):
+        gap = f"nodes speak clear text at {cluster.listen}"
+        remedy = "certificate, key and authority below [cluster]"
+        yield check(cluster.certificate, "TLS 1.3 between nodes", gap, remedy)
+    yield from _unsafe_addresses(site)
+
+
+def find_binding(site: Site) -> Iterator[Evidence]:
+    host = site.config.server.host.strip("[]")
+    try:
+        address = ip_address(host)
+        is_internal = not (address.is_unspecified or address.is_global)
+    except ValueError:
+        is_internal = True
+    remedy = 'host = "10.0.0.7" below [server]: an internal address of this machine'
+    yield check(is_internal, f"listens on {host}", f"listens on {host}, not internal", remedy)
+
+
+def find_loopback(site: Site) -> Iterator[Evidence]:
+    server = site.config.server
+    found, gap = f"only this machine reaches {server.host}", f"others reach {server.host}"
+    yield check(server.loopback, found, gap, 'host = "127.0.0.1" below [server]')
+
+
+def find_origins(site: Site) -> Iterator[Evidence]:
+    server = site.config.server
+    for origin in server.allowed_origins:
+        remedy = f'take "{origin}" out of allowed_origins below [server]'
+        gap = f"pages of {origin} may be anybody's"
+        yield check(is_safe_link(origin), f"pages of {origin} may call", gap, remedy)
+    yield Evidence(f"Host is {' or '.join([server.host, *server.allowed_hosts])}")
+
+
+def find_header_checks(site: Site) -> Iterator[Evidence]:
+    meta = {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}}
+    request = {"method": "tools/call", "params": {"name": "a", "_meta": meta}}
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/list"}
+    verdict = classify_inbound_request(request, headers=headers)
+    is_met = isinstance(verdict, InboundLadderRejection) and verdict.code == HEADER_MISMATCH
+    found, gap = f"a contradiction in {MODERN} was refused", "a contradiction passed"
+    yield check(is_met, found, gap, "pip install --upgrade statehold mcp")
+
+
+def find_limits(site: Site) -> Iterator[Evidence]:
+    limits = site.config.limits
+    for name in ("sessions_per_principal", "stored_bytes_per_principal", "free_disk_bytes"):
+        limit, default = getattr(limits, name), type(limits).model_fields[name].default
+        yield check(limit, f"{name} = {limit}", f"{name} = 0", f"{name} = {default} below [limits]")
+    yield Evidence(f"{MAX_DEPTH} levels of nesting")
+
+
+def find_confinement(site: Site) -> Iterator[Evidence]:
+    for name, browser in site.config.browsers().items():
+        status = sandbox(site.machine)
+        if browser.remote:
+            yield Evidence(f"{name} is elsewhere")
+        elif is_turned_off(browser.args):
+            remedy = _at(name, "take --no-sandbox out of `args`,")
+            yield Evidence(f"{name} has no sandbox", remedy)
+        else:
+            remedy = status.remedy or "" if status.on else "run statehold as a user, not as root"
+            yield Evidence(
+                f"{name} has {'a' if status.on else 'no'} sandbox, {status.reason}", remedy
+            )
+    yield from _confinement_of_programs(site)
+
+
+def _confinement_of_programs(site: Site) -> Iterator[Evidence]:
+    for name, service in site.config.upstreams().items():
+        if service.command is None:
+            yield Evidence(f"{name} is elsewhere")
+            continue
+        program = Path(service.command).name
+        kind: object = program if program in _CONTAINERS else getattr(service, "sandbox", None)
+        gap, remedy = f"{name} may do what its user may", _at(name, 'sandbox = "landlock"')
+        yield check(kind not in (None, "off"), f"{name} is in {kind}", gap, remedy)
+
+
+def find_separation(site: Site) -> Iterator[Evidence]:
+    config = site.config
+    gap = "all callers are one principal"
+    yield check(config.needs_token, "each session has an owner", gap, _ACCOUNTS)
+    for name, service in config.browsers().items():
+        remedy, gap = _at(name, 'attach = "context"'), f"{name} uses the tabs of a person"
+        yield check(service.attach == "context", f"a context each in {name}", gap, remedy)
+    yield from map(_evidence_of, () if config.ephemeral else check_folder(config))
+
+
+def find_audit(site: Site) -> Iterator[Evidence]:
+    audit, names = site.config.audit, site.config.redact
+    yield check(audit != "off", f"audit = {audit}", "no audit log", 'audit = "required"')
+    found = f"values under {plural(len(names), 'name')} are redacted"
+    yield check(names, found, "nothing is redacted", "take `redact = []` out of the file")
+
+
+def find_schemas(site: Site) -> Iterator[Evidence]:
+    """Look at the arguments that tools declare: of MCP servers, by their last start."""
+    config = site.config
+    for name, browser in config.browsers().items():
+        tools = toolset(browser)
+        strict = [each for each in tools if each.arguments.model_config.get("extra") == "forbid"]
+        yield Evidence(f"{name}: {len(strict)} of {len(tools)} refuse undeclared arguments")
+    for name, service in config.upstreams().items():
+        data = None if config.ephemeral else config.data
+        profile = ProfileFile(data, name, config_hash(service)).read()
+        if profile is None:
+            yield Evidence(f"no tools of {name} are known", f"statehold services check {name}")
+            continue
+        tools = [each for each in profile.tools if _is_offered(service, each.name)]
+        loose = [each.name for each in tools if not _is_declared(each.definition)]
+        remedy = _at(name, f"exclude = {loose}".replace("'", '"'))
+        found = f"{name}: {len(tools)} declare their arguments"
+        yield check(not loose, found, f"{name}: {', '.join(loose)} take anything", remedy)
+
+
+def _is_offered(service: UpstreamConfig, tool: str) -> bool:
+    return tool not in service.exclude and (service.include is None or tool in service.include)
+
+
+def _is_declared(definition: Mapping[str, Any]) -> bool:
+    schema: JSON = definition["inputSchema"]
+    return "properties" in schema or schema.get("additionalProperties") is False
+
+
+def find_paths(site: Site) -> Iterator[Evidence]:
+    own = (site.config.data.resolve(), Path.home())
+    for name, service in site.config.browsers().items():
+        folders = [Path(folder).expanduser().resolve() for folder in service.uploads]
+        wide = [each for each in folders if any(other.is_relative_to(each) for other in own)]
+        found, gap = f"{name} uploads from {len(folders)} folders", f"{name} uploads from {wide}"
+        yield check(not wide, found, gap, _at(name, 'uploads = ["/srv/uploads"]'))
+        remedy, gap = _at(name, 'take "unsafe" out of `caps`,'), f"{name} runs code of callers"
+        yield check("unsafe" not in service.caps, f"{name} runs no code of callers", gap, remedy)
+    yield from _confinement_of_programs(site)
+
+
+def find_outputs(site: Site) -> Iterator[Evidence]:
+    for name, service in site.config.upstreams().items():
+        remedy, gap = _at(name, 'text = "clean"'), f"texts of {name} pass as they are"
+        yield check(service.text == "clean", f"texts of {name} are cleaned", gap, remedy)
+    for name in site.config.browsers():
+        yield Evidence(f"texts of pages of {name} are cleaned")
+
+
+def find_https(site: Site) -> Iterator[Evidence]:
+    config, notify = site.config, site.config.notify.url
+    found, gap = "links of servers are HTTPS", "links of servers may lead anywhere"
+    yield check(config.pins_mode == "strict", found, gap, 'pins = "strict"')
+    yield from _unsafe_addresses(site)
+    if notify is not None and not is_safe_link(notify.get_secret_value()):
+        yield Evidence("notifications leave without TLS", 'url = "https://..." below [notify]')
+    for name, service in config.browsers().items():
+        is_met = not {"http://*", "http://*:*"}.isdisjoint(service.block)
+        remedy, gap = _at(name, 'block = ["http://*:*"]'), f"{name} opens pages without TLS"
+        yield check(is_met, f"{name} opens pages with TLS only", gap, remedy)
+
+
+def find_handles(site: Site) -> Iterator[Evidence]:
+    config = site.config
+    found, gap = "each request has the token of an owner", "the id of a session is enough"
+    yield check(config.needs_token, found, gap, _ACCOUNTS)
+    found, gap = "sessions are named by callers", "a transport session stands for its caller"
+    remedy = "auto_session = false below [server]"
+    yield check(not config.server.auto_session, found, gap, remedy)
+
+
+def find_seal(site: Site) -> Iterator[Evidence]:
+    found, gap = "data at rest is sealed for each principal", "data at rest is clear"
+    yield check(getattr(site.config, "seal", None), found, gap, _NO_SETTING)
+
+
+def find_kernel(site: Site) -> Iterator[Evidence]:
+    version = (site.machine.top / "proc/version").read_text()
+    remedy = "runtimeClassName: gvisor of the pod"
+    yield check("gVisor" in version, "gVisor", "the kernel of the host", remedy)
+
+
+def find_full_audit(site: Site) -> Iterator[Evidence]:
+    audit, arguments = site.config.audit, site.config.audit_arguments
+    found, remedy = "no request runs unrecorded", 'audit = "required"'
+    yield check(audit == "required", found, f"audit = {audit}", remedy)
+    yield check(arguments, "with arguments", "without arguments", "audit_arguments = true")
+
+
+def find_pins(site: Site) -> Iterator[Evidence]:
+    mode = site.config.pins_mode
+    yield check(mode == "strict", "pins = strict", f"pins = {mode}", 'pins = "strict"')
+
+
+def find_private_addresses(site: Site) -> Iterator[Evidence]:
+    yield Evidence("webhooks reach public addresses only")
+    for name, service in site.config.browsers().items():
+        is_met = not service.private and (service.private is False or site.config.needs_token)
+        gap, remedy = f"{name} reaches private addresses", _at(name, "private = false")
+        yield check(is_met, f"{name} reaches public addresses only", gap, remedy)
+
+
+def find_expiry(site: Site) -> Iterator[Evidence]:
+    timeouts = site.config.timeouts
+    for name in ("paused", "paused_named", "lifetime", "retention"):
+        seconds = getattr(timeouts, name)
+        remedy = f"{name} = 2592000 below [timeouts]"
+        yield check(seconds, f"{name} = {seconds:g}", f"{name} = 0: for ever", remedy)
+
+
+def find_none(site: Site) -> Iterator[Evidence]:
+    """Say that Statehold has nothing for a control."""
+    yield Evidence("nothing in Statehold does that", _NO_SETTING)
+
+
+def _at(service: str, setting: str) -> str:
+    return f"{setting} below [services.{service}]"
+
+
+def _evidence_of(finding: Finding) -> Evidence:
+    remedy = finding.remedy if finding.status == "fail" else ""
+    return Evidence(f"{finding.name}: {finding.detail}", remedy)
+
+
+def _unsafe_addresses(site: Site) -> Iterator[Evidence]:
+    for name, service in site.config.upstreams().items():
+        if service.url is not None and not is_safe_link(service.url):
+            yield Evidence(f"{name} is reached without TLS", _at(name, 'url = "https://..."'))
+
+
+SANDBOX: Final[Mapping[str, Control]] = {
+    "loopback only": find_loopback,
+    "`Origin`, `Host`, CSRF": find_origins,
+}
+INTERNAL: Final[Mapping[str, Control]] = {
+    "OAuth 2.1 with PKCE": find_accounts,
+    "issuer metadata is validated": find_issuers,
+    "secrets in a keychain or secrets manager": find_secrets,
+    "no token passthrough": find_audience,
+    "a person confirms destructive actions": find_approvals,
+    "TLS": find_encryption,
+    "internal interface, no 0.0.0.0": find_binding,
+    "`Origin`, `Host`, CSRF": find_origins,
+    "MCP headers are validated": find_header_checks,
+    "limits of size and depth": find_limits,
+    "sandbox or container with limits": find_confinement,
+    "data of users is separate": find_separation,
+    "structured log, redacted": find_audit,
+    "arguments are validated": find_schemas,
+    "paths are sanitized": find_paths,
+    "outputs are sanitized": find_outputs,
+    "URLs are HTTPS only": find_https,
+    "handles belong to a principal, transport ids do not authenticate": find_handles,
+}
+PRODUCTION: Final[Mapping[str, Control]] = {
+    **INTERNAL,
+    "workload identity of agents": find_none,
+    "token exchange with actor and subject": find_none,
+    "tokens are bound to their client (DPoP, mTLS)": find_none,
+    "messages are signed": find_none,
+    "strong container isolation": find_kernel,
+    "data of tenants is encrypted": find_seal,
+    "full log, in OCSF or CEF": find_full_audit,
+    "tool definitions are pinned": find_pins,
+    "no private and metadata addresses": find_private_addresses,
+    "handles expire": find_expiry,
+}
+CONTROLS: Final[Mapping[Level, Mapping[str, Control]]] = {
+    "L1": SANDBOX,
+    "L2": INTERNAL,
+    "L3": PRODUCTION,
+}
+"""The controls by level; L3 includes L2."""
