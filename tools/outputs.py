@@ -14,6 +14,8 @@ from .browser.egress.addresses import is_loopback_host
 
 _ESCAPES: Final = (b"\\u00", b"\\b", b"\\f")
 """The beginnings of controls in JSON, in which no control stands as it is, but for DEL."""
+_LEADS: Final = (b"\xc2", b"\xe2", b"\xf3")
+"""The first bytes of the other hidden characters in UTF-8, which most texts do not have."""
 _IDENTIFIERS: Final = frozenset({"uri", "uriTemplate", "nextCursor", "requestState", "taskId"})
 _NAMED: Final = frozenset({"tools", "prompts", "arguments"})
 """The lists of items that are called by their `name`."""
@@ -69,7 +71,7 @@ def _may_have_hidden(value: object) -> bool:
         return True  # it has integers of more than 64 bits, or half a surrogate pair
     if b"\x7f" in data or (b"\\" in data and any(escape in data for escape in _ESCAPES)):
         return True
-    return not data.isascii() and has_hidden(data.decode())
+    return any(lead in data for lead in _LEADS) and has_hidden(data.decode())
 
 
 def is_safe_link(url: object) -> bool:

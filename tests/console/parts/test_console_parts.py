@@ -52,6 +52,15 @@ async def lines_of(page: Page) -> list[str]:
     return [" ".join(text.split()) for text in texts]
 
 
+@pytest.mark.thorough
+async def test_a_person_sees_what_is_hidden_in_a_text(agent: Client, page: Page) -> None:
+    session = await opened_session(agent, name="hidden", services=["quick"])
+    await change(agent, session, {"pay": "1"})
+    await change(agent, session, {"pay": "10\u202e\U000e0041\u200d"})
+    await show(page, session)
+    assert await lines_of(page) == ["~ pay: 1 → 10\\u{202e}\\u{e0041}\u200d"]
+
+
 async def choose(page: Page, name: str) -> None:
     await page.locator("summary", has_text="More").click()
     await page.locator(".menu-list").get_by_role("button", name=name).click()
