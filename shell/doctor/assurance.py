@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
 from ...server.config.model import Config
@@ -47,8 +47,8 @@ class Assessment:
         return [each for each in self.evidence if each.remedy]
 
     @property
-    def is_met(self) -> bool:
-        return not self.gaps
+    def status(self) -> Literal["met", "missing"]:
+        return "missing" if self.gaps else "met"
 
 
 def check(is_met: object, found: str, gap: str, remedy: str) -> Evidence:
@@ -58,36 +58,27 @@ def check(is_met: object, found: str, gap: str, remedy: str) -> Evidence:
 
 def assess(site: Site, controls: Mapping[str, Control]) -> list[Assessment]:
     """Look at each control, by its name. One that fails is not met."""
-    return [Assessment(name, _look(site, control)) for name, control in controls.items()]
-
-
-def _look(site: Site, control: Control) -> tuple[Evidence, ...]:
-    try:
-        return tuple(control(site))
-    except Exception as error:
-        problem = f"could not be checked: {type(error).__name__}: {error}"
-        return (Evidence(problem, "report this"),)
+    assessments: list[Assessment] = []
+    for name, control in controls.items():
+        try:
+            evidence = tuple(control(site))
+        except Exception as error:
+            problem = f"could not be checked: {type(error).__name__}: {error}"
+            evidence = (Evidence(problem, "report this"),)
+        assessments.append(Assessment(name, evidence))
+    return assessments
 
 
 def report(level: Level, assessments: Sequence[Assessment], *, is_json: bool) -> int:
     """Print the assessments of a level; the exit code is 1 when a control is not met."""
-    missing = [each for each in assessments if not each.is_met]
-    statuses = ["met" if each.is_met else "missing" for each in assessments]
+    missing = [each for each in assessments if each.gaps]
     if is_json:
-        controls = [
-            {
-                "name": each.name,
-                "status": status,
-                "found": [evidence.found for evidence in each.evidence if not evidence.remedy],
-                "missing": [{"found": gap.found, "remedy": gap.remedy} for gap in each.gaps],
-            }
-            for each, status in zip(assessments, statuses, strict=True)
-        ]
+        controls = [{**asdict(each), "status": each.status} for each in assessments]
         say_json({"ok": not missing, "level": level, "controls": controls})
         return FAILURE if missing else OK
     rows = [
-        (status, each.name, one_line("; ".join(evidence.found for evidence in each.evidence)))
-        for each, status in zip(assessments, statuses, strict=True)
+        (each.status, each.name, one_line("; ".join(one.found for one in each.evidence)))
+        for each in assessments
     ]
     say(table(("", "CONTROL", "FOUND"), rows))
     if missing:

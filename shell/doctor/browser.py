@@ -95,17 +95,19 @@ def _check_service(title: str, config: BrowserConfig, machine: Machine) -> Itera
         return
     kind = "headless shell" if executable.shell else executable.kind.capitalize()
     yield Finding(title, "ok", f"{kind} {version or ''} at {where}".replace("  ", " "))
-    yield _check_sandbox(f"{title} sandbox", config, machine, executable.path)
+    path = None if executable.path is None else Path(executable.path)
+    yield check_sandbox(f"{title} sandbox", config, machine, path)
     if "devtools" in config.caps:
         yield _check_videos(f"{title} videos", machine)
 
 
-def _check_sandbox(
-    title: str, config: BrowserConfig, machine: Machine, path: str | None
+def check_sandbox(
+    title: str, config: BrowserConfig, machine: Machine, program: Path | None = None
 ) -> Finding:
+    """Look whether a browser gets a sandbox. A `program` may come with a helper for it."""
     if is_turned_off(config.args):
         return Finding(title, "warn", "off: `args` says so", "take --no-sandbox out of `args`")
-    status = sandbox(machine, None if path is None else Path(path))
+    status = sandbox(machine, program)
     if not status.on:
         detail = f"off: {status.reason}"
         return Finding(title, "warn", detail, "run statehold as another user, not as root")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import urlsplit
 
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
@@ -18,19 +19,18 @@ from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import plural
 from ...tools.browser.egress.addresses import is_loopback_host
-from ...tools.browser.process.sandbox import is_turned_off, sandbox
 from ...tools.browser.tools import toolset
 from ...tools.outputs import is_safe_link
-from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.identity import config_hash
 from ...tools.upstream.profile_file import ProfileFile
 from .assurance import Control, Evidence, Level, Site, check
+from .browser import check_sandbox
 from .data import check_folder
 from .issuers import check_issuers
 from .system import Finding
 
 _ACCOUNTS: Final = '[[auth.issuers]] with issuer = "https://login.example.org"'
-_PATHS: Final = frozenset({"tokens", "secrets", "server.tls.key", "cluster.key"})
+_PATHS: Final = frozenset({"server.tls.key", "cluster.key"})
 """Settings that hold the path of a file with secrets."""
 _KEYS: Final = frozenset({"key", "keys", "logins_key"})
 _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "bwrap", "firejail"})
@@ -72,7 +72,7 @@ def _written_secrets(value: object, key: str, redactor: Redactor) -> Iterator[st
     elif isinstance(value, list):
         for member in cast("list[object]", value):
             yield from _written_secrets(member, key, redactor)
-    elif isinstance(value, str) and value and "${" not in value and _PATHS.isdisjoint((key, name)):
+    elif isinstance(value, str) and value and "${" not in value and key not in _PATHS:
         is_password = name == "url" and urlsplit(value).password
         if is_password or name in _KEYS or redactor.names_secret(name):
             yield key
@@ -158,17 +158,11 @@ def find_limits(site: Site) -> Iterator[Evidence]:
 
 def find_confinement(site: Site) -> Iterator[Evidence]:
     for name, browser in site.config.browsers().items():
-        status = sandbox(site.machine)
         if browser.remote:
             yield Evidence(f"{name} is elsewhere")
-        elif is_turned_off(browser.args):
-            remedy = _at(name, "take --no-sandbox out of `args`,")
-            yield Evidence(f"{name} has no sandbox", remedy)
         else:
-            remedy = status.remedy or "" if status.on else "run statehold as a user, not as root"
-            yield Evidence(
-                f"{name} has {'a' if status.on else 'no'} sandbox, {status.reason}", remedy
-            )
+            finding = check_sandbox(name, browser, site.machine)
+            yield Evidence(f"sandbox of {name}: {finding.detail}", finding.remedy)
     yield from _confinement_of_programs(site)
 
 
@@ -213,20 +207,16 @@ def find_schemas(site: Site) -> Iterator[Evidence]:
         if profile is None:
             yield Evidence(f"no tools of {name} are known", f"statehold services check {name}")
             continue
-        tools = [each for each in profile.tools if _is_offered(service, each.name)]
-        loose = [each.name for each in tools if not _is_declared(each.definition)]
-        remedy = _at(name, f"exclude = {loose}".replace("'", '"'))
+        tools = [each for each in profile.tools if each.name not in service.exclude]
+        schemas: dict[str, JSON] = {each.name: each.definition["inputSchema"] for each in tools}
+        loose = [
+            tool
+            for tool, schema in schemas.items()
+            if "properties" not in schema and schema.get("additionalProperties") is not False
+        ]
+        remedy = _at(name, f"exclude = {json.dumps(loose)}")
         found = f"{name}: {len(tools)} declare their arguments"
         yield check(not loose, found, f"{name}: {', '.join(loose)} take anything", remedy)
-
-
-def _is_offered(service: UpstreamConfig, tool: str) -> bool:
-    return tool not in service.exclude and (service.include is None or tool in service.include)
-
-
-def _is_declared(definition: Mapping[str, Any]) -> bool:
-    schema: JSON = definition["inputSchema"]
-    return "properties" in schema or schema.get("additionalProperties") is False
 
 
 def find_paths(site: Site) -> Iterator[Evidence]:
@@ -307,7 +297,7 @@ def find_expiry(site: Site) -> Iterator[Evidence]:
     for name in ("paused", "paused_named", "lifetime", "retention"):
         seconds = getattr(timeouts, name)
         remedy = f"{name} = 2592000 below [timeouts]"
-        yield check(seconds, f"{name} = {seconds:g}", f"{name} = 0: for ever", remedy)
+        yield check(seconds, f"{name} = {seconds:.0f}", f"{name} = 0: for ever", remedy)
 
 
 def find_none(site: Site) -> Iterator[Evidence]:
