@@ -117,6 +117,8 @@ class CallerOptions:
     """The tokens of a text with an outline, such as a page, that the caller reads; None leaves it to the service."""
     is_owner: bool = True
     """Whether the caller is the owner of the session, and may hear what another call of it may have caused."""
+    exact: bool = False
+    """Whether the texts of the result are needed as they are, since no model and no person reads them."""
 
     def ask_to_open(self, url: str, message: str) -> JSON:
         """Return the parameters of `elicitation/create` that ask the person of the caller to open an address."""

@@ -29,7 +29,6 @@ from ...sessions.services import CallContext, RestoreReport, Snapshot, ToolResul
 from ..outputs import PASSED, OutputRules
 from . import change_stream
 from .calls import ActiveCalls, LogLevel, UpstreamCall
-from .change_stream import Listener
 from .errors import UpstreamMisbehaved, UpstreamRefused, asks_by_older_era, with_era_remedy
 from .known_secrets import Secrets
 from .negotiation import EraPlan, EraUndecided, Peer, name_lacking_side, require_answerable
@@ -119,7 +118,7 @@ class UpstreamConnection:
         self._log_level = LogLevel()
         self._first_number = 0
         self._rpc: JsonRpcConnection | None = None
-        self._listener: Listener | None = None
+        self._listener: change_stream.Listener | None = None
         self._quiet_lists = change_stream.QuietLists(None)
         self._had_calls = False
         self._is_closed = False
@@ -323,7 +322,7 @@ class UpstreamConnection:
                 if is_large(answer) or (tool and answer.get("resultType") == "task"):
                     result = await self._finish(answer, call, tool=tool)
                 else:
-                    result = self._validate(answer, modern=modern, tool=tool)
+                    result = self._validate(answer, modern=modern, tool=tool, exact=options.exact)
                 if (
                     result.get("resultType") != "input_required"
                     or options.can_return_input_required
@@ -382,8 +381,9 @@ class UpstreamConnection:
 
     async def _finish(self, answer: JSON, call: UpstreamCall, *, tool: bool = True) -> JSON:
         """Return the result of a request by its answer, which may be large or a task."""
-        validate = partial(self._validate, modern=self.peer.modern, tool=tool)
-        if tool and self.peer.modern and answer.get("resultType") == "task":
+        modern, exact = self.peer.modern, call.ctx.options.exact
+        validate = partial(self._validate, modern=modern, tool=tool, exact=exact)
+        if tool and modern and answer.get("resultType") == "task":
             task = UpstreamTask(self.rpc, self.service, call, self._tasks, validate)
             answer = await task.follow(answer)
         return await to_thread.run_sync(validate, answer)
@@ -426,7 +426,7 @@ class UpstreamConnection:
         self._quiet_lists = change_stream.QuietLists(self.peer)
         filters = change_stream.list_change_filter(self.peer)
         if filters and self._listener is None:
-            self._listener = Listener(
+            self._listener = change_stream.Listener(
                 self.service, filters, self._send_subscription, self._report_change
             )
             # An empty context, so that the opener's token and trace do not live as long as the connection.

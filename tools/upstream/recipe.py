@@ -19,7 +19,7 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...sessions.json_codec import JSON, loads
-from ...sessions.services import RestoreReport, Snapshot
+from ...sessions.services import CallerOptions, RestoreReport, Snapshot
 from ..foreign_file import read_foreign
 from ..processes.workdir import private_folder
 from .config import Recipe, RecipeStep
@@ -116,12 +116,18 @@ def _report_total_loss(recipe: Recipe | None) -> RestoreReport:
     return RestoreReport("", f"{recipe.restores}, {recipe.loses}")
 
 
+class StepContext(InternalContext):
+    """The context of the call of a step, whose values are saved and restored as they are."""
+
+    options = CallerOptions(is_owner=False, exact=True)
+
+
 async def _run_step(
     step: RecipeStep, connection: UpstreamConnection, folder: Path, values: Mapping[str, Any]
 ) -> JSON:
     arguments = cast(JSON, fill_placeholders(step.arguments, {**values, "dir": str(folder)}))
     try:
-        result = await connection.call(step.tool, arguments, InternalContext())
+        result = await connection.call(step.tool, arguments, StepContext())
     except (OutcomeUnknown, ConnectionLost):
         raise
     except SessionError as error:

@@ -40,9 +40,17 @@ ENDS: Final = 2000
 
 
 def validate_result(
-    result: JSON, *, modern: bool, service: str, tool: bool, rules: OutputRules = PASSED
+    result: JSON,
+    *,
+    modern: bool,
+    service: str,
+    tool: bool,
+    exact: bool = False,
+    rules: OutputRules = PASSED,
 ) -> JSON:
     """Return a result that can be passed on, or raise UpstreamMisbehaved. `tool`: it is a result of tools/call.
+
+    With `exact`, its texts are not cleaned.
 
     A result of a legacy upstream has no `resultType`; a modern one's is `complete` or `input_required`.
     """
@@ -59,7 +67,7 @@ def validate_result(
         _drop_server_info(result)
     if tool and (fault := _find_fault(result)) is not None:
         raise UpstreamMisbehaved(service, f"its result is not a tool result ({fault})")
-    if not rules.exact or _RESULTS.isdisjoint(result):
+    if not (exact or rules.exact) or _RESULTS.isdisjoint(result):
         clean_texts(result)
     if rules.https:
         restrict_links(result, service)

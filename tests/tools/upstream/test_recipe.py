@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 from pathlib import Path
@@ -74,6 +75,13 @@ async def test_a_value_survives_its_process(serving: Serving, recipe: Any) -> No
     assert value == '{"login": [1, null, 1152921504606846976]}'
     assert report.restored == recipe.get("restores", "what its recipe saved")
     assert report.lost == recipe.get("loses", "everything else")
+
+
+async def test_a_value_is_saved_with_what_a_model_does_not_read(serving: Serving) -> None:
+    service = serving("keeper", recipe=BY_VALUE)
+    snapshot = await save_value(service, "\u2066a\U000e0041\u2069")
+    _, value = await open_next_generation(service, snapshot)
+    assert value == json.dumps("\u2066a\U000e0041\u2069")
 
 
 async def test_saved_texts_fill_longer_ones(serving: Serving) -> None:
