@@ -56,16 +56,16 @@ def clean_texts(fields: JSON, *, escape: bool = False) -> None:
     clean = escape_hidden if escape else without_hidden
     pending: list[tuple[Any, bool]] = [(fields, False)]
     for value, is_named in pending:
-        if isinstance(value, dict):
-            members = cast("JSON", value)
-            for key in [*filter(has_hidden, members)]:
-                members[clean(key)] = members.pop(key)
-        for key, child in list(value.items() if isinstance(value, dict) else enumerate(value)):
+        members: JSON = cast("JSON", value) if isinstance(value, dict) else {}
+        for key in [*filter(has_hidden, members)]:
+            members[clean(key)] = members.pop(key)
+        items: list[tuple[Any, Any]] = [*(members.items() or enumerate(cast("list[Any]", value)))]
+        for key, child in items:
             if isinstance(child, str):
                 if key not in _IDENTIFIERS and not (is_named and key == "name"):
                     value[key] = clean(child)
             elif isinstance(child, dict | list):
-                pending.append((child, key in _NAMED or (is_named and isinstance(value, list))))
+                pending.append((cast("object", child), key in _NAMED or (is_named and not members)))
 
 
 def _may_have_hidden(value: object) -> bool:

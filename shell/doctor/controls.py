@@ -139,8 +139,8 @@ def find_origins(site: Site) -> Iterator[Evidence]:
 
 
 def find_header_checks(site: Site) -> Iterator[Evidence]:
-    meta = {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}}
-    request = {"method": "tools/call", "params": {"name": "a", "_meta": meta}}
+    meta: JSON = {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}}
+    request: JSON = {"method": "tools/call", "params": {"name": "a", "_meta": meta}}
     headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/list"}
     verdict = classify_inbound_request(request, headers=headers)
     is_met = isinstance(verdict, InboundLadderRejection) and verdict.code == HEADER_MISMATCH

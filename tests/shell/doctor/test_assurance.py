@@ -185,7 +185,10 @@ def test_a_gap_is_found_with_the_line_that_mends_it(draft: Draft, name: str) -> 
 def test_a_library_that_does_not_compare_headers_is_a_gap(
     draft: Draft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controls, "classify_inbound_request", lambda *_, **__: None)
+    def classify(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr(controls, "classify_inbound_request", classify)
     found = draft.assess()["MCP headers are validated"]
     assert [gap.remedy for gap in found.gaps] == ["pip install --upgrade statehold mcp"]
     assert {*GAPS, found.name} == set(controls.INTERNAL)
