@@ -58,7 +58,7 @@ async def test_a_person_sees_what_is_hidden_in_a_text(agent: Client, page: Page)
     await change(agent, session, {"pay": "1"})
     await change(agent, session, {"pay": "10\u202e\U000e0041\u200d"})
     await show(page, session)
-    assert await lines_of(page) == ["~ pay: 1 → 10\\u{202e}\\u{e0041}\u200d"]
+    assert await lines_of(page) == ['~ pay: "1" → "10\\u{202e}\\u{e0041}\u200d"']
 
 
 async def choose(page: Page, name: str) -> None:
