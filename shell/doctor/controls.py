@@ -93,7 +93,7 @@ def find_approvals(site: Site) -> Iterator[Evidence]:
     for name, service in site.config.enabled_services().items():
         approve: object = getattr(service, "approve", "never")
         is_met = approve in ("destructive", "all")
-        gap, remedy = f"{name} asks nobody", _at(name, 'approve = "destructive"')
+        gap, remedy = f"{name}: approve = {approve}", _at(name, 'approve = "destructive"')
         yield check(is_met, f"{name} asks a person: {approve}", gap, remedy)
 
 
@@ -207,15 +207,18 @@ def find_schemas(site: Site) -> Iterator[Evidence]:
         if profile is None:
             yield Evidence(f"no tools of {name} are known", f"statehold services check {name}")
             continue
-        tools = [each for each in profile.tools if each.name not in service.exclude]
-        schemas: dict[str, JSON] = {each.name: each.definition["inputSchema"] for each in tools}
+        schemas: dict[str, JSON] = {
+            each.name: each.definition["inputSchema"]
+            for each in profile.tools
+            if each.name in (service.include or [each.name]) and each.name not in service.exclude
+        }
         loose = [
             tool
             for tool, schema in schemas.items()
             if "properties" not in schema and schema.get("additionalProperties") is not False
         ]
         remedy = _at(name, f"exclude = {json.dumps(loose)}")
-        found = f"{name}: {len(tools)} declare their arguments"
+        found = f"{name}: {len(schemas)} declare their arguments"
         yield check(not loose, found, f"{name}: {', '.join(loose)} take anything", remedy)
 
 
