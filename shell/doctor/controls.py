@@ -205,7 +205,8 @@ def find_schemas(site: Site) -> Iterator[Evidence]:
         data = None if config.ephemeral else config.data
         profile = ProfileFile(data, name, config_hash(service)).read()
         if profile is None:
-            yield Evidence(f"no tools of {name} are known", f"statehold services check {name}")
+            remedy = f"start Statehold once: it keeps the list of the tools of {name}"
+            yield Evidence(f"the tools of {name} are not known", remedy)
             continue
         schemas: dict[str, JSON] = {
             each.name: each.definition["inputSchema"]

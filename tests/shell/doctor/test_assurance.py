@@ -49,6 +49,7 @@ class Draft:
     folder: Path
     issuer: str
     settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    has_started: bool = True
     schema: dict[str, Any] = field(default_factory=lambda: {"properties": {}})
 
     def __post_init__(self) -> None:
@@ -75,8 +76,9 @@ class Draft:
         notes = config.upstreams()["notes"]
         peer = Peer(version="2026-07-28", modern=True, info={}, capabilities={})
         tool = ToolSpec("note", {"name": "note", "inputSchema": {"type": "object", **self.schema}})
-        profiles = ProfileFile(config.data, "notes", config_hash(notes))
-        profiles.write(Profile(peer, (tool,), (), "http"))
+        if self.has_started:
+            profiles = ProfileFile(config.data, "notes", config_hash(notes))
+            profiles.write(Profile(peer, (tool,), (), "http"))
         site = Site(config, Machine(root=False, top=self.folder, platform="linux"))
         return {each.name: each for each in assess(site, controls.INTERNAL)}
 
@@ -180,6 +182,12 @@ def test_a_gap_is_found_with_the_line_that_mends_it(draft: Draft, name: str) -> 
     assessment = draft.assess()[name]
     assert assessment.status == "missing"
     assert line in "\n".join(gap.remedy for gap in assessment.gaps)
+
+
+def test_the_tools_of_a_service_that_never_started_are_a_gap(draft: Draft) -> None:
+    draft.has_started = False
+    [gap] = draft.assess()["arguments are validated"].gaps
+    assert gap.remedy.startswith("start Statehold once")
 
 
 def test_a_library_that_does_not_compare_headers_is_a_gap(
