@@ -117,7 +117,7 @@ class UpstreamService:
         self.separates = self._opener.separates
         """Returns whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
         self._era = EraChoice(config.era, shared=config.scope == "shared")
-        self._probing, self._reading = anyio.Lock(), anyio.Lock()
+        self._probing, self._reading, self._turn = anyio.Lock(), anyio.Lock(), anyio.Lock()
         self._header_maps: dict[str, HeaderMap] = {}
         self._followed_uris: dict[str, set[str]] = {}
         """The resources to which each session is subscribed; its next connection subscribes to them again."""
@@ -126,7 +126,6 @@ class UpstreamService:
         self.live_tools = LiveItems[ToolSpec]()
         self.specs: Mapping[str, ToolSpec] = {}
         self._live_prompts = LiveItems[JSON]()
-        self._turn = anyio.Lock()
         self._asking_tools = set[str]()
 
     @property
@@ -498,5 +497,4 @@ class UpstreamService:
         return older_era_note(self.name, chosen=chosen)
 
     def _param_headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-        headers = self._header_maps.get(tool)
-        return mcp_param_headers(headers, arguments) if headers else {}
+        return mcp_param_headers(self._header_maps.get(tool) or {}, arguments)
