@@ -24,14 +24,14 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Installation:
     """The resolved configuration and the machine that controls look at."""
 
     config: Config
     machine: Machine = field(default_factory=Machine)
 
 
-Control: TypeAlias = Callable[[Site], Iterator[Evidence]]
+Control: TypeAlias = Callable[[Installation], Iterator[Evidence]]
 """Yields the evidence of one MUST row. It starts no service."""
 
 
@@ -56,7 +56,7 @@ def check(is_met: object, found: str, gap: str, remedy: str) -> Evidence:
     return Evidence(found) if is_met else Evidence(gap, remedy)
 
 
-def assess(site: Site, controls: Mapping[str, Control]) -> list[Assessment]:
+def assess(site: Installation, controls: Mapping[str, Control]) -> list[Assessment]:
     """Look at each control, by its name. One that fails is not met."""
     assessments: list[Assessment] = []
     for name, control in controls.items():

@@ -23,7 +23,7 @@ from ...tools.browser.tools import toolset
 from ...tools.outputs import is_safe_link
 from ...tools.upstream.identity import config_hash
 from ...tools.upstream.profile_file import ProfileFile
-from .assurance import Control, Evidence, Level, Site, check
+from .assurance import Control, Evidence, Level, Installation, check
 from .browser import check_sandbox
 from .data import check_folder
 from .issuers import check_issuers
@@ -37,7 +37,7 @@ _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "bwrap", "firejai
 _NO_SETTING: Final = "put a gateway in front; no setting of Statehold does that"
 
 
-def find_accounts(site: Site) -> Iterator[Evidence]:
+def find_accounts(site: Installation) -> Iterator[Evidence]:
     auth, tokens = site.config.auth, site.config.server.tokens
     issuers = [*(each.issuer for each in auth.issuers), auth.facade.issuer]
     found = f"tokens of {', '.join(filter(None, issuers))}"
@@ -47,13 +47,13 @@ def find_accounts(site: Site) -> Iterator[Evidence]:
         yield Evidence(f"the static tokens in {tokens} are no OAuth", remedy)
 
 
-def find_issuers(site: Site) -> Iterator[Evidence]:
+def find_issuers(site: Installation) -> Iterator[Evidence]:
     if not site.config.auth.enabled:
         yield Evidence("there is no issuer to validate", _ACCOUNTS)
     yield from map(_evidence_of, check_issuers(site.config))
 
 
-def find_secrets(site: Site) -> Iterator[Evidence]:
+def find_secrets(site: Installation) -> Iterator[Evidence]:
     file = site.config.file
     written = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))
     for key in _written_secrets(written, "", Redactor()):
@@ -78,7 +78,7 @@ def _written_secrets(value: object, key: str, redactor: Redactor) -> Iterator[st
             yield key
 
 
-def find_audience(site: Site) -> Iterator[Evidence]:
+def find_audience(site: Installation) -> Iterator[Evidence]:
     own = site.config.server.public_url or ""
     remedy = f'audience = ["{own}/mcp"] below [auth]'
     for audience in site.config.auth.audience:
@@ -89,7 +89,7 @@ def find_audience(site: Site) -> Iterator[Evidence]:
         yield Evidence("no caller has a token that a service might take")
 
 
-def find_approvals(site: Site) -> Iterator[Evidence]:
+def find_approvals(site: Installation) -> Iterator[Evidence]:
     for name, service in site.config.enabled_services().items():
         approve: object = getattr(service, "approve", "never")
         is_met = approve in ("destructive", "all")
@@ -97,7 +97,7 @@ def find_approvals(site: Site) -> Iterator[Evidence]:
         yield check(is_met, f"{name} asks a person: {approve}", gap, remedy)
 
 
-def find_encryption(site: Site) -> Iterator[Evidence]:
+def find_encryption(site: Installation) -> Iterator[Evidence]:
     server, cluster = site.config.server, site.config.cluster
     if server.tls is not None:
         yield Evidence(f"TLS with {server.tls.certificate}")
@@ -112,7 +112,7 @@ def find_encryption(site: Site) -> Iterator[Evidence]:
     yield from _unsafe_addresses(site)
 
 
-def find_binding(site: Site) -> Iterator[Evidence]:
+def find_binding(site: Installation) -> Iterator[Evidence]:
     host = site.config.server.host.strip("[]")
     try:
         address = ip_address(host)
@@ -123,13 +123,13 @@ def find_binding(site: Site) -> Iterator[Evidence]:
     yield check(is_internal, f"listens on {host}", f"listens on {host}, not internal", remedy)
 
 
-def find_loopback(site: Site) -> Iterator[Evidence]:
+def find_loopback(site: Installation) -> Iterator[Evidence]:
     server = site.config.server
     found, gap = f"only this machine reaches {server.host}", f"others reach {server.host}"
     yield check(server.loopback, found, gap, 'host = "127.0.0.1" below [server]')
 
 
-def find_origins(site: Site) -> Iterator[Evidence]:
+def find_origins(site: Installation) -> Iterator[Evidence]:
     server = site.config.server
     for origin in server.allowed_origins:
         remedy = f'take "{origin}" out of allowed_origins below [server]'
@@ -138,7 +138,7 @@ def find_origins(site: Site) -> Iterator[Evidence]:
     yield Evidence(f"Host is {' or '.join([server.host, *server.allowed_hosts])}")
 
 
-def find_header_checks(site: Site) -> Iterator[Evidence]:
+def find_header_checks(site: Installation) -> Iterator[Evidence]:
     meta: JSON = {PROTOCOL_VERSION_META_KEY: MODERN, CLIENT_CAPABILITIES_META_KEY: {}}
     request: JSON = {"method": "tools/call", "params": {"name": "a", "_meta": meta}}
     headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/list"}
@@ -148,7 +148,7 @@ def find_header_checks(site: Site) -> Iterator[Evidence]:
     yield check(is_met, found, gap, "pip install --upgrade statehold mcp")
 
 
-def find_limits(site: Site) -> Iterator[Evidence]:
+def find_limits(site: Installation) -> Iterator[Evidence]:
     limits = site.config.limits
     for name in ("sessions_per_principal", "stored_bytes_per_principal", "free_disk_bytes"):
         limit, default = getattr(limits, name), type(limits).model_fields[name].default
@@ -156,7 +156,7 @@ def find_limits(site: Site) -> Iterator[Evidence]:
     yield Evidence(f"{MAX_DEPTH} levels of nesting")
 
 
-def find_confinement(site: Site) -> Iterator[Evidence]:
+def find_confinement(site: Installation) -> Iterator[Evidence]:
     for name, browser in site.config.browsers().items():
         if browser.remote:
             yield Evidence(f"{name} is elsewhere")
@@ -166,7 +166,7 @@ def find_confinement(site: Site) -> Iterator[Evidence]:
     yield from _confinement_of_programs(site)
 
 
-def _confinement_of_programs(site: Site) -> Iterator[Evidence]:
+def _confinement_of_programs(site: Installation) -> Iterator[Evidence]:
     for name, service in site.config.upstreams().items():
         if service.command is None:
             yield Evidence(f"{name} is elsewhere")
@@ -177,7 +177,7 @@ def _confinement_of_programs(site: Site) -> Iterator[Evidence]:
         yield check(kind not in (None, "off"), f"{name} is in {kind}", gap, remedy)
 
 
-def find_separation(site: Site) -> Iterator[Evidence]:
+def find_separation(site: Installation) -> Iterator[Evidence]:
     config = site.config
     gap = "all callers are one principal"
     yield check(config.needs_token, "each session has an owner", gap, _ACCOUNTS)
@@ -187,14 +187,14 @@ def find_separation(site: Site) -> Iterator[Evidence]:
     yield from map(_evidence_of, () if config.ephemeral else check_folder(config))
 
 
-def find_audit(site: Site) -> Iterator[Evidence]:
+def find_audit(site: Installation) -> Iterator[Evidence]:
     audit, names = site.config.audit, site.config.redact
     yield check(audit != "off", f"audit = {audit}", "no audit log", 'audit = "required"')
     found = f"values under {plural(len(names), 'name')} are redacted"
     yield check(names, found, "nothing is redacted", "take `redact = []` out of the file")
 
 
-def find_schemas(site: Site) -> Iterator[Evidence]:
+def find_schemas(site: Installation) -> Iterator[Evidence]:
     """Look at the arguments that tools declare: of MCP servers, by their last start."""
     config = site.config
     for name, browser in config.browsers().items():
@@ -223,7 +223,7 @@ def find_schemas(site: Site) -> Iterator[Evidence]:
         yield check(not loose, found, f"{name}: {', '.join(loose)} take anything", remedy)
 
 
-def find_paths(site: Site) -> Iterator[Evidence]:
+def find_paths(site: Installation) -> Iterator[Evidence]:
     own = (site.config.data.resolve(), Path.home())
     for name, service in site.config.browsers().items():
         folders = [Path(folder).expanduser().resolve() for folder in service.uploads]
@@ -235,7 +235,7 @@ def find_paths(site: Site) -> Iterator[Evidence]:
     yield from _confinement_of_programs(site)
 
 
-def find_outputs(site: Site) -> Iterator[Evidence]:
+def find_outputs(site: Installation) -> Iterator[Evidence]:
     for name, service in site.config.upstreams().items():
         remedy, gap = _at(name, 'text = "clean"'), f"texts of {name} pass as they are"
         yield check(service.text == "clean", f"texts of {name} are cleaned", gap, remedy)
@@ -243,7 +243,7 @@ def find_outputs(site: Site) -> Iterator[Evidence]:
         yield Evidence(f"texts of pages of {name} are cleaned")
 
 
-def find_https(site: Site) -> Iterator[Evidence]:
+def find_https(site: Installation) -> Iterator[Evidence]:
     config, notify = site.config, site.config.notify.url
     found, gap = "links of servers are HTTPS", "links of servers may lead anywhere"
     yield check(config.pins_mode == "strict", found, gap, 'pins = "strict"')
@@ -256,7 +256,7 @@ def find_https(site: Site) -> Iterator[Evidence]:
         yield check(is_met, f"{name} opens pages with TLS only", gap, remedy)
 
 
-def find_handles(site: Site) -> Iterator[Evidence]:
+def find_handles(site: Installation) -> Iterator[Evidence]:
     config = site.config
     found, gap = "each request has the token of an owner", "the id of a session is enough"
     yield check(config.needs_token, found, gap, _ACCOUNTS)
@@ -265,30 +265,30 @@ def find_handles(site: Site) -> Iterator[Evidence]:
     yield check(not config.server.auto_session, found, gap, remedy)
 
 
-def find_seal(site: Site) -> Iterator[Evidence]:
+def find_seal(site: Installation) -> Iterator[Evidence]:
     found, gap = "data at rest is sealed for each principal", "data at rest is clear"
     yield check(getattr(site.config, "seal", None), found, gap, _NO_SETTING)
 
 
-def find_kernel(site: Site) -> Iterator[Evidence]:
+def find_kernel(site: Installation) -> Iterator[Evidence]:
     version = (site.machine.top / "proc/version").read_text()
     remedy = "runtimeClassName: gvisor of the pod"
     yield check("gVisor" in version, "gVisor", "the kernel of the host", remedy)
 
 
-def find_full_audit(site: Site) -> Iterator[Evidence]:
+def find_full_audit(site: Installation) -> Iterator[Evidence]:
     audit, arguments = site.config.audit, site.config.audit_arguments
     found, remedy = "no request runs unrecorded", 'audit = "required"'
     yield check(audit == "required", found, f"audit = {audit}", remedy)
     yield check(arguments, "with arguments", "without arguments", "audit_arguments = true")
 
 
-def find_pins(site: Site) -> Iterator[Evidence]:
+def find_pins(site: Installation) -> Iterator[Evidence]:
     mode = site.config.pins_mode
     yield check(mode == "strict", "pins = strict", f"pins = {mode}", 'pins = "strict"')
 
 
-def find_private_addresses(site: Site) -> Iterator[Evidence]:
+def find_private_addresses(site: Installation) -> Iterator[Evidence]:
     yield Evidence("webhooks reach public addresses only")
     for name, service in site.config.browsers().items():
         is_met = not service.private and (service.private is False or site.config.needs_token)
@@ -296,7 +296,7 @@ def find_private_addresses(site: Site) -> Iterator[Evidence]:
         yield check(is_met, f"{name} reaches public addresses only", gap, remedy)
 
 
-def find_expiry(site: Site) -> Iterator[Evidence]:
+def find_expiry(site: Installation) -> Iterator[Evidence]:
     timeouts = site.config.timeouts
     for name in ("paused", "paused_named", "lifetime", "retention"):
         seconds = getattr(timeouts, name)
@@ -304,7 +304,7 @@ def find_expiry(site: Site) -> Iterator[Evidence]:
         yield check(seconds, f"{name} = {seconds:.0f}", f"{name} = 0: for ever", remedy)
 
 
-def find_none(site: Site) -> Iterator[Evidence]:
+def find_none(site: Installation) -> Iterator[Evidence]:
     """Say that Statehold has nothing for a control."""
     yield Evidence("nothing in Statehold does that", _NO_SETTING)
 
@@ -318,7 +318,7 @@ def _evidence_of(finding: Finding) -> Evidence:
     return Evidence(f"{finding.name}: {finding.detail}", remedy)
 
 
-def _unsafe_addresses(site: Site) -> Iterator[Evidence]:
+def _unsafe_addresses(site: Installation) -> Iterator[Evidence]:
     for name, service in site.config.upstreams().items():
         if service.url is not None and not is_safe_link(service.url):
             yield Evidence(f"{name} is reached without TLS", _at(name, 'url = "https://..."'))

@@ -17,7 +17,7 @@ from ...server.exit_codes import FAILURE, OK
 from ...sessions.one_line import one_line, plural
 from ..output import say, say_json, table
 from ..parser import CommandLine
-from .assurance import Site, assess, report
+from .assurance import Installation, assess, report
 from .browser import check_browser, install_missing
 from .data import check_children, check_folder, check_keeper, check_store
 from .issuers import check_issuers
@@ -40,7 +40,7 @@ def run(arguments: CommandLine) -> int:
         # Imported here, since it imports the tools of the browser.
         from .controls import CONTROLS
 
-        assessments = assess(Site(config), CONTROLS[arguments.assurance])
+        assessments = assess(Installation(config), CONTROLS[arguments.assurance])
         return report(arguments.assurance, assessments, is_json=arguments.json)
     checks: list[Check] = [check_python, check_programs]
     if configuration.status != "fail":

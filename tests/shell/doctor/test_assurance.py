@@ -18,7 +18,7 @@ from statehold.server.config.load import load
 from statehold.server.exit_codes import FAILURE, OK
 from statehold.sessions.services import ToolSpec
 from statehold.shell.doctor import controls
-from statehold.shell.doctor.assurance import Assessment, Site, assess
+from statehold.shell.doctor.assurance import Assessment, Installation, assess
 from statehold.shell.main import main
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.executables import Machine
@@ -79,7 +79,7 @@ class Draft:
         if self.has_started:
             profiles = ProfileFile(config.data, "notes", config_hash(notes))
             profiles.write(Profile(peer, (tool,), (), "http"))
-        site = Site(config, Machine(root=False, top=self.folder, platform="linux"))
+        site = Installation(config, Machine(root=False, top=self.folder, platform="linux"))
         return {each.name: each for each in assess(site, controls.INTERNAL)}
 
 
@@ -206,7 +206,7 @@ def test_the_example_of_a_team_meets_each_control(tmp_path: Path, issuer: Hostil
     text = TEAM.read_text(encoding="utf-8").replace("http://127.0.0.1:8930", issuer.url)
     (tmp_path / "team.toml").write_text(text)
     config = load(config=tmp_path / "team.toml", environ={})
-    site = Site(config, Machine(root=False, top=tmp_path, platform="linux"))
+    site = Installation(config, Machine(root=False, top=tmp_path, platform="linux"))
     missing = {each.name for each in assess(site, controls.INTERNAL) if each.gaps}
     assert missing == NOT_YET
 
