@@ -23,7 +23,7 @@ from ...tools.browser.tools import toolset
 from ...tools.outputs import is_safe_link
 from ...tools.upstream.identity import config_hash
 from ...tools.upstream.profile_file import ProfileFile
-from .assurance import Control, Evidence, Level, Installation, check
+from .assurance import Control, Evidence, Installation, Level, check
 from .browser import check_sandbox
 from .data import check_folder
 from .issuers import check_issuers

@@ -169,10 +169,6 @@ class ServicePins:
         self.is_strict = pins is not None and pins.mode == "strict"
         """Whether a definition that changes is held back."""
 
-    @property
-    def mode(self) -> Mode:
-        return "tell" if self._pins is None else self._pins.mode
-
     async def admit_tools(self, specs: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered. Raises as Pins.admit() does."""
         held = await self._admit("tool", {spec.name: spec.definition for spec in specs})

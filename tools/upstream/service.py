@@ -96,8 +96,7 @@ class UpstreamService:
         self.checkpoint_seconds = identity.checkpoint_of(config.recipe)
         self.profile: Profile | None = None
         """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
-        # The tools of a profile were offered in this mode.
-        self._file = ProfileFile(data, name, f"{self.config_hash} {self.pins.mode}")
+        self._file = ProfileFile(data, name, self.config_hash)
         self.ledger = ledger
         self.on_changed = on_changed
         self._work_folders = WorkFolders(data, name)
