@@ -22,6 +22,7 @@ from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL
 from statehold.sessions.registry import Registry
 from statehold.sessions.services import (
+    ApprovalRule,
     CallContext,
     LossPolicy,
     PausePolicy,
@@ -121,6 +122,7 @@ class Nothing:
     scope: Any = "session"
     concurrency: int = 1
     eager: bool = False
+    approve: ApprovalRule = "never"
     connect_seconds: float = 5.0
     call_seconds: float = 30.0
     checkpoint_seconds: float | None = None

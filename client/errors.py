@@ -5,6 +5,7 @@ SessionError                    code, message, retryable, recovery, session_id, 
  ├── HumanInControl             a person drives the session; nothing ran
  ├── ControlRefused             control of the session is another person's, or has ended
  ├── LoginBusy                  another session has a login that one at a time may have; nothing ran
+ ├── ApprovalRequired           a person has to approve the call first; nothing ran
  ├── ServiceNotBound
  ├── ServiceUnavailable
  │    └── LoginUnavailable      a login or a key is missing, or its person has to log in again; nothing was sent
@@ -30,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ..sessions.errors import (
+    ApprovalRequired,
     CallTimedOut,
     ConnectionLost,
     ControlRefused,
@@ -114,6 +116,7 @@ CODES: Final[Mapping[str, type[SessionError]]] = {
         *(SessionNotFound, SessionExpired, SessionClosed, SessionPaused, SessionFailed),
         *(SessionBusy, HumanInControl, ControlRefused, SessionLimit),
         *(ServiceUnavailable, ServiceNotBound, LoginUnavailable, LoginBusy),
+        ApprovalRequired,
         *(CallTimedOut, StillRunning),
         *(ConnectionLost, OutcomeUnknown, StateConflict, StateInvalid, NameTaken),
         *(InvalidArgument, NotAllowed),
@@ -192,6 +195,7 @@ __all__ = [
     "ServiceNotBound",
     "LoginUnavailable",
     "LoginBusy",
+    "ApprovalRequired",
     "CallTimedOut",
     "StillRunning",
     "ConnectionLost",

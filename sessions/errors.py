@@ -17,6 +17,7 @@
      │         ├── NodeSuspended    its lease is over
      │         └── ShuttingDown     it ends
      ├── LoginBusy                  another session has a login that only one may have
+     ├── ApprovalRequired           a person has to approve the call first
      ├── ServiceNotBound            the session does not use that service
      ├── CallTimedOut               the call took longer than allowed
      ├── StillRunning               the call goes on as a task
@@ -245,6 +246,14 @@ class LoginUnavailable(ServiceUnavailable):
     code = "login_unavailable"
     retryable = False
     recovery = "Ask the person whose login it is to log in again: statehold logins."
+    did_not_run = True
+
+
+class ApprovalRequired(SessionError):
+    """Raised when a person has to approve a call first, and its client cannot ask. Nothing ran."""
+
+    code = "approval_required"
+    recovery = "Ask a person to approve it: statehold approvals. Then send the same call again."
     did_not_run = True
 
 

@@ -30,14 +30,27 @@ _BLANKS: Final = "\n\t\u00a0\u202f\u3000"
 _FOLDERS: Final = re.compile(r"(?<![\w:/.~])~?/(?:[^/\s:;,'\"]+/)*(?=[^/\s:;,'\"])")
 """Matches the folders of an absolute path. The path of a URL has its host before it."""
 
+_LOOKALIKES: Final = re.compile(
+    "[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03b1\u03b3\u03b9\u03ba\u03bd\u03bf"
+    "\u03c1\u03c4\u03c5\u03c7\u03c9\u03f2\u03f3\u0405\u0406\u0408\u0410\u0412\u0415\u0417\u041a\u041c-\u041e\u0420-\u0423\u0425"
+    "\u0430\u0432\u0433\u0435\u043a\u043c-\u043f\u0440-\u0443\u0445\u044a\u044c\u0455\u0456\u0458\u04ae\u04af\u04bb\u04c0\u04cf\u0501"
+    "\u050c\u051a-\u051d\u0561-\u0587\u05d5\u05d8\u05df\u05e1\u0627\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff\uab30-\uabbf]+"
+)
+"""Matches words of letters that look like those of ASCII: Greek, Cyrillic, Armenian, Cherokee, Coptic, Lisu and others."""
+_LATIN: Final = "\u00df\u00c6\u00e6\u00d8\u00f8\u0152\u0153\u00de\u00fe\u00f0\u0141\u0142"
+"""Latin letters that are no letter of ASCII with a mark."""
+
 NAME_CHARACTERS: Final = 30
 _QUOTES: Final = (
     "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb"
     "\u300c\u300d\u300e\u300f\u301d\u301e\u301f\uff02\uff07\uff62\uff63"
 )
-_INVISIBLE: Final = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+_INVISIBLE: Final = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufe00-\ufe0f\U000e0100-\U000e01ef"
+)
 """Characters that count as letters or marks and show nothing, beside those that are not printable."""
-_OMITTED: Final = re.compile(f"[{_QUOTES}{_INVISIBLE}\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_OMITTED: Final = re.compile(f"[{_QUOTES}{_INVISIBLE}]")
+_UNSEEN: Final = re.compile(f"[{_INVISIBLE}]")
 MAX_MARKS: Final = 2
 """Combining marks on one letter. More of them cover the lines around it."""
 
@@ -45,6 +58,47 @@ MAX_MARKS: Final = 2
 def escape_controls(text: str) -> str:
     r"""Return a text with its control characters written as `\n`, `\x1b` or `\u2028`."""
     return _UNSAFE.sub(_escape, text)
+
+
+def spell_out(text: str) -> str:
+    r"""Return a text with each character that is not seen, or looks like another one, written as `\xa0` or `\u0430`.
+
+    Those are letters of other alphabets in a word with letters of ASCII, or whose letters all look like those; signs
+    in a word with letters or digits of ASCII; and other forms of the characters of ASCII.
+    """
+    words = text.split(" ")
+    return " ".join(
+        word if word.isascii() and word.isprintable() else _spell_word(word) for word in words
+    )
+
+
+def _spell_word(word: str) -> str:
+    foreign = "".join(char for char in word if char.isalpha() and not _is_distinct(char))
+    has_letters = any(char.isascii() and char.isalpha() for char in word)
+    is_mixed = has_letters or any(char.isascii() and char.isdecimal() for char in word)
+    is_like_ascii = has_letters or _LOOKALIKES.fullmatch(foreign) is not None
+    spelled: list[str] = []
+    marks = 0
+    for char in word:
+        marks = marks + 1 if unicodedata.category(char) in ("Mn", "Me") else 0
+        is_odd = is_like_ascii if char.isalpha() else is_mixed
+        is_plain = char.isascii() or _is_distinct(char) or not (is_odd or _is_ambiguous(char))
+        is_seen = char.isprintable() and not _UNSEEN.match(char) and marks <= MAX_MARKS
+        spelled.append(char if is_plain and is_seen else ascii(char)[1:-1])
+    return "".join(spelled)
+
+
+def _is_distinct(char: str) -> bool:
+    """Whether a character is a Latin letter that no one of ASCII looks like, or as wide as those of East Asia."""
+    if unicodedata.east_asian_width(char) == "W":
+        return True
+    base = unicodedata.normalize("NFD", char)[0]
+    return char.isalpha() and (base.isascii() or char in _LATIN)
+
+
+def _is_ambiguous(char: str) -> bool:
+    """Whether a character is another form of ones of ASCII, or a digit of another script."""
+    return unicodedata.normalize("NFKC", char).isascii() or char.isdecimal()
 
 
 def one_line(text: str) -> str:

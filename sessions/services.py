@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import anyio
 
@@ -19,6 +19,8 @@ from .repeats import has_hint
 
 PausePolicy = Literal["snapshot", "keep", "release"]
 """Effect of a pause on a connection: save and close it, leave it open while the budget allows, or close it."""
+ApprovalRule: TypeAlias = Literal["never", "destructive", "all"] | Sequence[str]
+"""The calls that a person approves: none, those of tools that may destroy something, all, or those of these tools."""
 LossPolicy = Literal["pause", "close"]
 """The fate of a session whose lost connection cannot be opened again: its next call tries again, or it is closed."""
 
@@ -119,6 +121,8 @@ class CallerOptions:
     """Whether the caller is the owner of the session, and may hear what another call of it may have caused."""
     exact: bool = False
     """Whether the texts of the result are needed as they are, since no model and no person reads them."""
+    may_approve: bool = False
+    """Whether the answers of its client are those of a person who may approve calls."""
 
     def ask_to_open(self, url: str, message: str) -> JSON:
         """Return the parameters of `elicitation/create` that ask the person of the caller to open an address."""
@@ -425,6 +429,8 @@ class Service(Protocol):
     scope: Literal["session", "shared"]
     concurrency: int
     """How many calls of one session may run at once; 1 means in order."""
+    approve: ApprovalRule
+    """The calls that a person approves."""
     eager: bool
     """Whether session_create opens it, instead of the first call."""
     call_seconds: float

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Self, cast
 import anyio
 import anyio.to_thread
 
-from ...access.audit.recorder import Audit
+from ...access.audit.recorder import Actor, Audit
+from ...sessions.calls.approval import Approvals
 from ...sessions.calls.notices import ServiceNotes
 from ...sessions.calls.router import Router
 from ...sessions.clock import Clock, SystemClock
@@ -19,7 +20,8 @@ from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.node import Node
-from ...sessions.principals.audit_log import AuditLog
+from ...sessions.principals.audit_log import AdmitRequest, AuditLog
+from ...sessions.records import Principal
 from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...tools.logins.audit import LoginAudit
@@ -170,7 +172,10 @@ class Gateway:
             self.logins.spawn = self.registry.spawn
         self.registry.on_purged.append(self._forget_files)
         self.services = core.services
-        self.router = Router(self.registry, notes)
+        self.console_address = ConsoleAddress(config.server.public_url)
+        self.audit = Audit(log, core.clock)
+        approvals = Approvals(core, self.console_address.of_approval, self._admit_of)
+        self.router = Router(self.registry, notes, approvals)
         self.browser_logins = BrowserLogins(config, self.registry, self.router, self._leases)
         self.own_tool_calls = OwnToolCalls(self.registry, self.router.guard)
         self.pinned_sessions = PinnedSessions(self.registry, config.namespace)
@@ -178,7 +183,6 @@ class Gateway:
         self._names_being_added: set[str] = set()
         self._is_storing_names = False
         self._added_services = AddedServices()
-        self.console_address = ConsoleAddress(config.server.public_url)
         self._notifications = Notifications(config.notify, shared=config.needs_token)
         own_tools = build_own_tools(
             self.registry,
@@ -195,7 +199,6 @@ class Gateway:
         self.prompt_renames: Mapping[str, str] = {}
         """A line about the renamed prompts of each service that has some."""
         self.tools = ToolList(config, settings, own_tools, self.names)
-        self.audit = Audit(log, core.clock)
         updates = ListUpdates()
         self.probes = Probes(self.services, self.tools, updates, self.orphans_resumed)
         self._watcher = ListWatcher(
@@ -249,6 +252,10 @@ class Gateway:
         upstream = self.services.get(service)
         if isinstance(upstream, UpstreamService):
             await self._watcher.renew(upstream)
+
+    def _admit_of(self, principal: Principal) -> AdmitRequest:
+        actor = Actor(principal=principal, name="a person at a client", transport="mcp")
+        return partial(self.audit.admit, actor)
 
     def _groups_of(self, owner: str) -> Sequence[str]:
         return self.registry.core.limits.membership(owner).groups

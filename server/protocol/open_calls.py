@@ -308,7 +308,8 @@ class OpenCalls:
                     assert call.caller is not None
                     call.caller.leave_request()
                     if not call.has_tasks:
-                        raise StillRunning(call.task_id, call.question)
+                        still = partial(StillRunning, call.task_id, call.question)
+                        raise (call.blocked or still)()
                     return {"resultType": "task", **call.describe()}
             await call.turn.wait()
         except BaseException:
@@ -363,8 +364,9 @@ def describe_work(work: OpenWork, task: str, began_at: float, seconds: float | N
     fields = task_fields(task, status, began_at, max(work.updated_at, began_at), seconds)
     poll = (ms for seconds, ms in _POLL if now - began_at < seconds)
     fields["pollIntervalMs"] = next(poll, LONGEST_POLL_MS)
-    if work.message is not None:
-        fields["statusMessage"] = work.message
+    message = work.message if work.blocked is None else str(work.blocked())
+    if message is not None:
+        fields["statusMessage"] = message
     if work.questions:
         fields["inputRequests"] = dict(work.questions)
     return fields

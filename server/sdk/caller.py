@@ -9,12 +9,15 @@ from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.connection import Connection
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp_types import LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from ...access.claims import VerifiedCaller
+from ...access.scopes import CONTROL
 from ...sessions.calls.hand_over import HandOver
 from ...sessions.calls.notices import Delivery
 from ...sessions.errors import (
@@ -25,6 +28,7 @@ from ...sessions.errors import (
     SessionError,
 )
 from ...sessions.json_codec import JSON
+from ...sessions.records import LOCAL
 from ...sessions.services import SERVERS_LEVEL, CallerOptions
 from ...sessions.validation import label
 from ...tools.upstream.negotiation import TASKS
@@ -160,6 +164,7 @@ class Caller:
     note_upstream_task = None
     hand_over: HandOver | None = None
     """Set if its call may become a task."""
+    options = CallerOptions()
 
     def __init__(
         self, ctx: RequestContext, params: Mapping[str, Any], *, ask: Ask | None = None
@@ -183,19 +188,25 @@ class Caller:
                 relayed[key] = value
         self._own_meta = own
         state, tokens = params.get("requestState"), own.get(RESULT_TOKENS)
-        if not isinstance(state, str) or not state.startswith(OUR_STATE):
-            state = None
+        answers, upstream_state = params.get("inputResponses"), None
+        if isinstance(state, str) and state.startswith(OUR_STATE):
+            upstream_state = state[len(OUR_STATE) :]
+        elif isinstance(state, str) and state.startswith(PARKED_STATE):
+            # These answers are to questions of the parked call, which keeps those that it began with.
+            answers, upstream_state = self.options.input_responses, self.options.request_state
+        is_owner = ctx.request is None or OWNER_SCOPE not in ctx.request.scope
         self.options = CallerOptions(
             relayed,
             "progressToken" in meta,
             self.log_level,
-            params.get("inputResponses"),
-            state and state[len(OUR_STATE) :],
+            answers,
+            upstream_state,
             # A command ends before the answer comes, and has then no arguments to repeat: its calls are parked instead.
             # So is a call that may become a task, which then has its questions.
             self.modern and self.hand_over is None and COMMAND_SCOPE not in ctx.lifespan_context,
             tokens if type(tokens) is int and tokens >= 0 else None,
-            ctx.request is None or OWNER_SCOPE not in ctx.request.scope,
+            is_owner,
+            may_approve=is_owner and may_control(ctx),
         )
 
     def leave_request(self) -> None:
@@ -285,6 +296,14 @@ class Caller:
             raise NotAllowed(f"The caller cannot be asked ({method}).") from None
         except MCPError as error:
             raise NotAllowed(f"The caller refused {method}: {error.message}") from None
+
+
+def may_control(ctx: RequestContext) -> bool:
+    """Whether the scopes of a caller include CONTROL; those of a forwarded request are not known."""
+    user = auth_context_var.get()
+    if isinstance(user, VerifiedCaller):
+        return CONTROL in user.scopes
+    return ctx.request is None or ctx.request.scope.get(PRINCIPAL_SCOPE, LOCAL) == LOCAL
 
 
 def asks_for(ctx: RequestContext, key: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from ..concurrency import LazyEvent
-from ..errors import NotAllowed
+from ..errors import NotAllowed, SessionError
 from ..json_codec import JSON
 from ..services import CallerOptions
 
@@ -40,6 +40,8 @@ class OpenWork:
     message: str | None = None
     """Its last progress message."""
     updated_at: float = 0.0
+    blocked: Callable[[], SessionError] | None = None
+    """Set while a person has to act elsewhere: returns the error that says so."""
     _questions: dict[str, OpenQuestion] = field(default_factory=dict[str, OpenQuestion])
 
     @property

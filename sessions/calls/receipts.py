@@ -200,7 +200,7 @@ _RECORDED: Final[Mapping[str, type[SessionError]]] = {
     for error in (
         *(errors.SessionClosed, errors.SessionPaused, errors.SessionFailed, errors.SessionBusy),
         *(errors.SessionLimit, errors.ServiceUnavailable, errors.ServiceNotBound),
-        *(errors.LoginUnavailable, errors.LoginBusy),
+        *(errors.LoginUnavailable, errors.LoginBusy, errors.ApprovalRequired),
         *(errors.CallTimedOut, errors.ConnectionLost, errors.OutcomeUnknown),
         *(errors.StateConflict, errors.StateInvalid, errors.NameTaken),
         *(errors.InvalidArgument, errors.NotAllowed),

@@ -36,6 +36,7 @@ from ..live.session import LiveSession
 from ..registry import Registry
 from ..repeats import may_repeat
 from ..services import Answering, CallContext, RequestSender, ToolResult
+from .approval import Approvals
 from .deadline import (
     DeadlineContext,
     EndedWithSession,
@@ -76,10 +77,16 @@ _UNFINISHED: Final = SessionClosed("unfinished")
 class Router:
     """Runs the calls of one registry. Calls run concurrently; between them it keeps receipts only."""
 
-    def __init__(self, registry: Registry, notes: ServiceNotes | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        notes: ServiceNotes | None = None,
+        approvals: Approvals | None = None,
+    ) -> None:
         self._registry = registry
         self._notes = notes or ServiceNotes()
         self._core = registry.core
+        self._approvals = approvals or Approvals(registry.core)
         self.guard = IdempotencyGuard(registry.running_operations)
         self._memories = ReceiptMemories(self._core)
         """The receipts that are not stored."""
@@ -179,6 +186,12 @@ class Router:
         outcome: ToolResult | BaseException = _UNFINISHED
         call.session.activity.begin(call, started_at)
         try:
+            if self._approvals.concern(call):
+                with end_with_session(call.session):
+                    obtain = partial(
+                        self._approvals.obtain, call, partial(self._write_receipt, call)
+                    )
+                    await call.waiting.run("Waiting for a person to approve the call", obtain)
             try:
                 try:
                     outcome = await self._send(call)
@@ -250,6 +263,8 @@ class Router:
                 try:
                     if call.has_due_notice:
                         self._refuse_lost_notice(call)
+                    if self._approvals.concern(call):
+                        await self._approvals.use(call)
                     self._core.node.require_lease()
                     call.record_sent(True)
                     try:
@@ -444,7 +459,10 @@ def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
     tool = {} if call.spec is None else call.spec.definition
     hand_over, operation_id = call.request.hand_over, call.request.operation_id
     has_operation_id = operation_id is not None or (hand_over is not None and hand_over.is_taken)
-    return isinstance(error, ConnectionLost) or may_repeat(tool, has_operation_id=has_operation_id)
+    if isinstance(error, ConnectionLost):
+        return True
+    # An approval is for one run.
+    return call.used_approval is None and may_repeat(tool, has_operation_id=has_operation_id)
 
 
 def _timed_out(session: LiveSession, binding: Binding, method: str, seconds: float) -> CallTimedOut:

@@ -91,7 +91,8 @@ class TaskRecords:
             work = self._work(receipt.session_id, receipt.operation_id)
             question = None if work is None else work.question
             if question is not None or rest <= 0 or self._registry.draining:
-                raise StillRunning(task, question)
+                blocked = None if work is None else work.blocked
+                raise StillRunning(task, question) if blocked is None else blocked()
             with anyio.move_on_after(min(LOOK_SECONDS, rest)):
                 await self._ended(receipt)
 

@@ -7,15 +7,19 @@ write a whole new chain: keep the position and hash of the last entry elsewhere,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import orjson
 
 from ..json_codec import JSON
 from ..records import LOCAL, Principal
+
+AdmitRequest: TypeAlias = Callable[..., Awaitable[AbstractContextManager[None]]]
+"""Records an operation of one actor before it runs, and its outcome at the end of the context; see Audit.admit()."""
 
 FIRST_HASH: Final = "0" * 64
 """The hash before the first entry."""

@@ -18,6 +18,7 @@ from ..records import Principal, Timeouts
 from .rules import (
     EVERYBODY,
     NO_MEMBERSHIP,
+    ApprovalPattern,
     Membership,
     PolicyLimits,
     PolicyRule,
@@ -51,6 +52,7 @@ class EffectiveLimits:
     lifetime: float
     services: Sequence[str] | None
     browser_hosts: tuple[str, ...] | None
+    approve: tuple[ApprovalPattern, ...] | None
     sources: Mapping[str, str]
     """The subject of the policy that each limit comes from, or DEFAULTS."""
 
@@ -80,6 +82,7 @@ class EffectiveLimits:
             "tool_rates": {key: rate.model_dump() for key, rate in self.tool_rates.items()},
             "services": None if self.services is None else list(self.services),
             "browser_hosts": None if self.browser_hosts is None else list(self.browser_hosts),
+            "approve": self.approve and [each.model_dump() for each in self.approve],
         }
         return {key: {"limit": values[key], "source": self.sources[key]} for key in FIELDS}
 

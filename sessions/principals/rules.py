@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -37,6 +39,31 @@ class Rate(BaseModel):
 
     def __str__(self) -> str:
         return f"{self.calls_per_minute:g} calls a minute, {self.capacity} at once"
+
+
+class ApprovalPattern(BaseModel):
+    """Calls that a person approves: those of a tool, and if it is given, with such a value of an argument."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tool: Annotated[str, Field(min_length=1, max_length=300)]
+    argument: Annotated[str, Field(pattern="^(/|$)", max_length=300)] = ""
+    """A JSON pointer (RFC 6901)."""
+    value: Annotated[str, Field(max_length=1000)] = "*"
+
+    def matches(self, service: str, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a person approves a call. What is no text is compared as JSON."""
+        if not fnmatchcase(f"{service}/{tool}", self.tool):
+            return False
+        found: Any = arguments
+        for part in self.argument.split("/")[1:]:
+            name = part.replace("~1", "/").replace("~0", "~")
+            try:
+                found = found[int(name) if isinstance(found, list) else name]
+            except (IndexError, KeyError, TypeError, ValueError):
+                return False
+        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        return fnmatchcase(text, self.value)
 
 
 class PolicyLimits(BaseModel):
@@ -85,6 +112,12 @@ class PolicyLimits(BaseModel):
         default=None,
         description="The hosts that the built-in browser may reach, in the form of `allow` of a browser, which holds "
         "besides. An empty list allows none.",
+    )
+    approve: Annotated[tuple[ApprovalPattern, ...], Field(max_length=1000)] | None = Field(
+        default=None,
+        description="The calls that a person approves, beside those of `approve` of their service, such as "
+        '`[{tool = "bank/send", argument = "/to", value = "*@example.org"}]`: `tool` is `SERVICE/TOOL`, `argument` a JSON '
+        "pointer, and `value` its value, both with `*` for any text.",
     )
 
 

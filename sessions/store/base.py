@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, Self
 
 from ..records import (
@@ -142,6 +143,38 @@ class PinRecord:
     def id(self) -> str:
         text = "\n".join((self.service, self.config_hash, self.kind, self.name))
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+class ApprovalState(StrEnum):
+    """The state of an approval until it ends."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    USED = "used"
+    STANDING = "standing"
+    """It covers every call of a tool in a session until it ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRecord:
+    """The approval of one exact call, which a person gives or refuses; or a standing one for a tool in a session."""
+
+    id: str
+    owner: str
+    """The key of the principal whose session it is."""
+    session_id: str
+    service: str
+    tool: str
+    digest: str
+    """SHA-256 of what it is for, in hexadecimal: service, definition, tool, arguments, session and epoch."""
+    standing: str
+    """That of all calls of the tool in the session."""
+    arguments: str
+    """The arguments as they will be sent, as JSON; empty once a person has decided."""
+    state: str
+    created_at: float
+    ends_at: float
 
 
 class DeferredStore:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0119"
+HEAD: Final = "0120"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -390,9 +390,27 @@ pin: Final = Table(
 """The definitions of what services offer, as they were first seen or accepted last."""
 Index("pin_service", pin.c.service)
 
+approval: Final = Table(
+    "approval",
+    metadata,
+    _name("id", primary=True),
+    _text("owner"),
+    _name("session_id"),
+    _text("service"),
+    _text("tool"),
+    _name("digest"),
+    _name("standing"),
+    _text("arguments"),
+    _text("state"),
+    _time("created_at"),
+    _time("ends_at"),
+)
+"""The approvals of calls by people."""
+Index("approval_standing", approval.c.standing)
+
 OF_A_SESSION: Final = (
     *(binding, state, journal, snapshot, tally, receipt, summary),
-    session_share,
+    *(session_share, approval),
 )
 """The tables whose rows are deleted with their session."""
 

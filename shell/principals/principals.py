@@ -272,6 +272,8 @@ def _limit_words(key: str, value: Any) -> str:
     """Return a limit as the tables show it."""
     if key in ("services", "browser_hosts"):
         return "any" if value is None else ", ".join(value) or "none"
+    if key == "approve":
+        return ", ".join(pattern["tool"] for pattern in value or ()) or "none"
     if key == "tool_rates":
         return ", ".join(f"{name}: {_rate(rate)}" for name, rate in value.items()) or "no limit"
     if key == "rate" and value:

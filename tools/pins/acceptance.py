@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import escape_controls
+from ...sessions.principals.audit_log import AdmitRequest
 from ...sessions.store.base import PinRecord
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Part: TypeAlias = tuple[Literal["same", "old", "new"], str]
 """A part of two definitions: it is in both, or in one of them."""
-AdmitRequest: TypeAlias = Callable[..., Awaitable[AbstractContextManager[None]]]
-"""Records a request of one person in the audit log, as Audit.admit() does."""
 MAX_COMPARED: Final = 2000
 """The most words, or else lines, of a definition that are compared: hostile ones take a time that grows with the cube."""
 _WORD: Final = re.compile(r"\s+|\w+|[^\w\s]")

@@ -227,6 +227,11 @@ class UpstreamConfig(BaseModel):
             "leave open while there is room; `release`: close."
         ),
     )
+    approve: Literal["never", "destructive", "all"] | list[str] = Field(
+        default="never",
+        description="The calls that a person approves before they run: those of these tools (`*` for any text), `all`, or "
+        "`destructive`: of tools that are not marked as reading only, or as not destructive.",
+    )
     connect: Literal["lazy", "eager"] = Field(
         default="lazy", description="`lazy`: with the first call. `eager`: with the session."
     )

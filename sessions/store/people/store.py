@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...records import CredentialRecord
 from ..transactions import Queries, read_method, write_method
+from . import approvals as approval_rows
 from . import credentials
 from . import pins as pin_rows
 from . import principals as principal_rows
@@ -70,3 +71,9 @@ class AccessStore(Queries):
     changed_pins = read_method(pin_rows.changes)
     count_changed_pins = read_method(pin_rows.count_changes)
     accept_pin = write_method(pin_rows.accept)
+
+    request_approval = write_method(approval_rows.request)
+    use_approval = write_method(approval_rows.use)
+    decide_approval = write_method(approval_rows.decide)
+    approval = read_method(approval_rows.find)
+    open_approvals = read_method(approval_rows.page)

@@ -1,0 +1,86 @@
+"""Approvals of calls by people: each for one exact call, used once. The functions that write run in a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Final
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
+
+from .. import schema
+from ..base import ApprovalRecord, ApprovalState
+from ..rows import columns_of
+
+KEPT_SECONDS: Final = 60.0
+"""Seconds that an approval is kept after its end, so that a call that waits learns of it."""
+MOST_REQUESTS: Final = 20
+"""Requests of one session that wait at once."""
+PAGE_ROWS: Final = 100
+PENDING, APPROVED, STANDING = (
+    state.value for state in (ApprovalState.PENDING, ApprovalState.APPROVED, ApprovalState.STANDING)
+)
+_a = schema.approval.c
+_COLUMNS: Final = [_a[each.name] for each in fields(ApprovalRecord)]
+
+
+def request(connection: Connection, record: ApprovalRecord) -> ApprovalRecord | None:
+    """Return what the same call has: a standing approval, one that is not used, or a request. Else store the request.
+
+    Return None if MOST_REQUESTS of the session wait.
+    """
+    now = record.created_at
+    connection.execute(delete(schema.approval).where(_a.ends_at <= now - KEPT_SECONDS))
+    exact = and_(_a.digest == record.digest, _a.state.in_((PENDING, APPROVED)))
+    same = or_(exact, _covers(record.standing))
+    query = select(*_COLUMNS).where(_a.standing == record.standing, same, _a.ends_at > now)
+    # One that is approved, or covers the call, goes before a request that waits.
+    found = [ApprovalRecord(**columns_of(row)) for row in connection.execute(query)]
+    if found:
+        return min(found, key=lambda each: each.state == PENDING)
+    waits = (_a.session_id == record.session_id, _a.state == PENDING, _a.ends_at > now)
+    if (connection.scalar(select(func.count()).where(*waits)) or 0) >= MOST_REQUESTS:
+        return None
+    connection.execute(insert(schema.approval), asdict(record))
+    return record
+
+
+def use(connection: Connection, approval_id: str, digest: str, standing: str, now: float) -> bool:
+    """Use up the approval of a call. Return False if it is none of this call, was used, or has ended.
+
+    A standing one, of what `standing` is the digest of, is not used up.
+    """
+    holds = (_a.id == approval_id, _a.ends_at > now)
+    approved = update(schema.approval).where(*holds, _a.digest == digest, _a.state == APPROVED)
+    if connection.execute(approved.values(state=ApprovalState.USED.value)).rowcount:
+        return True
+    covers = select(_a.id).where(*holds, _covers(standing))
+    return connection.execute(covers).first() is not None
+
+
+def _covers(standing: str) -> ColumnElement[bool]:
+    return and_(_a.standing == standing, _a.state == STANDING)
+
+
+def decide(
+    connection: Connection, approval_id: str, state: ApprovalState, now: float, ends_at: float
+) -> bool:
+    """Approve or refuse a request that waits; refusing also ends an approval. Return False if there is none of these."""
+    before = [PENDING] if state is not ApprovalState.REFUSED else [PENDING, APPROVED, STANDING]
+    waits = (_a.id == approval_id, _a.state.in_(before), _a.ends_at > now)
+    values = {"state": state.value, "arguments": "", "ends_at": ends_at}
+    return connection.execute(update(schema.approval).where(*waits).values(values)).rowcount == 1
+
+
+def find(connection: Connection, approval_id: str) -> ApprovalRecord | None:
+    row = connection.execute(select(*_COLUMNS).where(_a.id == approval_id)).first()
+    return None if row is None else ApprovalRecord(**columns_of(row))
+
+
+def page(connection: Connection, owner: str | None, now: float) -> Sequence[ApprovalRecord]:
+    """Return the first requests that wait and standing approvals, of an owner or all, the oldest first."""
+    query = select(*_COLUMNS).where(_a.state.in_((PENDING, STANDING)), _a.ends_at > now)
+    if owner is not None:
+        query = query.where(_a.owner == owner)
+    rows = connection.execute(query.order_by(_a.created_at).limit(PAGE_ROWS))
+    return [ApprovalRecord(**columns_of(row)) for row in rows]
