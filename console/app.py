@@ -26,6 +26,7 @@ from ..server.sockets.request import Refused
 from ..sessions.errors import InvalidArgument, SessionError, StoreUnavailable
 from ..sessions.principals.audit_log import AuditEvent
 from .actions import OperatorSessions, SessionActions
+from .approvals import ApprovalHandlers
 from .login_handlers import LoginHandlers
 from .logins import GUEST, LOGIN, ConsoleUser, Login, Logins, Rights, stranger
 from .owner_calls import OwnerCalls
@@ -129,6 +130,7 @@ class Console:
             ServerDocuments(gateway),
             ServiceLoginHandlers(gateway),
             ServiceChanges(gateway),
+            ApprovalHandlers(gateway),
             ShareHandlers(gateway, sessions, calls, self.logins, links),
             OperatorSessions(gateway, sessions, calls),
             EventHandlers(gateway, sessions, calls, self.logins),

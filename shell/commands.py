@@ -98,6 +98,7 @@ def build_commands() -> Group:
             ),
             _services(),
             _logins(),
+            _approvals(),
             _nodes(),
             _tokens(),
             principals_group(),
@@ -190,6 +191,41 @@ def _services() -> Group:
                 click.Argument(["service"], metavar="SERVICE", help="the service"),
                 click.Option(["--yes", "-y"], is_flag=True, help="ask nothing: accept all changes"),
                 JSON_OPTION,
+            ),
+        ],
+    )
+
+
+def _approvals() -> Group:
+    wanted = click.Argument(
+        ["id"], metavar="ID", help="the request, as the error or the list has it"
+    )
+    return Group(
+        "approvals",
+        "See the calls that wait for a person, and approve or refuse them.",
+        "statehold approvals list",
+        commands=[
+            Command(
+                "list",
+                "List the calls that wait, and what is approved for longer.",
+                "statehold approvals list",
+                JSON_OPTION,
+            ),
+            Command(
+                "approve",
+                "Show a call and approve it, once and within five minutes.",
+                "statehold approvals approve apr_T0ken",
+                wanted,
+                click.Option(
+                    ["--always"], is_flag=True, help="approve all calls of the tool in the session"
+                ),
+                click.Option(["--yes"], is_flag=True, help="approve without a question"),
+            ),
+            Command(
+                "refuse",
+                "Refuse a call, or end what is approved for longer.",
+                "statehold approvals refuse apr_T0ken",
+                wanted,
             ),
         ],
     )

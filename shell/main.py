@@ -128,6 +128,10 @@ def _run_configured(arguments: CommandLine) -> int:
                 from .logins import run as run_logins
 
                 return run_logins(config, arguments)
+            case "approvals":
+                from .approvals import run as run_approvals
+
+                return run_approvals(config, arguments)
             case "nodes":
                 from .store_commands import run_nodes
 

@@ -5,6 +5,7 @@ import { get, login, loginWays, logout, look, whoAmI } from "./api.js";
 import { Attention } from "./attention.js";
 import { Sessions } from "./sessions.js";
 import "./jump.js";
+import "./approvals.js";
 import "./logins.js";
 import "./operator.js";
 import "./overview.js";
@@ -12,7 +13,7 @@ import { takeControl } from "./screen.js";
 import "./services.js";
 import "./session.js";
 
-const PAGES = [["", "Sessions"], ["services", "Services"], ["logins", "Logins"]];
+const PAGES = [["", "Sessions"], ["services", "Services"], ["approvals", "Approvals"], ["logins", "Logins"]];
 const OPERATOR_PAGES = [...PAGES, ["operator", "All owners"]];
 const FAILURES = {
   login_failed: "The login did not succeed. Try it again.",
@@ -217,6 +218,7 @@ class Console extends PageElement {
     }
     if (page === "operator" && hasRole(this.user)) return html`<sh-operator></sh-operator>`;
     if (page === "services") return html`<sh-services .user=${this.user}></sh-services>`;
+    if (page === "approvals") return html`<sh-approvals .user=${this.user} .marked=${id}></sh-approvals>`;
     if (page === "logins") return html`<sh-logins .user=${this.user} .marked=${id}></sh-logins>`;
     return html`<sh-overview .sessions=${this.sessions} .user=${this.user}></sh-overview>`;
   }
