@@ -35,6 +35,7 @@ BODIES: dict[str, JSON] = {
     "act_give_back": {"epoch": 1},
     "log_in": {"login": "shop"},
     "accept_changes": {"changes": []},
+    "decide_approval": {"decision": "refuse"},
 }
 """The bodies of routes that need members."""
 
@@ -108,7 +109,7 @@ async def test_an_operator_finds_no_content_on_any_route(
         assert SECRET not in text, route.name
         if "{session_id}" in route.path and route.role == "user":
             assert (status, json.loads(text)["code"]) == (404, "session_not_found"), route.name
-        elif "{login_id}" in route.path:
+        elif "{login_id}" in route.path or "{approval_id}" in route.path:
             assert status == 404, text
         elif route.name == "log_in":
             # This server has no logins for browsers.

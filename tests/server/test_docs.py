@@ -151,7 +151,10 @@ def test_every_setting_has_a_type_and_a_text() -> None:
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
     sections |= {"http", "auth", "log", "services", "logins", "summary", "notify"}
-    inner = (".restore.", "policies.rate.", "policies.tool_rates.", "policies.match.")
+    inner = (
+        ".restore.",
+        *(f"policies.{name}." for name in ("rate", "tool_rates", "match", "approve")),
+    )
     names = (name for name in setting_names() if not any(part in name for part in inner))
     known = set(names) - sections
     assert sorted(documented) == sorted(known)
@@ -179,6 +182,7 @@ def test_every_example_of_a_command_can_be_parsed() -> None:
                 for name in (
                     "sessions",
                     "services",
+                    "approvals",
                     "logins",
                     "nodes",
                     "tokens",

@@ -12,6 +12,7 @@ import anyio.lowlevel
 from statehold.sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailable
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.services import (
+    ApprovalRule,
     CallContext,
     CallerOptions,
     LossPolicy,
@@ -144,6 +145,7 @@ class Counting:
     scope: Literal["session", "shared"] = "session"
     concurrency: int = 16
     eager: bool = False
+    approve: ApprovalRule = "never"
     connect_seconds: float = 5.0
     call_seconds: float = 30.0
     checkpoint_seconds: float | None = None
