@@ -20,7 +20,6 @@ from statehold.sessions.services import ToolSpec
 from statehold.shell.doctor import controls
 from statehold.shell.doctor.assurance import Assessment, Installation, assess
 from statehold.shell.main import main
-from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.process.executables import Machine
 from statehold.tools.upstream.identity import config_hash
 from statehold.tools.upstream.negotiation import Peer
@@ -31,9 +30,6 @@ ROOT = Path(__file__).resolve().parents[3]
 TEAM = ROOT / "examples" / "team" / "team.toml"
 PUBLIC_URL = AUDIENCE.removesuffix("/mcp")
 CONFIRMS = "a person confirms destructive actions"
-HAS_APPROVALS = "approve" in BrowserConfig.model_fields
-NOT_YET = set[str]() if HAS_APPROVALS else {CONFIRMS}
-APPROVE = {"approve": "destructive"} if HAS_APPROVALS else {}
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +55,8 @@ class Draft:
             "server": {"public_url": PUBLIC_URL},
             "auth": {"issuers": [{"issuer": self.issuer}], "audience": [AUDIENCE]},
             "services": {
-                "browser": {"block": ["http://*:*"], **APPROVE},
-                "notes": {"url": "https://notes.example.org/mcp", **APPROVE},
+                "browser": {"block": ["http://*:*"], "approve": "destructive"},
+                "notes": {"url": "https://notes.example.org/mcp", "approve": "destructive"},
             },
         }
         (self.folder / "data").mkdir(mode=0o700)
@@ -91,7 +87,7 @@ def draft(tmp_path: Path, issuer: HostileIssuer) -> Draft:
 def test_the_settings_of_a_company_meet_each_control(draft: Draft) -> None:
     assessments = draft.assess()
     assert len(assessments) == 18
-    assert {name for name, each in assessments.items() if each.gaps} == NOT_YET
+    assert {name for name, each in assessments.items() if each.gaps} == set()
     assert all(each.evidence for each in assessments.values())
 
 
@@ -169,7 +165,7 @@ GAPS: dict[str, tuple[Callable[[Draft], object], str]] = {
         "auto_session = false below [server]",
     ),
     CONFIRMS: (
-        set_at("services", "browser", "approve", to="never") if HAS_APPROVALS else id,
+        set_at("services", "browser", "approve", to="never"),
         'approve = "destructive" below [services.browser]',
     ),
 }
@@ -208,7 +204,7 @@ def test_the_example_of_a_team_meets_each_control(tmp_path: Path, issuer: Hostil
     config = load(config=tmp_path / "team.toml", environ={})
     site = Installation(config, Machine(root=False, top=tmp_path, platform="linux"))
     missing = {each.name for each in assess(site, controls.INTERNAL) if each.gaps}
-    assert missing == NOT_YET
+    assert missing == set()
 
 
 def test_the_page_for_companies_has_the_controls(tmp_path: Path) -> None:
