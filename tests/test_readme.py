@@ -366,16 +366,16 @@ def test_the_page_of_services_names_every_option() -> None:
 
 
 def test_the_settings_of_the_page_of_services_can_be_loaded(tmp_path: Path) -> None:
-    first, recipe, _, keys = blocks("docs/use/services.md", "toml")
+    first, recipe, _, keys, approvals = blocks("docs/use/services.md", "toml")
     notebook = tomllib.loads(recipe)["services"]["notebook"]
     assert (
         notebook["recipe"]["save"]
         == tomllib.loads(NOTEBOOK.read_text())["services"]["notebook"]["recipe"]["save"]
     )
     path = tmp_path / "statehold.toml"
-    path.write_text(first + '[services.notebook]\ncommand = "python"\n' + recipe + keys)
+    path.write_text(first + '[services.notebook]\ncommand = "python"\n' + recipe + keys + approvals)
     config = load(config=path, environ={"DOCS_TOKEN": "nobody's"})
-    assert list(config.upstreams()) == ["memory", "docs", "notebook", "issues", "mail"]
+    assert list(config.upstreams()) == ["memory", "docs", "notebook", "issues", "mail", "bank"]
     assert list(config.logins) == ["mail/token"]
 
 
