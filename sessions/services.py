@@ -429,13 +429,16 @@ class Service(Protocol):
     scope: Literal["session", "shared"]
     concurrency: int
     """How many calls of one session may run at once; 1 means in order."""
-    approve: ApprovalRule
-    """The calls that a person approves."""
     eager: bool
     """Whether session_create opens it, instead of the first call."""
     call_seconds: float
     checkpoint_seconds: float | None
     """How often at most a checkpoint is taken after calls, None for never."""
+
+    @property
+    def approve(self) -> ApprovalRule:
+        """The calls that a person approves."""
+        ...
 
     @property
     def connect_seconds(self) -> float:

@@ -21,14 +21,7 @@ from anyio.abc import TaskGroup
 
 from ...sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
-from ...sessions.services import (
-    ApprovalRule,
-    LossPolicy,
-    PausePolicy,
-    SessionView,
-    Snapshot,
-    ToolSpec,
-)
+from ...sessions.services import LossPolicy, PausePolicy, SessionView, Snapshot, ToolSpec
 from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
 from ..processes.workdir import safe_name
@@ -104,7 +97,7 @@ class BrowserService:
         ).hexdigest()[:16]
         self.on_lost: LossPolicy = config.on_lost
         self.eager = config.connect == "eager"
-        self.approve: ApprovalRule = config.approve
+        self.approve = config.approve
         self.connect_seconds = config.connect_seconds
         self.call_seconds = config.call_seconds or call_seconds
         self.pause = "release" if config.is_attached else "snapshot"

@@ -20,14 +20,7 @@ from ...sessions.errors import ConnectionLost, OutcomeUnknown, ServiceUnavailabl
 from ...sessions.json_codec import JSON, loads
 from ...sessions.one_line import without_folders
 from ...sessions.records import LOCAL
-from ...sessions.services import (
-    ApprovalRule,
-    LossPolicy,
-    PausePolicy,
-    SessionView,
-    Snapshot,
-    ToolSpec,
-)
+from ...sessions.services import LossPolicy, PausePolicy, SessionView, Snapshot, ToolSpec
 from ..catalog import app_page
 from ..logins.keys import Keys
 from ..outputs import OutputRules
@@ -98,7 +91,7 @@ class UpstreamService:
         self.scope: Literal["session", "shared"] = config.scope
         self.concurrency = config.concurrency
         self.eager = config.connect == "eager"
-        self.approve: ApprovalRule = config.approve
+        self.approve = config.approve
         self._has_started = False
         self.call_seconds = config.call_seconds or call_seconds
         self.checkpoint_seconds = identity.checkpoint_of(config.recipe)
