@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
+from confinement import start_confined
 from marks import kill_marked
 from protocol import STDERR_BYTES, close_all
 
@@ -41,13 +43,14 @@ def require_spawn(request: dict[str, Any]) -> None:
 class Child:
     """A child in its own process session, from its start until close().
 
-    Its command sets the parent-death signal, so that the kernel kills it when the keeper dies.
+    Its command sets the parent-death signal, so that the kernel kills it when the keeper dies. With the descriptor of a
+    Landlock ruleset, it is confined.
 
     Raises:
         OSError, ValueError: the program cannot be started.
     """
 
-    def __init__(self, key: int, request: dict[str, Any]) -> None:
+    def __init__(self, key: int, request: dict[str, Any], rulesets: Sequence[int]) -> None:
         self.key = key
         self.session: str = request["session"]
         self.service: str = request["service"]
@@ -69,16 +72,20 @@ class Child:
         self.code: int | None = None
         """Its exit code, minus the number of the signal that killed it; None while it runs."""
         self._stderr = bytearray()
-        self._process = subprocess.Popen(
-            request["command"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=request["env"],
-            cwd=request["cwd"],
-            start_new_session=True,
-        )
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                request["command"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=request["env"],
+                cwd=request["cwd"],
+                start_new_session=True,
+            )
+
+        self._process = start_confined(rulesets[0], start) if rulesets else start()
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None

@@ -80,6 +80,7 @@ class Keeper:
         self._alone_since: float | None = clock()
         self._verbs: dict[str, Callable[[ConnectedClient, Packet], Answer]] = {
             "spawn": self._spawn,
+            "confine": self._confine,
             "adopt": self._adopt,
             "leave": self._leave,
             "keep": self._keep,
@@ -255,6 +256,10 @@ class Keeper:
         client.has_greeted = True
         return {}, []
 
+    def _confine(self, client: ConnectedClient, packet: Packet) -> Answer:
+        (_,) = packet["passed"]
+        return self._spawn(client, packet)
+
     def _spawn(self, client: ConnectedClient, packet: Packet) -> Answer:
         require_spawn(packet)
         session, epoch = packet["session"], packet["epoch"]
@@ -267,7 +272,7 @@ class Keeper:
                 self._kill(other)
         self._last_key += 1
         try:
-            child = Child(self._last_key, packet)
+            child = Child(self._last_key, packet, packet["passed"])
         except OSError as error:
             raise Refusal(FAILED, errno=error.errno, file=error.filename) from None
         child.holder = client

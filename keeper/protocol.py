@@ -8,6 +8,7 @@ Without a request it sends `{"exited": key, "code": C}` to the node that holds t
 | - | - | - |
 | hello | version, linger (seconds; null for a command that holds no child) | |
 | spawn | command, env, cwd, mark, session, service, generation, epoch | key, pid; four descriptors |
+| confine | those of spawn; a Landlock ruleset beside them | those of spawn; the program runs in a domain of its own |
 | adopt | session, service, generation, epoch | key, pid, code, stderr; four descriptors |
 | leave | key | the child waits for the next node, as after the end of its node |
 | keep | key, seconds | the child waits so long for the next node if that is more than linger; until it is adopted |

@@ -18,6 +18,7 @@ from statehold.tools.processes.keeper import (
     KeptIdentity,
 )
 from statehold.tools.processes.ledger import Ledger
+from statehold.tools.processes.sandbox import ProcessSandbox
 
 from .process_exit import until_gone
 
@@ -66,6 +67,7 @@ async def start(
     client: KeeperClient | None = None,
     epoch: int = 1,
     kept: KeeperHandle | None = None,
+    sandbox: ProcessSandbox | None = None,
 ) -> ChildProcess:
     child = await ChildProcess.start(
         [sys.executable, "-c", NOTE + code],
@@ -73,6 +75,7 @@ async def start(
         limits=LIMITS,
         ledger=Ledger(nodes.folder, node="n_a", watchdog=False),
         kept=kept or handle(client or nodes.client(), epoch),
+        sandbox=sandbox,
     )
     nodes.children.append(child)
     return child

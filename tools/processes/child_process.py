@@ -22,6 +22,7 @@ from .keeper_command import KeeperUnreachable
 from .launch import inherited_environment
 from .ledger import Ledger
 from .piped_process import OwnProcess, Process
+from .sandbox import ProcessSandbox
 from .stderr import OutputTail
 
 logger = logging.getLogger("statehold.upstream")
@@ -67,11 +68,19 @@ class KeeperHandle:
     identity: KeptIdentity
 
     async def start(
-        self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None, mark: str
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        mark: str,
+        ruleset: int | None,
     ) -> KeptProcess | None:
         """Start a program at the keeper; return None when it does not keep it. Raises as KeeperClient.spawn does."""
         try:
-            return await self.client.spawn(self.identity, command, env=env, cwd=cwd, mark=mark)
+            return await self.client.spawn(
+                self.identity, command, env=env, cwd=cwd, mark=mark, ruleset=ruleset
+            )
         except KeeperUnreachable as error:
             logger.warning("%s is not kept beyond our end: %s", self.identity.service, error)
             return None
@@ -145,10 +154,11 @@ class ChildProcess:
         kept: KeeperHandle | None = None,
         on_stderr: Callable[[str], None] | None = None,
         hide: Callable[[bytes], bytes] = bytes,
+        sandbox: ProcessSandbox | None = None,
     ) -> ChildProcess:
         """Start a program. A cancelled start leaves nothing behind. `on_stderr` gets each line of stderr, unescaped.
 
-        `hide` takes secrets of its environment out of its output.
+        `hide` takes secrets of its environment out of its output. In a `sandbox`, all its processes end when it does.
 
         With `kept`, it is a child of the keeper if that can be reached.
 
@@ -157,15 +167,29 @@ class ChildProcess:
         """
         variables = {**inherited_environment(), **(env or {})}
         process: Process | None = None
-        mark = ""
-        if kept is not None and ledger is not None:
-            mark = ledger.mark(kept=True)
-            process = await kept.start(
-                command, env=variables | {procfs.MARK: mark}, cwd=cwd, mark=mark
-            )
-        if process is None:
-            mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
-            process = OwnProcess(command, env=variables | {procfs.MARK: mark}, cwd=cwd)
+        mark, ruleset = "", None
+        try:
+            if sandbox is not None:
+                command, ruleset = await anyio.to_thread.run_sync(
+                    sandbox.prepare, command, variables, cwd or os.getcwd()
+                )
+            if kept is not None and ledger is not None:
+                mark = ledger.mark(kept=True)
+                process = await kept.start(
+                    command,
+                    env=variables | {procfs.MARK: mark},
+                    cwd=cwd,
+                    mark=mark,
+                    ruleset=ruleset,
+                )
+            if process is None:
+                mark = ledger.mark() if ledger is not None else f"none:{os.getpid()}-{id(command)}"
+                process = OwnProcess(
+                    command, env=variables | {procfs.MARK: mark}, cwd=cwd, ruleset=ruleset
+                )
+        finally:
+            if ruleset is not None:
+                os.close(ruleset)
         return await cls._open(
             process,
             mark,

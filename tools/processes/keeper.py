@@ -172,8 +172,9 @@ class KeeperClient:
         env: Mapping[str, str],
         cwd: str | None,
         mark: str,
+        ruleset: int | None = None,
     ) -> KeptProcess:
-        """Start a program as a child of the keeper. A cancelled start leaves nothing behind.
+        """Start a program as a child of the keeper, confined by a Landlock ruleset. A cancelled start leaves nothing behind.
 
         Raises:
             OSError, ValueError: the program cannot be started.
@@ -184,7 +185,7 @@ class KeeperClient:
             raise KeeperUnreachable("setpriv of util-linux is not installed")
         require_program(command[0], env.get("PATH", os.defpath), cwd)
         request = {
-            "verb": "spawn",
+            "verb": "spawn" if ruleset is None else "confine",
             "command": [*prefix, *command],
             "env": dict(env),
             "cwd": cwd or os.getcwd(),
@@ -192,7 +193,8 @@ class KeeperClient:
             **identity.fields(),
         }
         try:
-            return self._process(*await self._request(request))
+            descriptors = [] if ruleset is None else [ruleset]
+            return self._process(*await self._request(request, descriptors=descriptors))
         except KeeperRefusal as error:
             if error.answer["error"] != protocol.FAILED:
                 raise KeeperUnreachable(f"it refused the program ({error})") from error
@@ -275,12 +277,17 @@ class KeeperClient:
         return process
 
     async def _request(
-        self, packet: Packet, *, start: bool = True, seconds: float | None = None
+        self,
+        packet: Packet,
+        *,
+        start: bool = True,
+        seconds: float | None = None,
+        descriptors: Sequence[int] = (),
     ) -> tuple[Packet, list[int]]:
         async with self._opening:
             if self._socket is None:
                 await self._open(start=start)
-        return await self._exchange(packet, seconds or self._answer_seconds)
+        return await self._exchange(packet, seconds or self._answer_seconds, descriptors)
 
     async def _exchange(
         self, packet: Packet, seconds: float, descriptors: Sequence[int] = ()

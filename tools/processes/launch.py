@@ -18,6 +18,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from ...keeper.confinement import start_confined
+
 INHERITED: Final = frozenset(
     {
         *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"),
@@ -53,31 +55,35 @@ def inherited_environment(extra_names: Iterable[str] = ()) -> dict[str, str]:
 
 
 def launch(
-    command: Sequence[str], *, env: Mapping[str, str], cwd: str | None
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str | None, ruleset: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a program with pipes, in its own process session.
+    """Start a program with pipes, in its own process session, and confined by the Landlock ruleset of a descriptor.
 
     The thread that calls this must live as long as the loop: the kernel kills the child when that thread ends.
 
     Raises:
-        OSError: The program or the folder does not exist, or the program cannot be run.
+        OSError: The program or the folder does not exist, or the program cannot be run or confined.
         ValueError: The command or the environment contains a null byte.
     """
     prefix, preexec_fn = _death_signal_options()
     if prefix:
         # With setpriv in between, a failed exec is reported to setpriv, not to us, so check beforehand.
         require_program(command[0], env.get("PATH", os.defpath), cwd)
-    return subprocess.Popen(
-        [*prefix, *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        cwd=cwd,
-        env=dict(env),
-        start_new_session=True,
-        preexec_fn=preexec_fn,
-    )
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*prefix, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd=cwd,
+            env=dict(env),
+            start_new_session=True,
+            preexec_fn=preexec_fn,
+        )
+
+    return start() if ruleset is None else start_confined(ruleset, start)
 
 
 def _death_signal_options() -> tuple[list[str], Callable[[], None] | None]:

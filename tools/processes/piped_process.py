@@ -67,9 +67,16 @@ class Process(Protocol):
 class OwnProcess:
     """A child of this process. It lives as long as the program; ChildProcess ends that."""
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        ruleset: int | None = None,
+    ) -> None:
         """Start a program; raises as launch() does."""
-        self._popen = launch(command, env=env, cwd=cwd)
+        self._popen = launch(command, env=env, cwd=cwd, ruleset=ruleset)
         self._on_exit: Callable[[], None] | None = None
         self.pid = self._popen.pid
 
