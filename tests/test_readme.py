@@ -366,7 +366,7 @@ def test_the_page_of_services_names_every_option() -> None:
 
 
 def test_the_settings_of_the_page_of_services_can_be_loaded(tmp_path: Path) -> None:
-    first, recipe, _, keys, approvals = blocks("docs/use/services.md", "toml")
+    first, recipe, sandboxes, container, _, keys, approvals = blocks("docs/use/services.md", "toml")
     notebook = tomllib.loads(recipe)["services"]["notebook"]
     assert (
         notebook["recipe"]["save"]
@@ -377,6 +377,10 @@ def test_the_settings_of_the_page_of_services_can_be_loaded(tmp_path: Path) -> N
     config = load(config=path, environ={"DOCS_TOKEN": "nobody's"})
     assert list(config.upstreams()) == ["memory", "docs", "notebook", "issues", "mail", "bank"]
     assert list(config.logins) == ["mail/token"]
+    path.write_text(sandboxes + container)
+    config = load(config=path, environ={})
+    assert config.upstreams()["books"].sandbox.ports == [443, 5432]
+    assert config.upstreams()["shell"].sandbox.mode == "off"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ directly, which reads neither. Times are seconds.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -270,6 +271,12 @@ class Config(Section):
         return (*secrets_of(self.services.values(), self.inherit_env), *of_issuers)
 
     @property
+    def private_paths(self) -> list[Path]:
+        """The files and folders of this process that no service may see."""
+        files = (self.file, self.server.tokens, self.store.url_file, self.cluster.keys_file)
+        return [self.data, *(file for file in files if file is not None)]
+
+    @property
     def node_capacity(self) -> int:
         """Number of sessions that this node takes on."""
         capacity = self.cluster.capacity
@@ -280,9 +287,9 @@ class Config(Section):
         return JournalLimits(self.history.entries, self.history.bytes)
 
     def enabled_services(self) -> dict[str, ServiceConfig]:
-        """Return the enabled services in the order given, with the global timeouts where they set none."""
+        """Return the enabled services in the order given, with the defaults that depend on other settings."""
         return {
-            name: service.model_copy(update=self._times_of(service))
+            name: service.model_copy(update=self._defaults_of(service))
             for name, service in self.services.items()
             if not service.disabled
         }
@@ -305,17 +312,21 @@ class Config(Section):
         enabled = self.enabled_services().items()
         return {name: service for name, service in enabled if isinstance(service, BrowserConfig)}
 
-    def _times_of(self, service: ServiceConfig) -> dict[str, float]:
-        times: dict[str, float] = {}
+    def _defaults_of(self, service: ServiceConfig) -> dict[str, object]:
+        defaults: dict[str, object] = {}
         if "connect_seconds" not in service.model_fields_set:
-            times["connect_seconds"] = self.timeouts.connect
+            defaults["connect_seconds"] = self.timeouts.connect
             by_default = "connect" not in self.timeouts.model_fields_set
             if isinstance(service, UpstreamConfig) and service.first_connect_seconds is None:
                 first = FIRST_CONNECT_SECONDS if by_default else self.timeouts.connect
-                times["first_connect_seconds"] = first
+                defaults["first_connect_seconds"] = first
         if service.call_seconds is None:
-            times["call_seconds"] = self.timeouts.call
-        return times
+            defaults["call_seconds"] = self.timeouts.call
+        if isinstance(service, UpstreamConfig) and service.command and not service.sandbox.mode:
+            by_system = "landlock" if sys.platform == "linux" else "auto"
+            mode = by_system if self.needs_token else "off"
+            defaults["sandbox"] = service.sandbox.model_copy(update={"mode": mode})
+        return defaults
 
     @field_validator("redact_patterns")
     @classmethod

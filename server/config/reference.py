@@ -21,7 +21,13 @@ from ...access.config.auth import (
 from ...access.config.policies import PolicySettings
 from ...tools.browser.config import BrowserConfig
 from ...tools.logins.config import BrowserLoginConfig, KeyConfig, LendRule, LoginCheck
-from ...tools.upstream.config import LoginSettings, Recipe, RecipeStep, UpstreamConfig
+from ...tools.upstream.config import (
+    LoginSettings,
+    Recipe,
+    RecipeStep,
+    SandboxSettings,
+    UpstreamConfig,
+)
 from .mistakes import FLAGS
 from .model import Config
 from .ports import TlsSettings
@@ -64,6 +70,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
     yield "services.browser", list(_settings(BrowserConfig, ""))
     yield "services.NAME", list(_settings(UpstreamConfig, ""))
     yield "services.NAME.login", list(_settings(LoginSettings, ""))
+    yield "services.NAME.sandbox", list(_settings(SandboxSettings, ""))
     yield "services.NAME.recipe", list(_settings(Recipe, ""))
     yield "[services.NAME.recipe.save]", list(_settings(RecipeStep, ""))
 

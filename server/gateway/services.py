@@ -20,6 +20,7 @@ from ...tools.pins.pins import Pins
 from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
 from ...tools.upstream.oauth.logins import ServiceLogins
+from ...tools.upstream.sandbox import ServiceSandboxes
 from ...tools.upstream.service import ServiceChangeCallback, UpstreamService
 from ..config.model import Config, ServiceConfig
 
@@ -81,6 +82,12 @@ def service_of(
         logins=logins,
         keys=keys,
         pins=pins,
+        sandboxes=ServiceSandboxes(
+            name,
+            settings.sandbox,
+            caches=None if data is None else data / "caches",
+            private=config.private_paths,
+        ),
     )
 
 

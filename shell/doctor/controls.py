@@ -172,7 +172,7 @@ def _confinement_of_programs(site: Installation) -> Iterator[Evidence]:
             yield Evidence(f"{name} is elsewhere")
             continue
         program = Path(service.command).name
-        kind: object = program if program in _CONTAINERS else getattr(service, "sandbox", None)
+        kind = program if program in _CONTAINERS else service.sandbox.mode
         gap, remedy = f"{name} may do what its user may", _at(name, 'sandbox = "landlock"')
         yield check(kind not in (None, "off"), f"{name} is in {kind}", gap, remedy)
 

@@ -59,7 +59,7 @@ def settings(issuer: HostileIssuer, echo: OddServer, call_log: Path) -> JSON:
         "server": {"public_url": "https://mcp.example.org"},
         "auth": {"issuers": [{"issuer": issuer.url}], "audience": [AUDIENCE]},
         "services": {
-            "quick": service("quick", "--log", str(call_log)),
+            "quick": service("quick", "--log", str(call_log), sandbox="off"),
             "echo": {"url": echo.url, "prefix": "echo_"},
         },
     }

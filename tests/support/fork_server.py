@@ -142,9 +142,9 @@ class ForkServer:
         ]
 
     def service(self, program: Path | str, *arguments: str, **options: Any) -> dict[str, Any]:
-        """Describe a service that runs a program out of it."""
+        """Describe a service that runs a program out of it, outside of any sandbox: none has its socket."""
         command, *rest = self.command(str(program), *arguments)
-        return {"command": command, "args": rest, **options}
+        return {"command": command, "args": rest, "sandbox": "off", **options}
 
     @classmethod
     @contextmanager

@@ -72,7 +72,11 @@ def _value(value: Any) -> str:
 
 
 def service(program: str, *arguments: str, **options: Any) -> JSON:
-    """Describe a service that runs one of tests/upstreams."""
+    """Describe a service that runs one of tests/upstreams.
+
+    The counter may be forked from the fork server, whose socket it does not reach in a sandbox: callers with tokens need
+    `sandbox="off"`.
+    """
     command_line = [str(UPSTREAMS / f"{program}.py"), *arguments]
     if program == "counter":
         # With the SDK; the others need the standard library alone.

@@ -6,6 +6,7 @@ beside them. Unknown keys are refused in our TOML and ignored in a foreign `mcpS
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator
 from pathlib import PurePosixPath
@@ -17,6 +18,9 @@ from pydantic_core import PydanticCustomError
 
 from ...sessions.one_line import one_line
 from ..logins.config import REFERENCE, names_in
+
+_UNUSABLE: Final = re.compile(r"[\0\ud800-\udfff]")
+"""Characters that no process can be given. JSON allows the surrogates among them, halves of characters, alone."""
 
 
 def _wrong(problem: str, field: str = "") -> PydanticCustomError:
@@ -158,9 +162,68 @@ class LoginSettings(BaseModel):
         return self
 
 
+def _absolute(path: str) -> str:
+    path = os.path.expanduser(path)
+    if not os.path.isabs(path) or _UNUSABLE.search(path):
+        raise _wrong("should hold absolute paths, or such as begin with ~; correct it")
+    return os.path.normpath(path)
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+
+
+class SandboxSettings(BaseModel):
+    """The sandbox of a program, by Landlock of Linux. The name of a mode stands for a table with that mode alone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: Literal["landlock", "auto", "off"] | None = Field(
+        default=None,
+        description=(
+            "`landlock`: the program starts only confined, which needs Linux 6.12. `auto`: as far as this system can, and "
+            "the log says what is missing. Default: `landlock` on Linux and `auto` elsewhere with callers of a token, else "
+            "`off`."
+        ),
+    )
+    read: list[AbsolutePath] = Field(
+        default_factory=list[str],
+        description=(
+            "Files and folders that it may read and run, besides those of the system and its own program."
+        ),
+    )
+    write: list[AbsolutePath] = Field(
+        default_factory=list[str],
+        description="Files and folders that it may change, besides `{dir}`, which is also its `TMPDIR`.",
+    )
+    ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
+        default=[443],
+        description=(
+            "TCP ports to which it may connect, at any address, besides those of proxies in its environment."
+        ),
+    )
+    processes: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description="Most processes and threads, counted over all of the user of Statehold. Root has no such limit.",
+    )
+    open_files: Annotated[int, Field(ge=16)] | None = Field(
+        default=None, description="Most open files of each of its processes."
+    )
+    memory_bytes: Annotated[int, Field(ge=1 << 20)] | None = Field(
+        default=None,
+        description="Bytes of the address space of each of its processes; Node.js needs many more than it uses.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_mode(cls, given: object) -> object:
+        return {"mode": given} if isinstance(given, str) else given
+
+    @property
+    def is_on(self) -> bool:
+        return self.mode in ("landlock", "auto")
+
+
 Transport = Literal["stdio", "http", "sse"]
-_UNUSABLE: Final = re.compile(r"[\0\ud800-\udfff]")
-"""Characters that no process can be given. JSON allows the surrogates among them, halves of characters, alone."""
 _PREFIX: Final = re.compile(r"^[A-Za-z0-9_.\-/]{0,64}$")
 
 
@@ -206,6 +269,10 @@ class UpstreamConfig(BaseModel):
     login: LoginSettings = Field(
         default_factory=LoginSettings,
         description="The client of its authorization server, for `statehold logins add`; see below.",
+    )
+    sandbox: SandboxSettings = Field(
+        default_factory=SandboxSettings,
+        description='What its program may read, write and reach, or `"landlock"`, `"auto"` or `"off"`; see below.',
     )
     era: Literal["auto", "legacy", "modern"] = Field(
         default="auto",
@@ -307,6 +374,8 @@ class UpstreamConfig(BaseModel):
         elif self.url:
             if self.type == "stdio":
                 yield "", 'type = "stdio" needs a `command`, not a `url`; correct one of the two'
+            if self.sandbox.is_on:
+                yield "sandbox", "is for a `command`, not for a `url`; drop it"
             yield from _problems_of_address(self.url, self.headers)
         else:
             yield (

@@ -93,8 +93,9 @@ class UpstreamConnection:
         saver: Saver | None = None,
         asking_tools: set[str] | None = None,
         rules: OutputRules = PASSED,
+        explain: Callable[[str], str | None] = lambda text: None,
     ) -> None:
-        """`asking_tools` are the tools that have asked on other connections to the upstream."""
+        """`asking_tools` are the tools that have asked on other connections; `explain` returns our note about an error."""
         self.service = service
         self.restore_report = RestoreReport()
         self.owner = ""
@@ -111,6 +112,7 @@ class UpstreamConnection:
         self._on_changed = on_changed
         self._on_older_question = on_older_question
         self._saver = saver
+        self._explain = explain
         self._resource_updates = ResourceUpdates(
             service, self._request, self._send_subscription, self._report_change
         )
@@ -332,8 +334,8 @@ class UpstreamConnection:
                     await call.flush()
                     if result.get("isError") is True:
                         await self._session_check.check_result(result, rpc, self._open_another)
-                        if modern and tool:
-                            self._add_era_note(result)
+                        if tool:
+                            self._add_note(result)
                     return result
                 responses = await self._collect_answers(result, ctx)
                 params = next_round(params, responses, result.get("requestState"))
@@ -362,22 +364,21 @@ class UpstreamConnection:
         """Return an error of the upstream with our advice, if we know one."""
         if error.rpc_code == MISSING_REQUIRED_CLIENT_CAPABILITY:
             return name_lacking_side(error, self.peer, ctx.capabilities, self.service)
-        if not self.peer.modern:
-            return with_era_remedy(self.service, error)
-        note = self._older_era_note() if asks_by_older_era(error.message) else None
-        return error if note is None else error.with_message(f"{error.message} {note}")
+        if note := self._note_on(error.message):
+            return error.with_message(f"{error.message} {note}")
+        return error if self.peer.modern else with_era_remedy(self.service, error)
 
-    def _add_era_note(self, result: JSON) -> None:
-        """Add a note to the error of a tool that could not ask in the modern era."""
+    def _add_note(self, result: JSON) -> None:
         content: list[JSON] = result["content"]
         texts = (str(block.get("text", ""))[:ERROR_TEXT] for block in content)
-        if any(map(asks_by_older_era, texts)) and (note := self._older_era_note()):
+        if note := next(filter(None, map(self._note_on, texts)), None):
             content.append({"type": "text", "text": note})
 
-    def _older_era_note(self) -> str | None:
-        if self._on_older_question is None or self.rpc.http:
-            return None
-        return self._on_older_question(self)
+    def _note_on(self, text: str) -> str | None:
+        """Return our note about an error: the tool could not ask in the modern era, or its sandbox refused something."""
+        if self.peer.modern and not self.rpc.http and asks_by_older_era(text):
+            return self._on_older_question and self._on_older_question(self)
+        return self._explain(text)
 
     async def _finish(self, answer: JSON, call: UpstreamCall, *, tool: bool = True) -> JSON:
         """Return the result of a request by its answer, which may be large or a task."""

@@ -64,6 +64,8 @@ def checkpoint_of(recipe: Recipe | None) -> float | None:
 
 def needs_folder(config: UpstreamConfig) -> bool:
     texts = (config.command, config.cwd, config.url, *config.args, *config.env.values())
+    if config.sandbox.is_on:
+        return True
     return config.recipe is not None or any("{dir}" in text for text in texts if text)
 
 
@@ -71,3 +73,19 @@ def is_filled(config: UpstreamConfig) -> bool:
     """Whether the URL or a header of a remote upstream differs between sessions."""
     texts = (config.url or "", *config.headers.values())
     return any(name in text for text in texts for name in PLACEHOLDERS)
+
+
+def start_remedy(service: str, config: UpstreamConfig, transport: Transport) -> str:
+    """Return advice for a service whose first start took too long."""
+    if transport == "http" and config.type is None:
+        return f"; if it speaks HTTP+SSE only, {sse_remedy(service)}"
+    if transport != "stdio":
+        return ""
+    return (
+        "; its first start may have to download it: start it once in a terminal, or raise first_connect_seconds "
+        f"in [services.{service}]"
+    )
+
+
+def sse_remedy(service: str) -> str:
+    return f'set type = "sse" in [services.{service}]'

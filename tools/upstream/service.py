@@ -42,6 +42,7 @@ from .oauth.logins import ServiceLogins
 from .probe import Check, HeaderMap, Profile, ResultT, Work, header_map, probe_upstream
 from .profile_file import ProfileFile
 from .resource_updates import InternalContext
+from .sandbox import ServiceSandboxes
 from .transports.http_errors import HttpRefused
 from .transports.opener import TransportOpener
 
@@ -79,6 +80,7 @@ class UpstreamService:
         logins: ServiceLogins | None = None,
         keys: Keys | None = None,
         pins: Pins | None = None,
+        sandboxes: ServiceSandboxes | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -103,6 +105,7 @@ class UpstreamService:
         self._work_folders = WorkFolders(data, name)
         inherited_env = inherited_environment((*inherit_env, *config.inherit_env))
         self._secrets = Secrets.of(config, inherited_env if config.command else None)
+        self._sandboxes = sandboxes or ServiceSandboxes(name, config.sandbox)
         self._opener = TransportOpener(
             name,
             config,
@@ -113,6 +116,7 @@ class UpstreamService:
             ledger=ledger,
             logins=logins,
             keys=keys,
+            sandboxes=self._sandboxes,
         )
         self.separates = self._opener.separates
         """Returns whether it answers a principal by a login or a key, theirs or the operator's, and so not for others."""
@@ -138,17 +142,11 @@ class UpstreamService:
 
     def _remedy(self) -> str:
         """Return advice for a service that did not answer in time; empty after its first start."""
-        if not self._has_started and self.transport == "http" and self.config.type is None:
-            return f"; if it speaks HTTP+SSE only, {self._sse_remedy()}"
-        if self._has_started or self.transport != "stdio":
-            return ""
         return (
-            "; its first start may have to download it: start it once in a terminal, or raise first_connect_seconds "
-            f"in [services.{self.name}]"
+            ""
+            if self._has_started
+            else identity.start_remedy(self.name, self.config, self.transport)
         )
-
-    def _sse_remedy(self) -> str:
-        return f'set type = "sse" in [services.{self.name}]'
 
     @property
     def capabilities(self) -> Collection[str]:
@@ -431,7 +429,9 @@ class UpstreamService:
         except HttpRefused as refused:
             if not others or not refused.refusal.suggests_other_transport:
                 if others and first == "http" and refused.refusal.hides_transport:
-                    refused.message += f" If it speaks HTTP+SSE only, {self._sse_remedy()}."
+                    refused.message += (
+                        f" If it speaks HTTP+SSE only, {identity.sse_remedy(self.name)}."
+                    )
                 raise
             [other] = others
             seconds = max(0.1, min(FALLBACK_SECONDS, deadline - anyio.current_time()))
@@ -461,9 +461,9 @@ class UpstreamService:
                 secrets=self._secrets,
                 remedy=self._remedy(),
             )
-        except ServiceUnavailable:
+        except ServiceUnavailable as error:
             self._era.forget()
-            raise
+            raise self._sandboxes.with_note(error) from error.__cause__
         self._has_started = True
         self._era.note(connection.peer)
         return connection
@@ -482,6 +482,7 @@ class UpstreamService:
             saver=saver,
             asking_tools=self._asking_tools,
             rules=OutputRules(exact=self.config.text == "exact", https=self.pins.is_strict),
+            explain=self._sandboxes.explain,
         )
 
     def _handle_change(self, connection: UpstreamConnection, method: str, params: JSON) -> None:

@@ -36,7 +36,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> JSON:
         "server": {"tokens": str(path)},
         "services": {
             "quick": service("quick"),
-            "slow": service("asking", "--era", "modern", "--long", prefix="slow_"),
+            "slow": service(
+                *("asking", "--era", "modern", "--long"), prefix="slow_", sandbox="off"
+            ),
         },
     }
 

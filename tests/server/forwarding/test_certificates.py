@@ -84,7 +84,10 @@ async def test_nodes_with_certificates_answer_each_other_and_no_other_program(
 
 def _way(folder: Path, url: str, name: str, settings: JSON) -> Way:
     config = folder / f"{name}.toml"
-    document = {"services": {"counter": service("counter")}, **cluster(url, **settings)}
+    document = {
+        "services": {"counter": service("counter", sandbox="off")},
+        **cluster(url, **settings),
+    }
     config.write_text(toml(document))
     return Way("http", "modern", config, folder / name)
 

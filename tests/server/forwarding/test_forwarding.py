@@ -26,7 +26,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(log: Path) -> JSON:
     return {
         "services": {
-            "counter": service("counter"),
+            "counter": service("counter", sandbox="off"),
             "quick": service("quick", "--log", str(log), prefix="quick_"),
         }
     }

@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, log: Path) -> Place:
     path = tmp_path / "statehold.toml"
     settings: JSON = {
         "timeouts": {"close_grace": 2},
-        "services": {"quick": service("quick", "--log", str(log))},
+        "services": {"quick": service("quick", "--log", str(log), sandbox="off")},
     }
     if request.param == "unix":
         path.write_text(toml(settings))
@@ -65,13 +65,15 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, log: Path) -> Place:
 @pytest.fixture
 def one_machine(tmp_path: Path, log: Path) -> Place:
     path = tmp_path / "statehold.toml"
-    path.write_text(toml({"services": {"quick": service("quick", "--log", str(log))}}))
+    path.write_text(
+        toml({"services": {"quick": service("quick", "--log", str(log), sandbox="off")}})
+    )
     return Place(path, tmp_path / "data", tmp_path / "data")
 
 
 @pytest.fixture
 def two_machines(postgresql: PostgreSQL, tmp_path: Path, log: Path) -> Place:
-    settings: JSON = {"services": {"quick": service("quick", "--log", str(log))}}
+    settings: JSON = {"services": {"quick": service("quick", "--log", str(log), sandbox="off")}}
     return on_two_machines(tmp_path / "statehold.toml", settings, postgresql.fresh())
 
 
@@ -316,6 +318,6 @@ def tokens_config(tokens: Path, log: Path) -> str:
     write_tokens(tokens, f"{ALICE} alice\n{BOB} bob\n")
     settings: JSON = {
         "server": {"tokens": str(tokens)},
-        "services": {"quick": service("quick", "--log", str(log))},
+        "services": {"quick": service("quick", "--log", str(log), sandbox="off")},
     }
     return toml(settings)

@@ -137,7 +137,7 @@ def machines(
 
     def config(name: str, **settings: Any) -> Path:
         path = folder / f"{name}.toml"
-        services: JSON = {"counter": service("counter")}
+        services: JSON = {"counter": service("counter", sandbox="off")}
         server: JSON = {"tokens": str(tokens)}
         document = {"server": server, "services": services, **cluster(url, **settings)}
         path.write_text(toml(document))
@@ -432,7 +432,7 @@ async def two_nodes(
     ways: list[Way] = []
     for name, settings in (("a", owner_settings), ("b", edge_settings)):
         config = folder / f"{name}.toml"
-        services: JSON = {"counter": service("counter")}
+        services: JSON = {"counter": service("counter", sandbox="off")}
         config.write_text(toml({"services": services, **cluster(url, **settings)}))
         ways.append(Way("http", "modern", config, folder / name))
     with (

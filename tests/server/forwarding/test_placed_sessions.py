@@ -55,7 +55,7 @@ def two_nodes(
         ways: list[Way] = []
         for name, settings in (("node", node_settings), ("edge", edge_settings)):
             config = folder / f"{name}.toml"
-            services: JSON = {"counter": service("counter", pause="release")}
+            services: JSON = {"counter": service("counter", pause="release", sandbox="off")}
             config.write_text(toml({"services": services, **cluster(url, **settings)}))
             running = stack.enter_context(serving(config, folder / name))
             ways.append(Way("http", "modern", config, folder / name, url=running.url))

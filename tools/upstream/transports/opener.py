@@ -21,6 +21,7 @@ from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
 from ..oauth.bearer_auth import BearerAuth
 from ..oauth.logins import ServiceLogins
+from ..sandbox import ServiceSandboxes
 from .base import OpenTransport, UpstreamTransport
 from .http import open_http, resume_http
 from .key_auth import KeyAuth, ServiceKeys
@@ -45,6 +46,7 @@ class TransportOpener:
         ledger: Ledger | None,
         logins: ServiceLogins | None,
         keys: Keys | None,
+        sandboxes: ServiceSandboxes,
     ) -> None:
         self._name = name
         self._config = config
@@ -55,6 +57,7 @@ class TransportOpener:
         self._ledger = ledger
         self._logins = logins
         self._keys = keys
+        self._sandboxes = sandboxes
 
     def open(
         self, transport: Transport, placeholders: Placeholders, kept: KeeperHandle | None
@@ -74,17 +77,23 @@ class TransportOpener:
         assert config.command is not None
         env = {name: placeholders.fill(value) for name, value in config.env.items()}
         env, keys = await self._service_keys(placeholders).fill(env, anew=True)
+        command, cwd = placeholders.fill(config.command), self._cwd(placeholders)
+        sandbox, variables = self._sandboxes.make(command, placeholders.folder)
+        if sandbox is not None and cwd is None:
+            # It may not even list the folder of Statehold.
+            cwd = str(placeholders.folder)
         async with open_stdio(
-            placeholders.fill(config.command),
+            command,
             [placeholders.fill(argument) for argument in config.args],
             service=self._name,
-            env={**self._inherited_env, **env},
-            cwd=self._cwd(placeholders),
+            env={**self._inherited_env, **variables, **env},
+            cwd=cwd,
             limits=self._limits,
             ledger=self._ledger,
             kept=kept,
             on_stderr=self._on_stderr,
             hide=Masks(keys).hide if keys else bytes,
+            sandbox=sandbox,
         ) as transport:
             yield transport
 

@@ -13,6 +13,7 @@ from ...processes.call_log import CallLog
 from ...processes.child_process import ChildProcess, KeeperHandle, ProcessLimits
 from ...processes.keeper_command import KeeperRefusal, KeeperUnreachable, NoKeeper
 from ...processes.ledger import Ledger
+from ...processes.sandbox import ProcessSandbox, SandboxError
 from .base import EarlierTraffic, TransportResumption, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefusal
 
@@ -99,6 +100,7 @@ async def open_stdio(
     kept: KeeperHandle | None = None,
     on_stderr: Callable[[str], None] | None = None,
     hide: Callable[[bytes], bytes] = bytes,
+    sandbox: ProcessSandbox | None = None,
 ) -> AsyncGenerator[UpstreamTransport]:
     """Start a child process. Leaving the block ends it and every process that it started.
 
@@ -119,6 +121,7 @@ async def open_stdio(
             kept=kept,
             on_stderr=on_stderr,
             hide=hide,
+            sandbox=sandbox,
         )
     except (OSError, ValueError) as error:
         raise ServiceUnavailable(
@@ -166,6 +169,8 @@ async def resume_stdio(
 
 def _problem(command: str, cwd: str | None, error: OSError | ValueError) -> str:
     name = os.path.basename(command)
+    if isinstance(error, SandboxError):
+        return str(error)
     if not isinstance(error, OSError):
         return f"the command, its arguments or its environment are not valid ({error})"
     if cwd is not None and error.filename == cwd:

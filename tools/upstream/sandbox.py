@@ -1,0 +1,136 @@
+"""The sandboxes of the processes of one service, and the advice about what they refused."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ...keeper.confinement import landlock_abi
+from ...sessions.errors import ServiceUnavailable
+from ..processes.sandbox import (
+    SYSTEM,
+    TEMPORARY,
+    ProcessQuota,
+    ProcessSandbox,
+    holds,
+    missing_features,
+)
+from ..processes.workdir import safe_name
+from .config import SandboxSettings
+
+logger = logging.getLogger("statehold.upstream")
+
+_LAUNCHERS: Final = frozenset({"npx", "npm", "uvx", "uv"})
+"""Programs that download others. Each service has a cache of its own: from that of the user, what it holds could be run
+outside of any sandbox."""
+_TEXT: Final = 4000
+"""Characters of an error that are searched for a refusal."""
+_REFUSAL: Final = re.compile(
+    r"EACCES|EPERM|permission denied|operation not permitted", re.IGNORECASE
+)
+_PATH: Final = re.compile(r"(?<![\w./:])/[\w.@+~/-]{1,200}")
+"""A path without blanks: a note must not repeat sentences of a server."""
+_PORT: Final = re.compile(r"[\w.\]]:(\d{1,5})(?!\d|:\d)")
+
+
+class ServiceSandboxes:
+    """Makes the sandbox of each process of a service, if its settings give it one. It holds nothing that must be closed.
+
+    `caches` is the folder for the caches of launchers. `private` are files and folders that no process may see. `abi` is the
+    version of Landlock; None: that of this kernel.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        settings: SandboxSettings,
+        *,
+        caches: Path | None = None,
+        private: Iterable[Path] = (),
+        abi: int | None = None,
+    ) -> None:
+        self._service = service
+        self._settings = settings
+        self._caches = None if caches is None else caches / safe_name(service)
+        self._private = [os.path.realpath(path) for path in private]
+        self._abi = abi
+        self._lacking: list[str] = []
+        if settings.is_on:
+            self._abi = landlock_abi() if abi is None else abi
+            self._lacking = missing_features(self._abi)
+        if self._lacking and settings.mode == "auto":
+            lacking = " and ".join(self._lacking)
+            logger.warning(
+                "%s runs without a sandbox for %s, which this system lacks", service, lacking
+            )
+
+    def make(
+        self, command: str, folder: Path | None
+    ) -> tuple[ProcessSandbox | None, dict[str, str]]:
+        """Return the sandbox of a process with this folder, None without one, and variables of its environment.
+
+        Raises:
+            ServiceUnavailable: This system lacks what it needs.
+        """
+        settings = self._settings
+        if self._lacking and settings.mode == "landlock":
+            lacking = " and ".join(self._lacking)
+            raise ServiceUnavailable(
+                f'{self._service} could not be started: this system has no sandbox for {lacking}; set sandbox = "auto" in '
+                f'[services.{self._service}] to start it with what there is, or sandbox = "off".'
+            )
+        if not self._abi or folder is None:
+            return None, {}
+        folders, variables = [folder], {"TMPDIR": str(folder / TEMPORARY)}
+        if os.path.basename(command) in _LAUNCHERS:
+            caches = self._caches or folder / "caches"
+            folders += [self._caches] if self._caches else []
+            variables |= {
+                "npm_config_cache": str(caches / "npm"),
+                "UV_CACHE_DIR": str(caches / "uv"),
+                "UV_TOOL_DIR": str(caches / "uv-tools"),
+                "UV_PYTHON_INSTALL_DIR": str(caches / "uv-python"),
+            }
+        sandbox = ProcessSandbox(
+            abi=self._abi,
+            folders=folders,
+            read=settings.read,
+            write=settings.write,
+            ports=settings.ports,
+            private=self._private,
+            quota=ProcessQuota(settings.processes, settings.open_files, settings.memory_bytes),
+        )
+        return sandbox, variables
+
+    def with_note(self, error: ServiceUnavailable) -> ServiceUnavailable:
+        """Return the error of a start, with a note if the process spoke of a refusal."""
+        if note := self.explain(error.message):
+            error.message += f" {note}"
+        return error
+
+    def explain(self, text: str) -> str | None:
+        """Return a note with the setting that allows what a process was refused; None if its words speak of no refusal."""
+        text = text[:_TEXT]
+        refusal = _REFUSAL.search(text) if self._abi else None
+        if refusal is None:
+            return None
+        line = text[text.rfind("\n", 0, refusal.start()) + 1 :].partition("\n")[0]
+        table = f"below [services.{self._service}.sandbox]"
+        note = f"Note from Statehold: the sandbox of {self._service}"
+        if found := _PATH.search(line):
+            path, settings = os.path.normpath(found[0]), self._settings
+            if any(holds(each, path) for each in [*self._private, *settings.write]):
+                return None
+            if any(holds(each, path) for each in [*SYSTEM, *settings.read]):
+                return f'{note} lets it change nothing in {path}; write = ["{path}"] {table} does.'
+            return f'{note} may refuse {path}; read = ["{path}"] {table} allows it, or write to change files there.'
+        if port := _PORT.search(line):
+            ports = [*self._settings.ports, int(port[1])]
+            return (
+                f"{note} allows connections to some ports; ports = {ports} {table} adds this one."
+            )
+        return f"{note} may have refused this; read, write and ports {table} say what it allows."
