@@ -7,7 +7,6 @@ directly, which reads neither. Times are seconds.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -323,8 +322,7 @@ class Config(Section):
         if service.call_seconds is None:
             defaults["call_seconds"] = self.timeouts.call
         if isinstance(service, UpstreamConfig) and service.command and not service.sandbox.mode:
-            by_system = "landlock" if sys.platform == "linux" else "auto"
-            mode = by_system if self.needs_token else "off"
+            mode = "auto" if self.needs_token else "off"
             defaults["sandbox"] = service.sandbox.model_copy(update={"mode": mode})
         return defaults
 

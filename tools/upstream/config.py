@@ -181,8 +181,7 @@ class SandboxSettings(BaseModel):
         default=None,
         description=(
             "`landlock`: the program starts only confined, which needs Linux 6.12. `auto`: as far as this system can, and "
-            "the log says what is missing. Default: `landlock` on Linux and `auto` elsewhere with callers of a token, else "
-            "`off`."
+            "the log says what is missing. Default: `auto` with callers of a token, else `off`."
         ),
     )
     read: list[AbsolutePath] = Field(

@@ -369,10 +369,9 @@ class UpstreamConnection:
         return error if self.peer.modern else with_era_remedy(self.service, error)
 
     def _add_note(self, result: JSON) -> None:
-        content: list[JSON] = result["content"]
-        texts = (str(block.get("text", ""))[:ERROR_TEXT] for block in content)
+        texts = (str(block.get("text", ""))[:ERROR_TEXT] for block in result["content"])
         if note := next(filter(None, map(self._note_on, texts)), None):
-            content.append({"type": "text", "text": note})
+            result["content"].append({"type": "text", "text": note})
 
     def _note_on(self, text: str) -> str | None:
         """Return our note about an error: the tool could not ask in the modern era, or its sandbox refused something."""

@@ -142,11 +142,9 @@ class UpstreamService:
 
     def _remedy(self) -> str:
         """Return advice for a service that did not answer in time; empty after its first start."""
-        return (
-            ""
-            if self._has_started
-            else identity.start_remedy(self.name, self.config, self.transport)
-        )
+        if self._has_started:
+            return ""
+        return identity.start_remedy(self.name, self.config, self.transport)
 
     @property
     def capabilities(self) -> Collection[str]:
@@ -429,9 +427,8 @@ class UpstreamService:
         except HttpRefused as refused:
             if not others or not refused.refusal.suggests_other_transport:
                 if others and first == "http" and refused.refusal.hides_transport:
-                    refused.message += (
-                        f" If it speaks HTTP+SSE only, {identity.sse_remedy(self.name)}."
-                    )
+                    remedy = identity.sse_remedy(self.name)
+                    refused.message += f" If it speaks HTTP+SSE only, {remedy}."
                 raise
             [other] = others
             seconds = max(0.1, min(FALLBACK_SECONDS, deadline - anyio.current_time()))

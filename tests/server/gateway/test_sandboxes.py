@@ -289,9 +289,9 @@ def test_a_sandbox_is_the_default_where_callers_have_tokens(tmp_path: Path) -> N
 
     assert modes() == {"plain": "off", "off": "off", "wide": "off", "remote": None}
     assert modes(tokens=str(tokens)) == {
-        "plain": "landlock",
+        "plain": "auto",
         "off": "off",
-        "wide": "landlock",
+        "wide": "auto",
         "remote": None,
     }
 
