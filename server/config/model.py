@@ -321,9 +321,6 @@ class Config(Section):
                 defaults["first_connect_seconds"] = first
         if service.call_seconds is None:
             defaults["call_seconds"] = self.timeouts.call
-        if isinstance(service, UpstreamConfig) and service.command and not service.sandbox.mode:
-            mode = "auto" if self.needs_token else "off"
-            defaults["sandbox"] = service.sandbox.model_copy(update={"mode": mode})
         return defaults
 
     @field_validator("redact_patterns")

@@ -177,11 +177,11 @@ class SandboxSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: Literal["landlock", "auto", "off"] | None = Field(
-        default=None,
+    mode: Literal["landlock", "auto", "off"] = Field(
+        default="off",
         description=(
             "`landlock`: the program starts only confined, which needs Linux 6.12. `auto`: as far as this system can, and "
-            "the log says what is missing. Default: `auto` with callers of a token, else `off`."
+            "the log says what is missing."
         ),
     )
     read: list[AbsolutePath] = Field(
@@ -215,6 +215,9 @@ class SandboxSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_mode(cls, given: object) -> object:
+        if isinstance(given, dict) and given:
+            # A table asks for a sandbox.
+            return {"mode": "landlock", **cast("dict[str, object]", given)}
         return {"mode": given} if isinstance(given, str) else given
 
     @property

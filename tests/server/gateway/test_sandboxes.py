@@ -270,35 +270,30 @@ async def test_limits_hold_for_the_server() -> None:
     assert "Max open files            16  " in limits
 
 
-def test_a_sandbox_is_the_default_where_callers_have_tokens(tmp_path: Path) -> None:
-    tokens = write_tokens(tmp_path / "tokens", f"{TOKEN} ada\n")
+def test_a_sandbox_is_asked_for_by_a_mode_or_a_table(tmp_path: Path) -> None:
     services = {
         "plain": {"command": "x"},
         "off": {"command": "x", "sandbox": "off"},
         "wide": {"command": "x", "sandbox": {"read": ["~/notes"]}},
+        "soft": {"command": "x", "sandbox": {"mode": "auto"}},
         "remote": {"url": "https://example.org/mcp"},
     }
-
-    def modes(**server: Any) -> dict[str, str | None]:
-        file = tmp_path / "statehold.toml"
-        file.write_text(toml({"services": services, "server": server}))
-        return {
-            name: each.sandbox.mode
-            for name, each in load(config=file, environ={}).upstreams().items()
-        }
-
-    assert modes() == {"plain": "off", "off": "off", "wide": "off", "remote": None}
-    assert modes(tokens=str(tokens)) == {
-        "plain": "auto",
+    file = tmp_path / "statehold.toml"
+    file.write_text(toml({"services": services}))
+    upstreams = load(config=file, environ={}).upstreams()
+    modes = {name: each.sandbox.mode for name, each in upstreams.items()}
+    assert modes == {
+        "plain": "off",
         "off": "off",
-        "wide": "auto",
-        "remote": None,
+        "wide": "landlock",
+        "soft": "auto",
+        "remote": "off",
     }
 
 
-async def test_a_server_of_callers_with_tokens_is_confined_by_default(tmp_path: Path) -> None:
+async def test_a_confined_server_sees_no_tokens_and_no_settings(tmp_path: Path) -> None:
     tokens = write_tokens(tmp_path / "tokens", f"{TOKEN} ada\n")
-    hostile = service("hostile")
+    hostile = service("hostile", sandbox="landlock")
     config = tmp_path / "statehold.toml"
     config.write_text(toml({"services": {"hostile": hostile}, "server": {"tokens": str(tokens)}}))
     with serving(config, tmp_path / "data") as running:
