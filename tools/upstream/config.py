@@ -215,10 +215,11 @@ class SandboxSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_mode(cls, given: object) -> object:
-        if isinstance(given, dict) and given:
-            # A table asks for a sandbox.
-            return {"mode": "landlock", **cast("dict[str, object]", given)}
-        return {"mode": given} if isinstance(given, str) else given
+        if isinstance(given, str):
+            return {"mode": given}
+        members = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        # A table asks for a sandbox.
+        return {"mode": "landlock", **members} if members else given
 
     @property
     def is_on(self) -> bool:
