@@ -215,11 +215,11 @@ class SandboxSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_mode(cls, given: object) -> object:
-        if isinstance(given, str):
-            return {"mode": given}
-        members = cast("dict[str, object]", given) if isinstance(given, dict) else {}
+        if not isinstance(given, dict):
+            return {"mode": given} if isinstance(given, str) else given
+        members = cast("dict[str, object]", given)
         # A table asks for a sandbox.
-        return {"mode": "landlock", **members} if members else given
+        return {"mode": "landlock", **members} if members else members
 
     @property
     def is_on(self) -> bool:
