@@ -70,7 +70,7 @@ async def dialog(page: Page, changes: int) -> AsyncGenerator[None]:
     await page.locator("dialog[open]").wait_for(state="detached")
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", [1440, pytest.param(390, marks=pytest.mark.thorough)])
 async def test_an_operator_accepts_the_difference_that_was_shown(
     tmp_path: Path, fork_server: ForkServer, browser: Browser, width: int
 ) -> None:

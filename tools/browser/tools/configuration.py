@@ -28,6 +28,7 @@ VISIBLE: Final[dict[str, tuple[str, ...]]] = {
     "network": ("allow", "block", "private", "bytes_per_second"),
     "tools": (
         "caps",
+        "approve",
         "snapshot",
         "snapshot_tokens",
         "snapshot_boxes",
