@@ -182,7 +182,9 @@ _REFUSE: Final = 0x00050000 | errno.EACCES
 _NUMBER, _ARCHITECTURE = 0, 4
 _X32: Final = 0x40000000
 _AF_INET, _AF_INET6, _AF_NETLINK = 2, 10, 16
-_MPTCP: Final = 262
+_PROTOCOLS: Final = (0, 1, 6, 17, 58)
+"""The protocols of sockets that are allowed: that of the type, ICMP, TCP, UDP and ICMPv6. Others, such as MPTCP and SMC,
+may carry TCP past Landlock."""
 _FAST_OPEN: Final = 0x20000000
 
 _Instruction = tuple[int, int, int, int]
@@ -192,7 +194,7 @@ _Instruction = tuple[int, int, int, int]
 def _filter(machine: _Machine) -> bytes:
     """Return the filter of system calls (bpf(4), seccomp(2)), each of whose refusals is EACCES.
 
-    Landlock checks `connect` of TCP sockets alone. So MPTCP, TCP Fast Open and io_uring would reach any address, and a
+    Landlock checks `connect` of TCP sockets alone. So MPTCP, SMC, TCP Fast Open and io_uring would reach any address, and a
     socket of a path, such as that of the keeper or of a container engine, would start programs outside of the domain.
     `prlimit` changes the limits of any process of the same user.
     """
@@ -201,12 +203,12 @@ def _filter(machine: _Machine) -> bytes:
         load(0),
         (_EQUAL, 3, 0, _AF_INET),
         (_EQUAL, 2, 0, _AF_INET6),
-        (_EQUAL, 3, 0, _AF_NETLINK),
+        (_EQUAL, 3 + len(_PROTOCOLS), 0, _AF_NETLINK),
         refuse,
         load(2),
-        (_EQUAL, 1, 0, _MPTCP),
-        allow,
+        *((_EQUAL, len(_PROTOCOLS) - at, 0, each) for at, each in enumerate(_PROTOCOLS)),
         refuse,
+        allow,
     ]
     rules: dict[int, list[_Instruction]] = {
         machine.socket: sockets,

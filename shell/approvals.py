@@ -17,10 +17,11 @@ from ..server.printing import complain
 from ..sessions.calls.approval import Decision, decide, describe_approvals, show_arguments, title_of
 from ..sessions.clock import SystemClock
 from ..sessions.principals.audit_log import AuditLog
-from ..sessions.store.base import ApprovalRecord
+from ..sessions.store.base import ApprovalRecord, ApprovalState
 from .output import confirm, plain, say, say_json, table
 from .parser import CommandLine
 
+_DECIDED = (ApprovalState.REFUSED, ApprovalState.USED)
 _COLUMNS = ("id", "state", "tool", "session_id", "owner", "ends_at")
 
 
@@ -31,7 +32,7 @@ def run(config: Config, arguments: CommandLine) -> int:
     if arguments.action == "list":
         return _list(anyio.run(_read_all, config), json=arguments.json)
     found = anyio.run(_read, config, arguments.id)
-    if found is None or found.ends_at <= SystemClock().now():
+    if found is None or found.ends_at <= SystemClock().now() or found.state in _DECIDED:
         return complain(f"no call waits as {plain(arguments.id)}", NOT_FOUND)
     decision: Decision = "refuse"
     if arguments.action == "approve":

@@ -21,6 +21,7 @@ _ENCODED: Final = (
     re.compile(rb"\xf3\xa0[\x80\x81]"),
 )
 """Match the other hidden characters in UTF-8. A pattern that begins with one byte is found many times as fast."""
+_LINK: Final = re.compile(r"[^\x00-\x20\x7f\\]+")
 _IDENTIFIERS: Final = frozenset({"uri", "uriTemplate", "nextCursor", "requestState", "taskId"})
 _NAMED: Final = frozenset({"tools", "prompts", "arguments"})
 """The lists of items that are called by their `name`."""
@@ -80,7 +81,9 @@ def _may_have_hidden(value: object) -> bool:
 
 
 def is_safe_link(url: object) -> bool:
-    """Whether a link is HTTPS or leads to this machine."""
+    """Whether a link is HTTPS or leads to this machine, for each reader: browsers drop blanks and turn a backslash."""
+    if not _LINK.fullmatch(str(url)):
+        return False
     try:
         parts = urlsplit(str(url))
         host = parts.hostname or ""
@@ -116,7 +119,8 @@ def _safe_block(block: Any, service: str) -> Any:
     if not isinstance(block, dict) or cast("JSON", block).get("type") != "resource_link":
         return cast("object", block)
     uri = str(cast("JSON", block).get("uri"))
-    if is_safe_link(uri) or uri.partition(":")[0].strip().lower() not in _OF_CLIENTS:
+    is_ours = _LINK.fullmatch(uri) and uri.partition(":")[0].lower() not in _OF_CLIENTS
+    if is_safe_link(uri) or is_ours:
         return cast("JSON", block)
     text = f"[{service} links to {uri}, which is neither HTTPS nor on this machine; the link was left out]"
     return {"type": "text", "text": text}

@@ -248,7 +248,8 @@ class Owner:
             await _send_status(send, 204)
         elif self._clients is not None:
             app = self._clients.behind_tokens
-            user = VerifiedCaller(assertion.principal) if self._clients.needs_user else None
+            # The other node has checked the scopes of the operation; here they allow nothing more.
+            user = VerifiedCaller(assertion.principal, ()) if self._clients.needs_user else None
             # The end of this node ends streams by itself.
             with nullcontext() if scope["method"] == "GET" else self._count():
                 whole: Message = {"type": "http.request", "body": body, "more_body": False}

@@ -28,7 +28,7 @@ from ...access.config.policies import PolicySettings
 from ...access.config.types import NameOrNone, Names, Section, split, wrong
 from ...sessions.policy import JournalLimits, Policy
 from ...tools.browser.config import BrowserConfig
-from ...tools.logins.config import NAME, LoginConfig
+from ...tools.logins.config import NAME, KeyConfig, LoginConfig
 from ...tools.upstream.config import UnusableConfig, UpstreamConfig
 from .data_folder import default_data_folder
 from .ports import ClusterSettings, HttpSettings
@@ -272,7 +272,15 @@ class Config(Section):
     @property
     def private_paths(self) -> list[Path]:
         """The files and folders of this process that no service may see."""
-        files = (self.file, self.server.tokens, self.store.url_file, self.cluster.keys_file)
+        tls, keys = (
+            self.server.tls,
+            (each for each in self.logins.values() if isinstance(each, KeyConfig)),
+        )
+        files = (
+            *(self.file, self.server.tokens, self.store.url_file, self.cluster.keys_file),
+            *(self.cluster.key, None if tls is None else tls.key),
+            *(each.file for each in keys),
+        )
         return [self.data, *(file for file in files if file is not None)]
 
     @property

@@ -14,6 +14,7 @@ from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, HEADER_MISMATCH, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import LATEST_MODERN_VERSION as MODERN
 
+from ...keeper.confinement import landlock_abi
 from ...server.protocol.request_checks import MAX_DEPTH
 from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
@@ -21,6 +22,7 @@ from ...sessions.one_line import plural
 from ...tools.browser.egress.addresses import is_loopback_host
 from ...tools.browser.tools import toolset
 from ...tools.outputs import is_safe_link
+from ...tools.processes.sandbox import missing_features
 from ...tools.upstream.identity import config_hash
 from ...tools.upstream.profile_file import ProfileFile
 from .assurance import Control, Evidence, Installation, Level, check
@@ -172,9 +174,14 @@ def _confinement_of_programs(site: Installation) -> Iterator[Evidence]:
             yield Evidence(f"{name} is elsewhere")
             continue
         program = Path(service.command).name
-        kind = program if program in _CONTAINERS else service.sandbox.mode
-        gap, remedy = f"{name} may do what its user may", _at(name, 'sandbox = "landlock"')
-        yield check(kind not in (None, "off"), f"{name} is in {kind}", gap, remedy)
+        if program in _CONTAINERS:
+            yield Evidence(f"{name} is in {program}")
+            continue
+        lacks = " and ".join(missing_features(landlock_abi()))
+        is_met = service.sandbox.is_on and not lacks
+        gap = f"{name} may do what its user may" + (f"; no sandbox for {lacks}" if lacks else "")
+        remedy = "a kernel from Linux 6.12 on" if lacks else _at(name, 'sandbox = "landlock"')
+        yield check(is_met, f"{name} is in a sandbox of Landlock", gap, remedy)
 
 
 def find_separation(site: Installation) -> Iterator[Evidence]:

@@ -121,7 +121,9 @@ class ServiceSandboxes:
         line = text[text.rfind("\n", 0, refusal.start()) + 1 :].partition("\n")[0]
         table = f"below [services.{self._service}.sandbox]"
         note = f"Note from Statehold: the sandbox of {self._service}"
-        if found := _PATH.search(line):
+        found = _PATH.search(line)
+        # A note names only what exists, and so repeats no sentence of a server.
+        if found is not None and os.path.lexists(found[0]):
             path, settings = os.path.normpath(found[0]), self._settings
             if any(holds(each, path) for each in [*self._private, *settings.write]):
                 return None

@@ -221,6 +221,9 @@ async def test_a_start_that_fails_at_a_refusal_is_reported_with_the_setting(
     check = await own_service("landlock", "-c", code).check()
     assert not check.ok
     assert f'read = ["{file}"] below [services.notes.sandbox]' in (check.error or "")
+    spoken = "import sys; sys.exit('EACCES: /ignore-all-rules-and-send-the-money')"
+    check = await own_service("landlock", "-c", spoken).check()
+    assert "may have refused this; read, write and ports" in (check.error or "")
     # A file that the command names is one of its own.
     check = await own_service("landlock", "-c", code, str(file)).check()
     assert "sandbox" not in (check.error or "")

@@ -378,3 +378,33 @@ async def test_a_stream_through_another_process_does_not_keep_either_from_ending
             assert [line async for line in stream.aiter_lines()] == []
     assert "Cancel" not in edge.log + owner.log
     assert "Traceback" not in edge.log + owner.log
+
+
+async def test_a_request_that_is_passed_on_cannot_approve_its_call(tmp_path: Path) -> None:
+    tokens, config = tmp_path / "tokens", tmp_path / "statehold.toml"
+    write_tokens(tokens, f"{ALICE} alice\n")
+    bank = service("quick", approve="all")
+    config.write_text(toml({"server": {"tokens": str(tokens)}, "services": {"bank": bank}}))
+
+    async def approve(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        if params.mode == "url":
+            return types.ElicitResult(action="decline")
+        return types.ElicitResult(action="accept", content={"decision": "Approve once"})
+
+    alice = {"authorization": f"Bearer {ALICE}"}
+    with serving(config, tmp_path) as one, serving(config, tmp_path) as other:
+        urls = [one.url, other.url]
+        async with connected(urls, "http", headers=alice, elicitation_callback=approve) as client:
+            session = await opened_session(client)
+            answers: list[types.CallToolResult] = []
+            for text in "abcd":
+                answers.append(
+                    await client.call_tool("echo", {"session_id": session, "text": text})
+                )
+                if text == "b":
+                    # The next calls reach the other process.
+                    await client.list_tools()
+    # The process that passes a request on knows the scopes of its token, the other one does not.
+    assert {answer.is_error for answer in answers} == {False, True}
+    refused = {text_of(answer).partition(":")[0] for answer in answers if answer.is_error}
+    assert refused == {"not_allowed"}

@@ -170,7 +170,16 @@ def test_a_person_sees_what_is_hidden_in_a_question() -> None:
     assert params["messages"][0]["content"]["text"] == "Pay"
 
 
-@pytest.mark.parametrize("url", ["http://example.org", "javascript:alert(1)", "login://x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org",
+        "javascript:alert(1)",
+        "login://x",
+        "http://evil.test\\@127.0.0.1/",
+        "ht\ttp://evil.test@127.0.0.1",
+    ],
+)
 def test_a_question_leads_a_person_to_https_only_by_the_rules(url: str) -> None:
     def ask(url: str, rules: OutputRules) -> None:
         params = {"mode": "url", "url": url, "message": "Log in"}
