@@ -22,6 +22,18 @@ def test_that_fails_once():
 def test_that_passes():
     pass
 """
+NAMED = """
+from pathlib import Path
+import pytest
+
+seen = Path("seen")
+
+@pytest.mark.parametrize("way", [1], ids=["b-a" if seen.exists() else "a-b"])
+def test_that_fails_once(way):
+    first = not seen.exists()
+    seen.touch()
+    assert not first
+"""
 BROKEN = "def test_that_fails_always():\n    assert False\n"
 
 
@@ -52,6 +64,13 @@ def test_a_test_that_passes_alone_is_reported_and_does_not_fail_the_gate(tmp_pat
     assert "assert not first" in report
     assert "gate: some: 2 tests in " in output
     assert output.index("test_that_fails_once") < output.rindex("runs once more alone")
+
+
+def test_a_test_whose_name_has_its_parameters_in_another_order_runs_again(tmp_path: Path):
+    (tmp_path / "test_named.py").write_text(NAMED)
+    status, output, report = gate(tmp_path)
+    assert status == 0, output
+    assert report.startswith("test_named.py::test_that_fails_once[a-b]\n")
 
 
 def test_a_selection_that_takes_longer_than_its_bound_fails_the_gate(tmp_path: Path):
