@@ -160,7 +160,7 @@ def _passes_alone(name: str, options: list[str]) -> bool:
     print(f"\ngate: failed, runs once more alone: {name}", flush=True)
     status = run(ALONE_SECONDS, *options, name)
     if status == NO_TESTS:
-        # Which fixture comes first in a name may depend on the other tests of a run.
+        # The other tests of a run may decide the order of the parameters in a name.
         status = run(ALONE_SECONDS, *options, name.partition("[")[0])
     return status == 0
 

@@ -46,8 +46,8 @@ class ApprovalHandlers:
         found = await gateway.store.access.approval(call.parameter("approval_id"))
         if found is None or user.owner not in (None, found.owner):
             raise not_found()
-        client, now = call.request.client, gateway.registry.core.clock.now()
-        admit = partial(gateway.audit.admit, user.actor(client.host if client else ""))
+        now = gateway.registry.core.clock.now()
+        admit = partial(gateway.audit.admit, user.actor(call.address))
         is_done = await decide(gateway.store, admit, found, body.decision, now)
         if not is_done:
             raise ApiError("decided", "The call does not wait any more.", "Look at the list again.")

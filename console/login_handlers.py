@@ -83,12 +83,12 @@ class LoginHandlers:
         if body.look and body.code is not None:
             return await self._look(body.code, call)
         opened, refusal = None, ("wrong code", "")
-        outcome, actor = "login_failed", stranger(_address_of(call))
+        outcome, actor = "login_failed", stranger(call.address)
         try:
-            opened = await self._open(body, _address_of(call))
+            opened = await self._open(body, call.address)
         except PrincipalRevoked as error:
             refusal, outcome = (error.kind, error.detail), error.code
-            actor = stranger(_address_of(call), error.principal)
+            actor = stranger(call.address, error.principal)
         except TokenInvalid as error:
             refusal = error.kind, error.detail
         if opened is None:
@@ -104,8 +104,8 @@ class LoginHandlers:
             raise
         principal = login.user.principal
         name = login.user.name if principal is None else principal.words
-        logger.info("console: %s logged in from %s", name, _address_of(call) or "?")
-        self._record(login.user.actor(_address_of(call)), "login")
+        logger.info("console: %s logged in from %s", name, call.address or "?")
+        self._record(login.user.actor(call.address), "login")
         if login.user.rights == "embed":
             # No cookie: in a frame, a browser would send it without being asked.
             return json_response({**self._describe(login), "secret": cookie})
@@ -116,7 +116,7 @@ class LoginHandlers:
 
     async def _look(self, code: str, call: ApiCall) -> Response:
         """Describe the login of a code, for the question whether to open it beside a login."""
-        await self._backoff.hold(_address_of(call))
+        await self._backoff.hold(call.address)
         user = await self._logins.look(code)
         if user is None:
             raise self._refusal("wrong code", "", call)
@@ -128,7 +128,7 @@ class LoginHandlers:
     ) -> ApiError:
         """Log a wrong code or token, which delays the next one of its network, and return the error."""
         detail = f"{detail} at the console".lstrip()
-        self._backoff.fail(_address_of(call), kind, detail, is_guessable=is_guessable)
+        self._backoff.fail(call.address, kind, detail, is_guessable=is_guessable)
         return ApiError(
             "login_failed",
             "The code or token is wrong, or the code was used or is too old.",
@@ -172,7 +172,7 @@ class LoginHandlers:
     async def logout(self, call: ApiCall, body: LogoutBody) -> Response:
         login = call.require_login()
         await self._logins.end(login)
-        self._record(login.user.actor(_address_of(call)), "logout")
+        self._record(login.user.actor(call.address), "logout")
         if body.everywhere:
             await self._logins.end_all(login.user)
             logger.info("console: %s logged out everywhere", login.user.name)
@@ -208,8 +208,3 @@ class LoginHandlers:
             "can_embed": bool(self._server.embed_origins),
             "expires_at": timestamp(login.expires_at),
         }
-
-
-def _address_of(call: ApiCall) -> str:
-    client = call.request.client
-    return client.host if client else ""

@@ -178,6 +178,12 @@ class ApiCall:
     def session_id(self) -> str:
         return self.parameter("session_id")
 
+    @property
+    def address(self) -> str:
+        """The address of the client; empty for a socket of this machine."""
+        client = self.request.client
+        return client.host if client else ""
+
     def parameter(self, name: str) -> str:
         """Return a part of the path."""
         return self.request.path_params[name]

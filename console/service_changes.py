@@ -53,8 +53,8 @@ class ServiceChanges:
         rights="control",
     )
     async def accept_changes(self, call: ApiCall, body: AcceptBody) -> Response:
-        gateway, client, left = self._gateway, call.request.client, 0
-        admit = partial(gateway.audit.admit, call.user.actor(client.host if client else ""))
+        gateway, left = self._gateway, 0
+        admit = partial(gateway.audit.admit, call.user.actor(call.address))
         now = gateway.registry.core.clock.now()
         changed = {_id(each): each for each in await self._changes(call)}
         try:

@@ -294,9 +294,9 @@ class Config(Section):
         return JournalLimits(self.history.entries, self.history.bytes)
 
     def enabled_services(self) -> dict[str, ServiceConfig]:
-        """Return the enabled services in the order given, with the defaults that depend on other settings."""
+        """Return the enabled services in the order given, with the global timeouts where they set none."""
         return {
-            name: service.model_copy(update=self._defaults_of(service))
+            name: service.model_copy(update=self._times_of(service))
             for name, service in self.services.items()
             if not service.disabled
         }
@@ -319,17 +319,17 @@ class Config(Section):
         enabled = self.enabled_services().items()
         return {name: service for name, service in enabled if isinstance(service, BrowserConfig)}
 
-    def _defaults_of(self, service: ServiceConfig) -> dict[str, object]:
-        defaults: dict[str, object] = {}
+    def _times_of(self, service: ServiceConfig) -> dict[str, float]:
+        times: dict[str, float] = {}
         if "connect_seconds" not in service.model_fields_set:
-            defaults["connect_seconds"] = self.timeouts.connect
+            times["connect_seconds"] = self.timeouts.connect
             by_default = "connect" not in self.timeouts.model_fields_set
             if isinstance(service, UpstreamConfig) and service.first_connect_seconds is None:
                 first = FIRST_CONNECT_SECONDS if by_default else self.timeouts.connect
-                defaults["first_connect_seconds"] = first
+                times["first_connect_seconds"] = first
         if service.call_seconds is None:
-            defaults["call_seconds"] = self.timeouts.call
-        return defaults
+            times["call_seconds"] = self.timeouts.call
+        return times
 
     @field_validator("redact_patterns")
     @classmethod

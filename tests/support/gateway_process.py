@@ -48,6 +48,18 @@ def statehold() -> list[str]:
     return STATEHOLD if ForkServer.current is None else ForkServer.current.command(*MODULE)
 
 
+def run_command(config: Path, data: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of Statehold with these settings, without a terminal. Blocks, at most a minute."""
+    return subprocess.run(
+        [*statehold(), *words, "--config", str(config), "--data", str(data)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
 def toml(document: Mapping[str, Any], table: str = "") -> str:
     """Write settings as TOML: tables of strings, numbers, booleans and lists."""
     plain = {k: v for k, v in document.items() if not isinstance(v, Mapping)}

@@ -28,7 +28,7 @@ from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.storage_file import parse_storage_state
 from statehold.tools.logins.sealing import LoginSealing
 
-from .gateway_process import Running, Way, statehold, text_of, toml
+from .gateway_process import Running, Way, run_command, text_of, toml
 from .login_site import LoginSite, Policy, serve_logins
 from .waiting import until
 
@@ -120,14 +120,7 @@ class Shop:
         self.config.write_text(toml(self.document))
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [*statehold(), "logins", *words, "--config", str(self.config)]
-        return subprocess.run(
-            [*command, "--data", str(self.data)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_command(self.config, self.data, "logins", *words)
 
     def add(self) -> None:
         """Log in at the site, and store the login."""

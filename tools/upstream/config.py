@@ -275,7 +275,7 @@ class UpstreamConfig(BaseModel):
     )
     sandbox: SandboxSettings = Field(
         default_factory=SandboxSettings,
-        description='What its program may read, write and reach, or `"landlock"`, `"auto"` or `"off"`; see below.',
+        description='The paths and ports of its program, or `"landlock"`, `"auto"` or `"off"`; see below.',
     )
     era: Literal["auto", "legacy", "modern"] = Field(
         default="auto",

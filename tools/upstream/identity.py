@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import Final
 
+from ...sessions.json_codec import JSON
 from .config import Recipe, Transport, UpstreamConfig
 
 PLACEHOLDERS: Final = ("{dir}", "{session_id}", "{session_name}")
@@ -40,14 +41,17 @@ def config_hash(config: UpstreamConfig) -> str:
     fields["headers"] = {name: _trace(value) for name, value in sorted(config.headers.items())}
     if config.inherit_env:
         fields["inherit_env"] = sorted(config.inherit_env)
-    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return _digest(fields)
 
 
 def pins_hash(config: UpstreamConfig) -> str:
     """Return a digest of the settings that say which server a service is: a new value of a secret changes nothing."""
     fields = config.model_dump(mode="json", include=set(_IDENTITY))
     fields["names"] = [sorted(config.env), sorted(config.headers)]
+    return _digest(fields)
+
+
+def _digest(fields: JSON) -> str:
     canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:32]
 

@@ -25,9 +25,9 @@ from support.gateway_process import (
     code_of,
     kill,
     opened_session,
+    run_command,
     service,
     serving,
-    statehold,
     text_of,
     toml,
 )
@@ -69,15 +69,7 @@ class Bank:
         (self.folder / "offered.json").write_text(json.dumps({"tools": [send, look, change]}))
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        flags = ["--config", str(self.config), "--data", str(self.data)]
-        return subprocess.run(
-            [*statehold(), *words, *flags],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_command(self.config, self.data, *words)
 
     @asynccontextmanager
     async def connected(self, *answers: str) -> AsyncGenerator[tuple[Client, str]]:

@@ -19,9 +19,9 @@ from support.gateway_process import (
     Way,
     code_of,
     opened_session,
+    run_command,
     service,
     serving,
-    statehold,
     text_of,
     toml,
 )
@@ -61,15 +61,7 @@ class Shop:
         draft.replace(self.folder / "offered.json")
 
     def accept(self, *words: str) -> subprocess.CompletedProcess[str]:
-        flags = ["--config", str(self.config), "--data", str(self.data)]
-        return subprocess.run(
-            [*statehold(), "services", "accept", "notes", *words, *flags],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_command(self.config, self.data, "services", "accept", "notes", *words)
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[tuple[Client, str]]:
