@@ -15,7 +15,7 @@ from ..sessions.json_codec import JSON
 from ..sessions.one_line import escape_controls, plural
 from ..sessions.store.base import PinRecord
 from ..sessions.times import timestamp
-from ..tools.pins.acceptance import accept_pin, difference, read_changes
+from ..tools.pins.acceptance import accept_pin, difference
 from ..tools.upstream.identity import pins_hash
 from ..tools.upstream.service import UpstreamService
 from .requests import ApiModel
@@ -82,7 +82,7 @@ class ServiceChanges:
         service = self._gateway.services.get(name)
         if not isinstance(service, UpstreamService):
             raise not_found()
-        return await read_changes(self._gateway.store, name, pins_hash(service.config))
+        return await self._gateway.store.access.changed_pins(name, pins_hash(service.config))
 
 
 def _id(pin: PinRecord) -> str:

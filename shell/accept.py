@@ -19,7 +19,7 @@ from ..sessions.clock import SystemClock
 from ..sessions.one_line import plural
 from ..sessions.principals.audit_log import AuditLog
 from ..sessions.store.base import PinRecord
-from ..tools.pins.acceptance import accept_pin, difference, read_changes
+from ..tools.pins.acceptance import accept_pin, difference
 from ..tools.upstream.config import UpstreamConfig
 from ..tools.upstream.identity import pins_hash
 from .output import colour, confirm, plain, say, say_json
@@ -66,7 +66,7 @@ def _is_chosen(pin: PinRecord, arguments: CommandLine, *, can_ask: bool) -> bool
 
 async def _read(config: Config, service: str, current: str) -> list[PinRecord]:
     async with store_of(config) as store:
-        return await read_changes(store, service, current)
+        return await store.access.changed_pins(service, current)
 
 
 async def _accept(config: Config, chosen: Iterable[PinRecord]) -> set[str]:

@@ -75,8 +75,8 @@ def waiting(data: Path) -> list[str]:
 
     async def read() -> list[str]:
         async with SQLStore.sqlite(data) as store:
-            pins = await store.access.changed_pins("notes")
             counts = await store.access.count_changed_pins()
+            pins = [pin for each in counts for pin in await store.access.changed_pins(*each)]
             assert sum(counts.values()) == len(pins)
             return [pin.name for pin in pins]
 

@@ -66,12 +66,6 @@ def _member_text(value: object) -> str:
     return "\n  ".join(map(escape_controls, text.split("\n")))
 
 
-async def read_changes(store: SQLStore, service: str, config_hash: str) -> list[PinRecord]:
-    """Return the changes of a service that no person has accepted yet. Raises StoreUnavailable."""
-    changed = await store.access.changed_pins(service)
-    return [each for each in changed if each.config_hash == config_hash]
-
-
 async def accept_pin(store: SQLStore, admit: AdmitRequest, pin: PinRecord, now: float) -> bool:
     """Pin the definition that a person was shown. Return False if the service offers a third one by now.
 

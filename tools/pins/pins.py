@@ -129,8 +129,7 @@ class Pins:
 
     async def changes(self, service: str) -> list[PinRecord]:
         """Return what no person has accepted yet of a service with its configuration. Raises StoreUnavailable."""
-        changed = await self._store.access.changed_pins(service)
-        return [each for each in changed if each.config_hash == self._configured.get(service)]
+        return await self._store.access.changed_pins(service, self._configured[service])
 
     def held_tools(self) -> Iterator[tuple[str, str]]:
         """Yield each tool that is held back, after its service."""

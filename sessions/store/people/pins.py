@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, fields
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from .. import schema
@@ -68,12 +68,10 @@ def _offer(record: PinRecord, pinned: str) -> Mapping[str, object]:
     }
 
 
-def changes(connection: Connection, service: str | None = None) -> list[PinRecord]:
-    """Return the pins in whose place another definition is offered, of one service or all, by service, kind and name."""
-    query: Select[tuple[object, ...]] = select(*_COLUMNS).where(_p.offered_digest != "")
-    if service is not None:
-        query = query.where(_p.service == service)
-    rows = connection.execute(query.order_by(_p.service, _p.kind, _p.name))
+def changes(connection: Connection, service: str, config_hash: str) -> list[PinRecord]:
+    """Return the pins of a service in whose place another definition is offered, by kind and name."""
+    this = (_p.service == service, _p.config_hash == config_hash, _p.offered_digest != "")
+    rows = connection.execute(select(*_COLUMNS).where(*this).order_by(_p.kind, _p.name))
     return [PinRecord(**columns_of(row)) for row in rows]
 
 
