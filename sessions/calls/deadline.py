@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
@@ -144,6 +145,7 @@ class DeadlineContext:
         "_scope",
         "_waiting",
         "error",
+        "is_approved",
         "note_upstream_task",
         "operation_id",
         "wants_facts",
@@ -164,6 +166,8 @@ class DeadlineContext:
         self._ctx = ctx
         self._questions = questions
         self.error: SessionError | None = None
+        self.is_approved = False
+        """Whether a person approved the call, who did not see the caller's `_meta`: then it is not passed on."""
         self._scope = scope
         self._waiting = waiting
         self._asking = 0
@@ -172,7 +176,8 @@ class DeadlineContext:
 
     @property
     def options(self) -> CallerOptions:
-        return self._ctx.options
+        options = self._ctx.options
+        return replace(options, meta={}) if self.is_approved and options.meta else options
 
     @property
     def capabilities(self) -> JSON:

@@ -265,6 +265,7 @@ class Router:
                         self._refuse_lost_notice(call)
                     if self._approvals.concern(call):
                         await self._approvals.use(call)
+                        context.is_approved = True
                     self._core.node.require_lease()
                     call.record_sent(True)
                     try:

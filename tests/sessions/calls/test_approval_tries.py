@@ -42,6 +42,7 @@ class RecordingCounter(Counter):
     async def call(self, tool: str, arguments: Mapping[str, Any], ctx: CallContext) -> ToolResult:
         assert isinstance(self.service, Bank)
         self.service.runs.append((self.view.id, tool, dict(arguments)))
+        self.service.metas.append(ctx.options.meta)
         return await super().call(tool, arguments, ctx)
 
 
@@ -53,6 +54,7 @@ class Bank(Counting):
     runs: list[tuple[str, str, dict[str, Any]]] = field(
         default_factory=list[tuple[str, str, dict[str, Any]]]
     )
+    metas: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
     def connection(self, session: SessionView) -> Counter:
         return RecordingCounter(self, session)
@@ -199,6 +201,22 @@ async def test_a_question_without_an_answer_ends_the_call() -> None:
         assert isinstance(errors[0], NotAllowed)
         assert "Nobody approved this call within 300 seconds" in errors[0].message
         assert not bank.runs
+
+
+class MetaCaller(Nobody):
+    """A caller whose `_meta` names something that a server may read."""
+
+    options = CallerOptions(meta={"example.org/to": "b"})
+
+
+async def test_a_server_gets_no_meta_that_the_person_did_not_see() -> None:
+    async with open_bank() as (running, bank):
+        one = (await running.create()).id
+        assert await decide_request(running, await request_approval(running, one))
+        await running.router.call(Request(LOCAL, one, bank.name, "inc", {}), MetaCaller())
+        bank.approve = "never"
+        await running.router.call(Request(LOCAL, one, bank.name, "inc", {}), MetaCaller())
+        assert bank.metas == [{}, MetaCaller.options.meta]
 
 
 async def test_nobody_approves_the_calls_of_statehold_itself() -> None:
