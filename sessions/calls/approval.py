@@ -1,7 +1,7 @@
 """The approval of calls by a person: asked of the caller's client or given elsewhere, for one exact call, used once.
 
-An approval is for the service, the definition of the tool, the arguments, the session and its epoch: another one of them
-needs another approval, as a repeat of the call does. It is used up right before the call is sent.
+An approval is for the service, the definition of the tool, the arguments, the session, its epoch and its caller: another one
+of them needs another approval, as a repeat of the call does. It is used up right before the call is sent.
 """
 
 from __future__ import annotations
@@ -317,21 +317,21 @@ def describe_approvals(approvals: Sequence[ApprovalRecord]) -> list[JSON]:
 
 
 def _content(call: Call) -> JSON:
-    """Return what is sent: the arguments, and the answers to the questions of an earlier call."""
+    """Return what a person sees: the arguments, the answers to the questions of an earlier call, and who asks."""
     options, arguments = call.context.options, dict(call.request.arguments)
-    if not call.continues:
-        return arguments
-    return {
-        "arguments": arguments,
-        "inputResponses": options.input_responses,
-        "requestState": options.request_state,
-    }
+    more: JSON = {}
+    if call.request.sharee is not None:
+        more["asked by"] = Principal.of_key(call.request.sharee).words
+    if call.continues:
+        more["inputResponses"] = options.input_responses
+        more["requestState"] = options.request_state
+    return {"arguments": arguments, **more} if more else arguments
 
 
 def _digests(call: Call) -> tuple[str, str]:
-    """Return the SHA-256 of a call, and that of a standing approval of its tool in its session."""
+    """Return the SHA-256 of a call, and that of a standing approval of its tool in its session for its caller."""
     session, definition = call.session, None if call.spec is None else call.spec.definition
-    tool = [call.service, definition, call.tool, session.id]
+    tool = [call.service, definition, call.tool, session.id, call.request.sharee]
     exact = [*tool, session.record.epoch, _content(call), call.continues]
     return _digest(exact), _digest(tool)
 

@@ -167,11 +167,11 @@ class ApprovalRecord:
     service: str
     tool: str
     digest: str
-    """SHA-256 of what it is for, in hexadecimal: service, definition, tool, arguments, session and epoch."""
+    """SHA-256 of what it is for, in hexadecimal: service, definition, tool, arguments, session, epoch and caller."""
     standing: str
-    """That of all calls of the tool in the session."""
+    """That of all calls of the tool by its caller in the session."""
     arguments: str
-    """The arguments as they will be sent, as JSON; empty once a person has decided."""
+    """The arguments as they will be sent, and who asks if it is not the owner, as JSON; empty once a person has decided."""
     state: str
     created_at: float
     ends_at: float

@@ -16,11 +16,11 @@ from support.counting import SPECS, Counter, Counting, Nobody
 from support.engine import Engine, engine
 
 from statehold.access.audit.recorder import Actor, Audit
-from statehold.sessions.calls.approval import APPROVAL_SECONDS, Decision, decide
+from statehold.sessions.calls.approval import APPROVAL_SECONDS, Decision, decide, show_arguments
 from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.errors import ApprovalRequired, NotAllowed, SessionError
 from statehold.sessions.json_codec import JSON
-from statehold.sessions.records import LOCAL
+from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import (
     ApprovalRule,
     CallContext,
@@ -248,6 +248,26 @@ async def test_a_standing_approval_ends_when_a_person_ends_it() -> None:
         assert len(bank.runs) == 2
         assert await decide_request(running, request, "refuse")
         await request_approval(running, one, amount=5)
+
+
+async def test_an_approval_does_not_cover_who_shares_the_session() -> None:
+    sharee = Principal(subject="bob")
+    async with open_bank() as (running, bank):
+        one = (await running.create()).id
+        shared = Request(LOCAL, one, bank.name, "inc", {}, sharee=sharee.key)
+        request = await request_approval(running, one)
+        assert await decide_request(running, request, "approve_for_session")
+        with pytest.raises(ApprovalRequired) as caught:
+            await running.router.call(shared, Nobody())
+        [listed] = [
+            each
+            for each in await running.store.access.open_approvals(None, running.clock.now())
+            if each.id in caught.value.message
+        ]
+        assert '"asked by": "bob"' in show_arguments(listed.arguments)
+        await decide_request(running, listed.id)
+        await running.router.call(shared, Nobody())
+        assert len(bank.runs) == 1
 
 
 async def test_a_used_approval_is_gone_when_the_call_is_not_sent_after_all(
