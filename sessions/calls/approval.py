@@ -21,7 +21,7 @@ from ..errors import ApprovalRequired, InvalidArgument, NotAllowed, SessionLimit
 from ..json_codec import JSON
 from ..one_line import spell_out
 from ..principals.audit_log import AdmitRequest
-from ..records import LOCAL, Principal
+from ..records import Principal
 from ..services import ApprovalRule, ToolSpec
 from ..store.base import ApprovalRecord, ApprovalState
 from ..times import timestamp
@@ -199,9 +199,9 @@ class Approvals:
         """Return the decision of the person in its client, None if the person decides elsewhere. Raises NotAllowed."""
         context, title = call.context, f"Run {title_of(wanted)}?"
         shown = wanted.arguments
-        # Any client of a principal may answer the questions of a task.
-        is_ours = call.request.hand_over is None or call.request.principal == LOCAL
-        if len(shown) <= SHOWN_CHARACTERS and is_ours and context.options.may_approve:
+        # Any client of a principal, and who shares the session, may answer the questions of a task.
+        is_task = call.request.hand_over is not None
+        if len(shown) <= SHOWN_CHARACTERS and not is_task and context.options.may_approve:
             field: JSON = {"type": "string", "title": "Decision", "enum": [*CHOICES]}
             schema = {
                 "type": "object",
