@@ -36,18 +36,23 @@ class _Content(BaseModel):
     prompts: list[JSON]
     transport: Transport | None = None
     events: list[JSON] = []
+    is_strict: bool = False
 
 
 class ProfileFile:
     """The file of one service, `<data>/profiles/<digest of its name>.json`; nothing without a data folder.
 
-    The profile belongs to one configuration: read() ignores a file with another `config_hash`, and write() replaces it.
-    The methods block and may run in any thread; several processes may share a data folder.
+    The profile belongs to one configuration: read() ignores a file with another `config_hash`, and write() replaces it. Where
+    changed definitions are held back (`is_strict`), it also ignores one that was stored where they are offered. The methods block and may run in any thread;
+    several processes may share a data folder.
     """
 
-    def __init__(self, data: Path | None, service: str, config_hash: str) -> None:
+    def __init__(
+        self, data: Path | None, service: str, config_hash: str, *, is_strict: bool = False
+    ) -> None:
         self._service = service
         self._config_hash = config_hash
+        self._is_strict = is_strict
         digest = hashlib.sha256(service.encode(errors="surrogatepass")).hexdigest()[:32]
         self._path = None if data is None else data / FOLDER / f"{digest}.json"
 
@@ -65,6 +70,8 @@ class ProfileFile:
             )
             return None
         if (content.service, content.config_hash) != (self._service, self._config_hash):
+            return None
+        if self._is_strict and not content.is_strict:
             return None
         tools = tuple(ToolSpec(name, definition) for name, definition in content.tools)
         prompts, events = tuple(content.prompts), tuple(content.events)
@@ -91,6 +98,7 @@ class ProfileFile:
                 "prompts": profile.prompts,
                 "transport": profile.transport,
                 "events": profile.events,
+                "is_strict": self._is_strict,
             }
         )
 

@@ -99,7 +99,7 @@ class UpstreamService:
         self.checkpoint_seconds = identity.checkpoint_of(config.recipe)
         self.profile: Profile | None = None
         """The result of the last probe; before the first probe, the profile that recall() loaded, or None."""
-        self._file = ProfileFile(data, name, self.config_hash)
+        self._file = ProfileFile(data, name, self.config_hash, is_strict=self.pins.is_strict)
         self.ledger = ledger
         self.on_changed = on_changed
         self._work_folders = WorkFolders(data, name)

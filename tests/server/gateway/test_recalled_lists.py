@@ -138,7 +138,7 @@ async def test_a_restart_lists_the_tools_at_once_and_announces_changes(
         gated.open()
 
 
-@pytest.mark.parametrize("change", matrix("configuration", "damage"))
+@pytest.mark.parametrize("change", ["strict", *matrix("configuration", "damage")])
 async def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, change: str) -> None:
     async with gated.connected() as client:
         assert await offered(client) == {"before"}
@@ -147,6 +147,9 @@ async def test_a_kept_list_that_does_not_fit_is_ignored(gated: GatedUpstream, ch
     assert file.stat().st_mode & 0o777 == 0o600
     if change == "configuration":
         gated.configure(env={"ANOTHER": "1"})
+    elif change == "strict":
+        # The list may have definitions that are held back now.
+        gated.config.write_text(f'pins = "strict"\n{gated.config.read_text()}')
     else:
         file.write_text(file.read_text()[:-20])
     async with gated.connected() as client:
