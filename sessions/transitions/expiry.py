@@ -85,7 +85,7 @@ class Expiry:
     async def sweep(self) -> None:
         """Close and purge due sessions that only the store knows (T10, T17, T19), and schedule the next sweep.
 
-        Expired credentials of the console are deleted too.
+        Expired credentials of the console and approvals are deleted too.
         """
         now = self._core.clock.now()
         due_at: float | None = None
@@ -94,7 +94,7 @@ class Expiry:
             if self._core.node.is_sweeper():
                 for record in await self._core.store.due(now):
                     await self._sweep_one(record, now)
-                await self._core.store.access.delete_expired_credentials(now)
+                await self._core.store.access.delete_expired(now)
                 await self._core.store.delete_expired_receipts(now)
                 await self._core.store.delete_expired_subscriptions(now)
                 due_at = await self._core.store.next_due()

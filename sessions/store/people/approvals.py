@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
 
 from .. import schema
 from ..base import ApprovalRecord, ApprovalState
 from ..rows import columns_of
 
-KEPT_SECONDS: Final = 60.0
-"""Seconds that an approval is kept after its end, so that a call that waits learns of it."""
 MOST_REQUESTS: Final = 20
 """Requests of one session that wait at once."""
 PAGE_ROWS: Final = 100
@@ -30,7 +28,6 @@ def request(connection: Connection, record: ApprovalRecord) -> ApprovalRecord | 
     Return None if MOST_REQUESTS of the session wait.
     """
     now = record.created_at
-    connection.execute(delete(schema.approval).where(_a.ends_at <= now - KEPT_SECONDS))
     exact = and_(_a.digest == record.digest, _a.state.in_((PENDING, APPROVED)))
     same = or_(exact, _covers(record.standing))
     query = select(*_COLUMNS).where(_a.standing == record.standing, same, _a.ends_at > now)

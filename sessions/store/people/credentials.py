@@ -30,7 +30,7 @@ class OAuthRecord(Record):
 
 _c = schema.credential.c
 _o = schema.oauth.c
-_EXPIRING = (schema.credential, schema.oauth)
+_EXPIRING = (_c.expires_at, _o.expires_at, schema.approval.c.ends_at)
 _OPEN = select(_c.digest).where(among(_c.digest))
 _WITH_LOGINS = delete(schema.credential).where(or_(among(_c.id), among(_c.link)))
 
@@ -181,15 +181,13 @@ def delete_oauth(connection: Connection, digest: str) -> None:
 
 
 def have_expired(connection: Connection, now: float) -> bool:
-    """Whether credentials or OAuth records have expired."""
+    """Whether credentials, OAuth records or approvals have expired."""
     return any(
-        connection.scalar(select(table.c.digest).where(table.c.expires_at <= now).limit(1))
-        is not None
-        for table in _EXPIRING
+        connection.scalar(select(end).where(end <= now).limit(1)) is not None for end in _EXPIRING
     )
 
 
 def delete_expired(connection: Connection, now: float) -> None:
-    """Delete the credentials and OAuth records that have expired."""
-    for table in _EXPIRING:
-        connection.execute(delete(table).where(table.c.expires_at <= now))
+    """Delete the credentials, OAuth records and approvals that have expired."""
+    for end in _EXPIRING:
+        connection.execute(delete(end.table).where(end <= now))

@@ -43,8 +43,8 @@ class AccessStore(Queries):
     exchange_oauth = write_method(credentials.exchange_oauth)
     delete_oauth = write_method(credentials.delete_oauth)
 
-    async def delete_expired_credentials(self, now: float) -> None:
-        """Delete the credentials and OAuth records that have expired. It writes only if there are some."""
+    async def delete_expired(self, now: float) -> None:
+        """Delete the credentials, OAuth records and approvals that have expired. It writes only if there are some."""
         if await self._have_expired(now):
             await self._delete_expired(now)
 

@@ -174,6 +174,14 @@ async def test_an_unanswered_request_ends_and_says_so() -> None:
         assert not await decide_request(running, request)
 
 
+async def test_the_arguments_of_an_unanswered_request_do_not_stay_in_the_store() -> None:
+    async with open_bank() as (running, _):
+        request = await request_approval(running, (await running.create()).id, password="a")
+        running.clock.advance(APPROVAL_SECONDS)
+        await running.registry._expiry.sweep()  # pyright: ignore[reportPrivateUsage]
+        assert await running.store.access.approval(request) is None
+
+
 class SilentCaller(Nobody):
     """A caller whose person never answers."""
 

@@ -38,7 +38,7 @@ async def test_an_expired_record_cannot_be_exchanged_and_is_deleted(store: SQLSt
     await store.access.add_oauth(record("old", expires_at=20.0))
     await store.access.add_oauth(record("new"))
     assert not await store.access.exchange_oauth(record("old", "second"), "first", 20.0)
-    await store.access.delete_expired_credentials(20.0)
+    await store.access.delete_expired(20.0)
     assert await store.access.oauth_record("old") is None
     assert await store.access.oauth_record("new") is not None
 
