@@ -10,7 +10,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from ..server.gateway.gateway import Gateway
-from ..sessions.calls.approval import Decision, decide, describe_approvals
+from ..sessions.calls.approval import Decision, decide, describe_approval, show_arguments
+from ..sessions.store.base import ApprovalRecord
 from .requests import ApiModel
 from .routes import ApiCall, ApiError, json_response, not_found, route
 
@@ -31,9 +32,21 @@ class ApprovalHandlers:
     async def approvals(self, call: ApiCall) -> Response:
         gateway, now = self._gateway, self._gateway.registry.core.clock.now()
         found = await gateway.store.access.open_approvals(call.user.owner, now)
-        # The arguments may be long.
-        described = await anyio.to_thread.run_sync(describe_approvals, found)
-        return json_response({"approvals": described})
+        return json_response({"approvals": [*map(describe_approval, found)]})
+
+    @route("GET", "/approvals/{approval_id}", "Show one of them, and its arguments while it waits")
+    async def approval(self, call: ApiCall) -> Response:
+        found, arguments = await self._find(call), None
+        if found.arguments:
+            # They may be long.
+            arguments = await anyio.to_thread.run_sync(show_arguments, found.arguments)
+        return json_response({**describe_approval(found), "arguments": arguments})
+
+    async def _find(self, call: ApiCall) -> ApprovalRecord:
+        found = await self._gateway.store.access.approval(call.parameter("approval_id"))
+        if found is None or call.user.owner not in (None, found.owner):
+            raise not_found()
+        return found
 
     @route(
         "POST",
@@ -42,10 +55,7 @@ class ApprovalHandlers:
         rights="control",
     )
     async def decide_approval(self, call: ApiCall, body: DecisionBody) -> Response:
-        gateway, user = self._gateway, call.user
-        found = await gateway.store.access.approval(call.parameter("approval_id"))
-        if found is None or user.owner not in (None, found.owner):
-            raise not_found()
+        gateway, user, found = self._gateway, call.user, await self._find(call)
         now = gateway.registry.core.clock.now()
         admit = partial(gateway.audit.admit, user.actor(call.address))
         is_done = await decide(gateway.store, admit, found, body.decision, now)

@@ -14,14 +14,13 @@ from ..server.config.model import Config
 from ..server.exit_codes import FAILURE, NOT_FOUND, OK
 from ..server.gateway.stores import store_of
 from ..server.printing import complain
-from ..sessions.calls.approval import Decision, decide, describe_approvals, show_arguments, title_of
+from ..sessions.calls.approval import Decision, decide, describe_approval, show_arguments, title_of
 from ..sessions.clock import SystemClock
 from ..sessions.principals.audit_log import AuditLog
-from ..sessions.store.base import ApprovalRecord, ApprovalState
+from ..sessions.store.base import ApprovalRecord
 from .output import confirm, plain, say, say_json, table
 from .parser import CommandLine
 
-_DECIDED = (ApprovalState.REFUSED, ApprovalState.USED)
 _COLUMNS = ("id", "state", "tool", "session_id", "owner", "ends_at")
 
 
@@ -32,13 +31,14 @@ def run(config: Config, arguments: CommandLine) -> int:
     if arguments.action == "list":
         return _list(anyio.run(_read_all, config), json=arguments.json)
     found = anyio.run(_read, config, arguments.id)
-    if found is None or found.ends_at <= SystemClock().now() or found.state in _DECIDED:
+    is_open = found is not None and found.ends_at > SystemClock().now()
+    if found is None or not is_open or (arguments.action == "approve" and not found.arguments):
         return complain(f"no call waits as {plain(arguments.id)}", NOT_FOUND)
     decision: Decision = "refuse"
     if arguments.action == "approve":
         decision = "approve_for_session" if arguments.always else "approve"
         say(f"{title_of(found)} in the session {found.session_id}")
-        say(show_arguments(found.arguments or "{}"))
+        say(show_arguments(found.arguments))
         question = "Approve all calls of it in this session?" if arguments.always else "Approve?"
         # No event loop runs here: it would delay Ctrl-C until the answer.
         if not arguments.yes and not (sys.stdin.isatty() and confirm(question)):
@@ -50,7 +50,7 @@ def run(config: Config, arguments: CommandLine) -> int:
 
 
 def _list(approvals: Sequence[ApprovalRecord], *, json: bool) -> int:
-    described = describe_approvals(approvals)
+    described = [*map(describe_approval, approvals)]
     if json:
         say_json({"approvals": described})
         return OK

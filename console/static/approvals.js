@@ -1,31 +1,42 @@
 // Calls that wait for a person: their arguments as they will be sent, and what was approved for longer.
 
-import { PageElement, html, nothing, repeat } from "./render.js";
+import { LoadingElement, html, nothing, repeat } from "./render.js";
 import { get, post } from "./api.js";
 import { ago } from "./format.js";
 
-const RELOAD_MILLISECONDS = 2000;
-
-class Approvals extends PageElement {
-  static properties = ["user", "marked", "approvals", "seen", "problem", "busy"];
+class Approvals extends LoadingElement {
+  static reloadMilliseconds = 2000;
+  static properties = ["user", "marked", "waiting", "standing", "seen", "problem", "outage", "busy"];
 
   connectedCallback() {
-    super.connectedCallback();
     this.seen = new Set();
-    this._load();
-    this._timer = setInterval(() => document.hidden || this._load(), RELOAD_MILLISECONDS);
-  }
-
-  disconnectedCallback() {
-    super.disconnectedCallback();
-    clearInterval(this._timer);
+    this._calls = new Map();
+    super.connectedCallback();
   }
 
   async _load() {
     try {
-      this.approvals = (await get("/approvals")).approvals;
+      const { approvals } = await get("/approvals");
+      const listed = new Set(approvals.filter(each => each.state === "pending").map(each => each.id));
+      // The list has the newest calls; the link of an error may be to an older one.
+      const ids = new Set([...(this.marked ? [this.marked] : []), ...listed]);
+      const calls = await Promise.all([...ids].map(id => (listed.has(id) && this._calls.get(id)) || this._read(id)));
+      this.waiting = calls.filter(call => call?.state === "pending");
+      this._calls = new Map(this.waiting.map(call => [call.id, call]));
+      this.standing = approvals.filter(each => each.state === "standing");
+      this.outage = null;
     } catch (error) {
-      this.problem = error;
+      this.outage = error;
+    }
+  }
+
+  // The arguments may be long, and never change.
+  async _read(id) {
+    try {
+      return await get(`/approvals/${encodeURIComponent(id)}`);
+    } catch (error) {
+      if (error.status !== 404) throw error;
+      return null;
     }
   }
 
@@ -40,12 +51,12 @@ class Approvals extends PageElement {
   }
 
   render() {
-    if (!this.approvals) return html`<p class="page quiet" aria-busy="true">Loading …</p>`;
-    const waiting = this.approvals.filter(each => each.state === "pending");
-    const standing = this.approvals.filter(each => each.state === "standing");
+    const { waiting, standing } = this, problem = this.problem ?? this.outage;
+    const alert = problem ? html`<p class="notice bad" role="alert">${problem.message} ${problem.recovery}</p>` : nothing;
+    if (!waiting) return problem ? alert : html`<p class="page quiet" aria-busy="true">Loading …</p>`;
     return html`<div class="page"><h1>Approvals</h1>
       <p class="quiet">Each is for one call with exactly these arguments, once. A line with <code>~</code> continues the one before it.</p>
-      ${this.problem ? html`<p class="notice bad" role="alert">${this.problem.message} ${this.problem.recovery}</p>` : nothing}
+      ${alert}
       ${waiting.length ? repeat(waiting, each => each.id, each => this._renderCall(each)) : html`<p class="empty">No call waits for a person.</p>`}
       ${standing.length ? html`<h2>Approved for longer</h2>${repeat(standing, each => each.id, each => this._renderStanding(each))}` : nothing}</div>`;
   }

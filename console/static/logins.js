@@ -1,29 +1,17 @@
 // Logins at services and websites, and keys: their state, the sessions that have them, and what a person can do. Never a value.
 
-import { PageElement, html, nothing, repeat } from "./render.js";
+import { LoadingElement, html, nothing, repeat } from "./render.js";
 import { get, post, remove } from "./api.js";
 import { ago } from "./format.js";
 import { takeControl } from "./screen.js";
 
-const RELOAD_MILLISECONDS = 4000;
 const KINDS = { oauth: "Service", browser: "Website", key: "Key" };
 const STATES = {
   ok: "ready", needs_human: "needs its person", unchecked: "not checked", renewing: "being renewed", absent: "not there", new: "not logged in",
 };
 
-class Logins extends PageElement {
+class Logins extends LoadingElement {
   static properties = ["user", "marked", "logins", "asking", "problem", "busy"];
-
-  connectedCallback() {
-    super.connectedCallback();
-    this._load();
-    this._timer = setInterval(() => document.hidden || this._load(), RELOAD_MILLISECONDS);
-  }
-
-  disconnectedCallback() {
-    super.disconnectedCallback();
-    clearInterval(this._timer);
-  }
 
   async _load() {
     try {

@@ -226,3 +226,19 @@ export class PageElement extends HTMLElement {
     this.updated?.(changed);
   }
 }
+
+// A page that loads what it shows by `_load`, and again while it is visible.
+export class LoadingElement extends PageElement {
+  static reloadMilliseconds = 4000;
+
+  connectedCallback() {
+    super.connectedCallback();
+    this._load();
+    this._timer = setInterval(() => document.hidden || this._load(), this.constructor.reloadMilliseconds);
+  }
+
+  disconnectedCallback() {
+    super.disconnectedCallback();
+    clearInterval(this._timer);
+  }
+}

@@ -1,26 +1,15 @@
 // The services with their health, the nodes, and the own usage against the limits.
 
-import { PageElement, html, live, nothing, repeat, svg } from "./render.js";
+import { LoadingElement, html, live, nothing, repeat, svg } from "./render.js";
 import { get, logout, post } from "./api.js";
 import { ago, bytes } from "./format.js";
 
-// Looks at the memory that the line shows, one each REFRESH_MILLISECONDS.
+// Looks at the memory that the line shows, one for each time that it is loaded.
 const LOOKS = 120;
-const REFRESH_MILLISECONDS = 5000;
 
-class Services extends PageElement {
+class Services extends LoadingElement {
+  static reloadMilliseconds = 5000;
   static properties = ["user", "data", "problem", "changes", "busy"];
-
-  connectedCallback() {
-    super.connectedCallback();
-    this._load();
-    this._timer = setInterval(() => document.hidden || this._load(), REFRESH_MILLISECONDS);
-  }
-
-  disconnectedCallback() {
-    super.disconnectedCallback();
-    clearInterval(this._timer);
-  }
 
   async _load() {
     try {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -299,21 +299,17 @@ def show_arguments(arguments: str) -> str:
     return "\n".join(lines)
 
 
-def describe_approvals(approvals: Sequence[ApprovalRecord]) -> list[JSON]:
-    """Return approvals as people see them, in JSON."""
-    return [
-        {
-            "id": each.id,
-            "state": each.state,
-            "tool": title_of(each),
-            "session_id": each.session_id,
-            "owner": Principal.of_key(each.owner).words,
-            "arguments": show_arguments(each.arguments) if each.arguments else None,
-            "created_at": timestamp(each.created_at),
-            "ends_at": timestamp(each.ends_at),
-        }
-        for each in approvals
-    ]
+def describe_approval(approval: ApprovalRecord) -> JSON:
+    """Return an approval as people see it, in JSON, without its arguments."""
+    return {
+        "id": approval.id,
+        "state": approval.state,
+        "tool": title_of(approval),
+        "session_id": approval.session_id,
+        "owner": Principal.of_key(approval.owner).words,
+        "created_at": timestamp(approval.created_at),
+        "ends_at": timestamp(approval.ends_at),
+    }
 
 
 def _content(call: Call) -> JSON:

@@ -42,9 +42,9 @@ class _Content(BaseModel):
 class ProfileFile:
     """The file of one service, `<data>/profiles/<digest of its name>.json`; nothing without a data folder.
 
-    The profile belongs to one configuration: read() ignores a file with another `config_hash`, and write() replaces it. Where
-    changed definitions are held back (`is_strict`), it also ignores one that was stored where they are offered. The methods block and may run in any thread;
-    several processes may share a data folder.
+    The profile belongs to one configuration: read() ignores a file with another `config_hash`, and write() replaces it.
+    Where changed definitions are held back (`is_strict`), it also ignores one of a process that offered them. The methods
+    block and may run in any thread; several processes may share a data folder.
     """
 
     def __init__(

@@ -75,9 +75,10 @@ def find(connection: Connection, approval_id: str) -> ApprovalRecord | None:
 
 
 def page(connection: Connection, owner: str | None, now: float) -> Sequence[ApprovalRecord]:
-    """Return the first requests that wait and standing approvals, of an owner or all, the oldest first."""
-    query = select(*_COLUMNS).where(_a.state.in_((PENDING, STANDING)), _a.ends_at > now)
+    """Return requests that wait, then standing approvals, of an owner or all, the newest first, without arguments."""
+    columns = [each for each in _COLUMNS if each is not _a.arguments]
+    query = select(*columns).where(_a.state.in_((PENDING, STANDING)), _a.ends_at > now)
     if owner is not None:
         query = query.where(_a.owner == owner)
-    rows = connection.execute(query.order_by(_a.created_at).limit(PAGE_ROWS))
-    return [ApprovalRecord(**columns_of(row)) for row in rows]
+    newest = query.order_by(_a.state, _a.created_at.desc()).limit(PAGE_ROWS)
+    return [ApprovalRecord(**columns_of(row), arguments="") for row in connection.execute(newest)]

@@ -13,9 +13,43 @@ from statehold.access.audit.recorder import Actor, Audit
 from statehold.sessions.calls.approval import decide
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.store.base import ApprovalRecord, ApprovalState
+from statehold.sessions.store.people.approvals import PAGE_ROWS
 from statehold.sessions.store.sql import SQLStore
 
 ADMIT = partial(Audit().admit, Actor.of_command())
+
+
+def request(number: int, now: float) -> ApprovalRecord:
+    return ApprovalRecord(
+        id=f"apr_{number}",
+        owner="o",
+        session_id=f"s{number}",
+        service="bank",
+        tool="send",
+        digest=f"d{number}",
+        standing="all",
+        arguments="{}",
+        state=ApprovalState.PENDING.value,
+        created_at=now,
+        ends_at=now + 10,
+    )
+
+
+async def test_the_newest_requests_are_listed_first_and_standing_approvals_last(
+    store: SQLStore,
+) -> None:
+    now = 1000.0
+    for number in range(PAGE_ROWS + 2):
+        record = replace(request(number, now + number / 100), standing=str(number))
+        await store.access.request_approval(record)
+    assert await store.access.decide_approval(f"apr_{number}", ApprovalState.STANDING, now, 2000.0)
+    listed = await store.access.open_approvals("o", now + 5)
+    assert [each.id for each in listed] == [f"apr_{number}" for number in range(PAGE_ROWS, 0, -1)]
+    assert {each.arguments for each in listed} == {""}
+    for each in listed:
+        assert await store.access.decide_approval(each.id, ApprovalState.REFUSED, now, 2000.0)
+    listed = await store.access.open_approvals("o", now + 5)
+    assert [each.id for each in listed] == ["apr_0", f"apr_{number}"]
 
 
 async def test_two_nodes_use_an_approval_once(make_store: MakeStore) -> None:
@@ -35,20 +69,7 @@ async def test_two_nodes_use_an_approval_once(make_store: MakeStore) -> None:
         is_shared = make_store != SQLStore.memory
         second = await stack.enter_async_context(make_store()) if is_shared else first
         for number in range(20):
-            now = clock.now()
-            wanted = ApprovalRecord(
-                id=f"apr_{number}",
-                owner="o",
-                session_id="s",
-                service="bank",
-                tool="send",
-                digest=f"d{number}",
-                standing="all",
-                arguments="{}",
-                state=ApprovalState.PENDING.value,
-                created_at=now,
-                ends_at=now + 10,
-            )
+            wanted = request(number, clock.now())
             assert await first.access.request_approval(wanted) == wanted
             repeated = replace(wanted, id="apr_other")
             assert await second.access.request_approval(repeated) == wanted
