@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -27,6 +28,16 @@ def dumps(value: object) -> str:
         return to_json(value).decode()
     except ValueError:
         return json.dumps(value)  # half a surrogate pair, which only escapes can hold
+
+
+def canonical(value: object) -> str:
+    """Write JSON in ASCII that is the same for the same members in another order."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digest_of(text: str) -> str:
+    """Return the SHA-256 of a text in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def loads(text: str | bytes) -> Any:

@@ -15,9 +15,10 @@ from support.terminal import ScreenTerminal, program_in_terminal
 
 from statehold.server.config.load import load
 from statehold.server.exit_codes import FAILURE, INTERRUPTED, OK
+from statehold.sessions.json_codec import digest_of
 from statehold.sessions.store.base import PinRecord
 from statehold.sessions.store.sql import SQLStore
-from statehold.tools.pins.definitions import definition_of, digest_of
+from statehold.tools.pins.definitions import definition_of
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.identity import pins_hash
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, canonical
 from ..catalog import app_page
 
 Kind: TypeAlias = Literal["tool", "prompt", "template", "page"]
@@ -40,8 +38,7 @@ def definition_of(kind: Kind, item: Mapping[str, Any]) -> str:
     elif kind == "page":
         item = {"contents": [_without_address(part) for part in item.get("contents") or ()]}
     members = {name: item[name] for name in _FIELDS[kind] if item.get(name) is not None}
-    text = json.dumps(members, sort_keys=True, separators=(",", ":"))
-    return _SESSION.sub("{session_id}", text)
+    return _SESSION.sub("{session_id}", canonical(members))
 
 
 def _without_address(part: object) -> object:
@@ -49,7 +46,3 @@ def _without_address(part: object) -> object:
     if not isinstance(part, dict):
         return part
     return {name: value for name, value in cast("JSON", part).items() if name != "uri"}
-
-
-def digest_of(definition: str) -> str:
-    return hashlib.sha256(definition.encode()).hexdigest()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ...sessions.clock import Clock
 from ...sessions.errors import NotAllowed, ServiceUnavailable, SessionError, StoreUnavailable
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, digest_of
 from ...sessions.one_line import plain_name, plural
 from ...sessions.services import ToolSpec
 from ...sessions.store.base import PinRecord
-from .definitions import Kind, definition_of, digest_of
+from .definitions import Kind, definition_of
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Final
 
-from ...sessions.json_codec import JSON
+from ...sessions.json_codec import JSON, canonical, digest_of
 from .config import Recipe, Transport, UpstreamConfig
 
 PLACEHOLDERS: Final = ("{dir}", "{session_id}", "{session_name}")
@@ -52,12 +50,11 @@ def pins_hash(config: UpstreamConfig) -> str:
 
 
 def _digest(fields: JSON) -> str:
-    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+    return digest_of(canonical(fields))[:32]
 
 
 def _trace(value: str) -> str:
-    return hashlib.sha256(value.encode()).hexdigest()[:4]
+    return digest_of(value)[:4]
 
 
 def checkpoint_of(recipe: Recipe | None) -> float | None:
