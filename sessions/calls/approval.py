@@ -6,7 +6,6 @@ of them needs another approval, as a repeat of the call does. It is used up righ
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from ..concurrency import RaceLost
 from ..core import Core
 from ..errors import ApprovalRequired, InvalidArgument, NotAllowed, SessionLimit, StoreUnavailable
-from ..json_codec import JSON
+from ..json_codec import JSON, canonical, digest_of, room_left
 from ..one_line import spell_out
 from ..principals.audit_log import AdmitRequest
 from ..records import Principal
@@ -113,11 +112,12 @@ class Approvals:
             SessionLimit: Too many calls of the session wait for a person.
             StoreUnavailable: The store does not answer; nothing was sent.
         """
-        now, session = self._core.clock.now(), call.session
-        digest, standing = _digests(call)
-        arguments = json.dumps(_content(call), sort_keys=True)
-        if len(arguments) > MAX_CHARACTERS:
+        now, session, content = self._core.clock.now(), call.session, _content(call)
+        # Writing them could take seconds.
+        if room_left(content, MAX_CHARACTERS) < 0:
             raise NotAllowed("The arguments are too long for a person, who has to approve them.")
+        arguments = canonical(content)
+        digest, standing = _digests(call, arguments)
         wanted = ApprovalRecord(
             id=f"apr_{secrets.token_urlsafe(12)}",
             owner=session.record.owner,
@@ -138,6 +138,8 @@ class Approvals:
                 recovery="Ask a person to decide about them first.",
             )
         call.approval = found.id
+        if found.state == ApprovalState.REFUSED:
+            raise _refusal()
         if found.state != ApprovalState.PENDING:
             return
         hand_over = call.request.hand_over
@@ -172,7 +174,7 @@ class Approvals:
             ApprovalRequired: It has none, or that is for something else by now.
             StoreUnavailable: The store does not answer.
         """
-        digests, now = _digests(call), self._core.clock.now()
+        digests, now = _digests(call, canonical(_content(call))), self._core.clock.now()
         if call.used_approval == digests[0]:
             return  # The call was not sent after all, and is sent now.
         if call.approval is None or not await self._core.store.access.use_approval(
@@ -241,7 +243,7 @@ class Approvals:
             except StoreUnavailable:
                 continue
         if found.state == ApprovalState.REFUSED:
-            raise NotAllowed("A person refused this call.", recovery="Ask the person what to do.")
+            raise _refusal()
         return True
 
     def _required(self, wanted: ApprovalRecord, task: str | None = None) -> ApprovalRequired:
@@ -324,14 +326,16 @@ def _content(call: Call) -> JSON:
     return {"arguments": arguments, **more} if more else arguments
 
 
-def _digests(call: Call) -> tuple[str, str]:
-    """Return the SHA-256 of a call, and that of a standing approval of its tool in its session for its caller."""
+def _digests(call: Call, content: str) -> tuple[str, str]:
+    """Return the SHA-256 of a call with what a person sees, and that of all of its caller's to its tool in the session."""
     session, definition = call.session, None if call.spec is None else call.spec.definition
     tool = [call.service, definition, call.tool, session.id, call.request.sharee]
-    exact = [*tool, session.record.epoch, _content(call), call.continues]
-    return _digest(exact), _digest(tool)
+    exact = [*tool, session.record.epoch, content, call.continues]
+    return digest_of(canonical(exact)), digest_of(canonical(tool))
 
 
-def _digest(document: object) -> str:
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _refusal() -> NotAllowed:
+    return NotAllowed(
+        "A person refused this call.",
+        recovery=f"Ask the person what to do; the same call can ask again after {APPROVAL_SECONDS:g} seconds.",
+    )

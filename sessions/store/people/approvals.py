@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, or_, select, update
 
 from .. import schema
 from ..base import ApprovalRecord, ApprovalState
@@ -15,26 +15,24 @@ from ..rows import columns_of
 MOST_REQUESTS: Final = 20
 """Requests of one session that wait at once."""
 PAGE_ROWS: Final = 100
-PENDING, APPROVED, STANDING = (
-    state.value for state in (ApprovalState.PENDING, ApprovalState.APPROVED, ApprovalState.STANDING)
-)
+PENDING, APPROVED, REFUSED, USED, STANDING = (state.value for state in ApprovalState)
 _a = schema.approval.c
 _COLUMNS: Final = [_a[each.name] for each in fields(ApprovalRecord)]
 
 
 def request(connection: Connection, record: ApprovalRecord) -> ApprovalRecord | None:
-    """Return what the same call has: a standing approval, one that is not used, or a request. Else store the request.
+    """Return what the same call has: an approval that holds, a refusal, or a request. Else store the request.
 
     Return None if MOST_REQUESTS of the session wait.
     """
     now = record.created_at
-    exact = and_(_a.digest == record.digest, _a.state.in_((PENDING, APPROVED)))
+    exact = and_(_a.digest == record.digest, _a.state.in_((PENDING, APPROVED, REFUSED)))
     same = or_(exact, _covers(record.standing))
     query = select(*_COLUMNS).where(_a.standing == record.standing, same, _a.ends_at > now)
-    # One that is approved, or covers the call, goes before a request that waits.
+    # One that is approved, or covers the call, goes before others.
     found = [ApprovalRecord(**columns_of(row)) for row in connection.execute(query)]
     if found:
-        return min(found, key=lambda each: each.state == PENDING)
+        return min(found, key=lambda each: each.state in (PENDING, REFUSED))
     waits = (_a.session_id == record.session_id, _a.state == PENDING, _a.ends_at > now)
     if (connection.scalar(select(func.count()).where(*waits)) or 0) >= MOST_REQUESTS:
         return None
@@ -49,7 +47,7 @@ def use(connection: Connection, approval_id: str, digest: str, standing: str, no
     """
     holds = (_a.id == approval_id, _a.ends_at > now)
     approved = update(schema.approval).where(*holds, _a.digest == digest, _a.state == APPROVED)
-    if connection.execute(approved.values(state=ApprovalState.USED.value)).rowcount:
+    if connection.execute(approved.values(state=USED)).rowcount:
         return True
     covers = select(_a.id).where(*holds, _covers(standing))
     return connection.execute(covers).first() is not None
@@ -65,7 +63,9 @@ def decide(
     """Approve or refuse a request that waits; refusing also ends an approval. Return False if there is none of these."""
     before = [PENDING] if state is not ApprovalState.REFUSED else [PENDING, APPROVED, STANDING]
     waits = (_a.id == approval_id, _a.state.in_(before), _a.ends_at > now)
-    values = {"state": state.value, "arguments": "", "ends_at": ends_at}
+    # The end of a standing approval refuses no call.
+    after = case((_a.state == STANDING, USED), else_=state.value)
+    values = {"state": after, "arguments": "", "ends_at": ends_at}
     return connection.execute(update(schema.approval).where(*waits).values(values)).rowcount == 1
 
 

@@ -16,7 +16,14 @@ from support.counting import SPECS, Counter, Counting, Nobody
 from support.engine import Engine, engine
 
 from statehold.access.audit.recorder import Actor, Audit
-from statehold.sessions.calls.approval import APPROVAL_SECONDS, Decision, decide, show_arguments
+from statehold.sessions.calls import approval
+from statehold.sessions.calls.approval import (
+    APPROVAL_SECONDS,
+    MAX_CHARACTERS,
+    Decision,
+    decide,
+    show_arguments,
+)
 from statehold.sessions.calls.request import CallAnswer, Request
 from statehold.sessions.errors import ApprovalRequired, NotAllowed, SessionError
 from statehold.sessions.json_codec import JSON
@@ -236,6 +243,20 @@ async def test_nobody_approves_the_calls_of_statehold_itself() -> None:
         one = (await running.create()).id
         await running.router.call(Request(LOCAL, one, bank.name, "inc", {}, is_ours=True), Nobody())
         assert len(bank.runs) == 1
+
+
+async def test_arguments_that_no_person_can_read_are_refused_before_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: object) -> str:
+        raise AssertionError
+
+    async with open_bank() as (running, bank):
+        one = (await running.create()).id
+        monkeypatch.setattr(approval, "canonical", fail)
+        with pytest.raises(NotAllowed, match="too long"):
+            await running.call(one, text="a" * MAX_CHARACTERS)
+        assert not bank.runs
 
 
 async def test_a_session_has_a_bounded_number_of_requests() -> None:
