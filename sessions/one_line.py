@@ -37,6 +37,9 @@ _LOOKALIKES: Final = re.compile(
     "\u050c\u051a-\u051d\u0561-\u0587\u05d5\u05d8\u05df\u05e1\u0627\u13a0-\u13ff\u2c80-\u2cff\ua4d0-\ua4ff\uab30-\uabbf]+"
 )
 """Matches words of letters that look like those of ASCII: Greek, Cyrillic, Armenian, Cherokee, Coptic, Lisu and others."""
+_RIGHT_TO_LEFT: Final = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _LATIN: Final = "\u00df\u00c6\u00e6\u00d8\u00f8\u0152\u0153\u00de\u00fe\u00f0\u0141\u0142"
 """Latin letters that are no letter of ASCII with a mark."""
 
@@ -64,12 +67,18 @@ def spell_out(text: str) -> str:
     r"""Return a text with each character that is not seen, or looks like another one, written as `\xa0` or `\u0430`.
 
     Those are letters of other alphabets in a word with letters of ASCII, or whose letters all look like those; signs
-    in a word with letters or digits of ASCII; and other forms of the characters of ASCII.
+    in a word with letters or digits of ASCII; and other forms of the characters of ASCII. Letters that are written from
+    right to left are written so where they put digits or quoted texts after them into another order.
     """
-    words = text.split(" ")
-    return " ".join(
-        word if word.isascii() and word.isprintable() else _spell_word(word) for word in words
+    line = " ".join(
+        word if word.isascii() and word.isprintable() else _spell_word(word)
+        for word in text.split(" ")
     )
+    first = _RIGHT_TO_LEFT.search(line)
+    rest = line[first.start() :] if first else ""
+    if re.search("[0-9]", rest) or _RIGHT_TO_LEFT.search(rest.partition('"')[2]):
+        return _RIGHT_TO_LEFT.sub(lambda letter: ascii(letter[0])[1:-1], line)
+    return line
 
 
 def _spell_word(word: str) -> str:

@@ -26,6 +26,11 @@ from statehold.sessions.one_line import spell_out
         ("e\u0301", "e\\u0301"),
         ("a\u00a0b", "a\\xa0b"),
         ("a\nb\x7f", "a\\nb\\x7f"),
+        ('"\u05e9\u05dc\u05d9, \u05e9\u05dc\u05da"', None),
+        ('5 "\u05e9\u05dc\u05d9"', None),
+        # A terminal would show 200 - 100, and the second text before the first.
+        ('"\u05e9\u05dc 100 - 200"', '"\\u05e9\\u05dc 100 - 200"'),
+        ('"\u05e9\u05dc": "\u05d9\u05da"', '"\\u05e9\\u05dc": "\\u05d9\\u05da"'),
         ("\u202e\u200d\u3164\ufe0f", "\\u202e\\u200d\\u3164\\ufe0f"),
         ("\U000e0041", "\\U000e0041"),
     ],

@@ -38,18 +38,18 @@ def request(number: int, now: float) -> ApprovalRecord:
 async def test_the_newest_requests_are_listed_first_and_standing_approvals_last(
     store: SQLStore,
 ) -> None:
-    now = 1000.0
-    for number in range(PAGE_ROWS + 2):
+    now, last = 1000.0, PAGE_ROWS + 1
+    for number in range(last + 1):
         record = replace(request(number, now + number / 100), standing=str(number))
         await store.access.request_approval(record)
-    assert await store.access.decide_approval(f"apr_{number}", ApprovalState.STANDING, now, 2000.0)
+    assert await store.access.decide_approval(f"apr_{last}", ApprovalState.STANDING, now, 2000.0)
     listed = await store.access.open_approvals("o", now + 5)
     assert [each.id for each in listed] == [f"apr_{number}" for number in range(PAGE_ROWS, 0, -1)]
     assert {each.arguments for each in listed} == {""}
     for each in listed:
         assert await store.access.decide_approval(each.id, ApprovalState.REFUSED, now, 2000.0)
     listed = await store.access.open_approvals("o", now + 5)
-    assert [each.id for each in listed] == ["apr_0", f"apr_{number}"]
+    assert [each.id for each in listed] == ["apr_0", f"apr_{last}"]
 
 
 async def test_two_nodes_use_an_approval_once(make_store: MakeStore) -> None:
