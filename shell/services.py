@@ -16,6 +16,7 @@ from ..server.gateway.names import configured_renames
 from ..server.gateway.services import service_of
 from ..server.gateway.stores import store_of
 from ..server.printing import complain
+from ..sessions.calls.approval import unused_patterns
 from ..sessions.clock import SystemClock
 from ..sessions.errors import SessionError, StoreUnavailable
 from ..sessions.json_codec import JSON
@@ -36,7 +37,7 @@ from .parser import CommandLine
 
 if TYPE_CHECKING:
     from ..server.gateway.services import AnyService
-    from ..sessions.services import ToolSpec
+    from ..sessions.services import ApprovalRule, ToolSpec
     from ..tools.upstream.probe import Check
 
 _PARALLEL_CHECKS = 4
@@ -131,7 +132,7 @@ def _check(config: Config, arguments: CommandLine) -> int:
         head = ("NAME", "", "TRANSPORT", "PROTOCOL", "BECAUSE", "SERVER", "TOOLS", "TOOK", "ERROR")
         say(table(head, [_row(check) for check in checks]))
         for check in checks:
-            for line in (check.renamed, check.shared):
+            for line in (check.renamed, check.shared, check.unapproved):
                 if line is not None:
                     say(one_line(f"{check.service}: {line}"))
         for note in config.notes:
@@ -146,7 +147,7 @@ async def check_all(
     checks: dict[str, Check] = {}
     tools: dict[str, Sequence[ToolSpec]] = {}
     prompts: dict[str, Sequence[JSON]] = {}
-    shared: dict[str, str | None] = {}
+    lines: dict[str, dict[str, str | None]] = {}
     slots = anyio.Semaphore(_PARALLEL_CHECKS)
     ledger = Ledger(None)
     without_data = config.model_copy(update={"ephemeral": True})
@@ -160,7 +161,9 @@ async def check_all(
             if checks[name].ok:
                 tools[name] = await built_service.tools()
                 prompts[name] = built_service.prompts
-                shared[name] = await _describe_sharing(built_service) if sharing else None
+                shared = await _describe_sharing(built_service) if sharing else None
+                unapproved = _describe_unused(service.approve, tools[name])
+                lines[name] = {"shared": shared, "unapproved": unapproved}
 
     try:
         async with _opened_keys(config, services) as keys, anyio.create_task_group() as tasks:
@@ -171,8 +174,7 @@ async def check_all(
             await ledger.aclose()
     renames = configured_renames(config, tools, prompts)
     return [
-        replace(checks[name], renamed=renames.get(name), shared=shared.get(name))
-        for name in services
+        replace(checks[name], renamed=renames.get(name), **lines.get(name, {})) for name in services
     ]
 
 
@@ -201,6 +203,12 @@ async def _describe_sharing(service: AnyService) -> str | None:
         return await describe_sharing(service)
     except SessionError as error:
         return f"it did not start again: {error.message}"
+
+
+def _describe_unused(rule: ApprovalRule, tools: Sequence[ToolSpec]) -> str | None:
+    """Return a line about the patterns of `approve` that name no tool, None if there are none."""
+    unused = ", ".join(unused_patterns(rule, (spec.name for spec in tools)))
+    return f"no tool is named by {unused} in `approve`, so no person is asked" if unused else None
 
 
 def _row(check: Check) -> tuple[Any, ...]:

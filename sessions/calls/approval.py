@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -70,6 +70,13 @@ def needs_approval(rule: ApprovalRule, spec: ToolSpec | None, tool: str) -> bool
     if isinstance(rule, str):
         return rule == "all"
     return any(fnmatchcase(tool, pattern) for pattern in rule)
+
+
+def unused_patterns(rule: ApprovalRule, tools: Iterable[str]) -> list[str]:
+    """Return the patterns of a rule that name none of the tools of its service."""
+    names = [*tools]
+    patterns = [] if isinstance(rule, str) else rule
+    return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
 
 
 class Approvals:

@@ -16,14 +16,18 @@ from mcp_types.version import LATEST_MODERN_VERSION as MODERN
 
 from ...keeper.confinement import landlock_abi
 from ...server.protocol.request_checks import MAX_DEPTH
+from ...sessions.calls.approval import unused_patterns
 from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
 from ...sessions.one_line import plural
+from ...tools.browser.config import BrowserConfig
 from ...tools.browser.egress.addresses import is_loopback_host
 from ...tools.browser.tools import toolset
 from ...tools.outputs import is_safe_link
 from ...tools.processes.sandbox import missing_features
+from ...tools.upstream.config import UpstreamConfig
 from ...tools.upstream.identity import config_hash
+from ...tools.upstream.probe import Profile
 from ...tools.upstream.profile_file import ProfileFile
 from .assurance import Control, Evidence, Installation, Level, check
 from .browser import check_sandbox
@@ -93,10 +97,16 @@ def find_audience(site: Installation) -> Iterator[Evidence]:
 
 def find_approvals(site: Installation) -> Iterator[Evidence]:
     for name, service in site.config.enabled_services().items():
-        rule = service.approve
+        rule, names = service.approve, None
         tools = rule if isinstance(rule, str) else ", ".join(rule)
         gap, remedy = f"{name} asks no person", _at(name, 'approve = "destructive"')
         yield check(rule and rule != "never", f"{name} asks a person: {tools}", gap, remedy)
+        if isinstance(service, BrowserConfig):
+            names = [tool.name for tool in toolset(service)]
+        elif profile := _profile_of(site, name, service):
+            names = [tool.name for tool in profile.tools]
+        for pattern in unused_patterns(rule, names or ()):
+            yield Evidence(f"no tool of {name} is known as {pattern}", remedy)
 
 
 def find_encryption(site: Installation) -> Iterator[Evidence]:
@@ -209,8 +219,7 @@ def find_schemas(site: Installation) -> Iterator[Evidence]:
         strict = [each for each in tools if each.arguments.model_config.get("extra") == "forbid"]
         yield Evidence(f"{name}: {len(strict)} of {len(tools)} refuse undeclared arguments")
     for name, service in config.upstreams().items():
-        data = None if config.ephemeral else config.data
-        profile = ProfileFile(data, name, config_hash(service)).read()
+        profile = _profile_of(site, name, service)
         if profile is None:
             remedy = f"start Statehold once: it keeps the list of the tools of {name}"
             yield Evidence(f"the tools of {name} are not known", remedy)
@@ -228,6 +237,11 @@ def find_schemas(site: Installation) -> Iterator[Evidence]:
         remedy = _at(name, f"exclude = {json.dumps(loose)}")
         found = f"{name}: {len(schemas)} declare their arguments"
         yield check(not loose, found, f"{name}: {', '.join(loose)} take anything", remedy)
+
+
+def _profile_of(site: Installation, name: str, service: UpstreamConfig) -> Profile | None:
+    data = None if site.config.ephemeral else site.config.data
+    return ProfileFile(data, name, config_hash(service)).read()
 
 
 def find_paths(site: Installation) -> Iterator[Evidence]:

@@ -77,7 +77,7 @@ def test_a_check_says_what_two_sessions_share(
     holding = f"import runpy; held = [open(each, 'w') for each in {held}]; runpy.run_path({quick!r}, run_name='__main__')"
     entries = {
         "word": service("quick", "--log", str(tmp_path / "log")),
-        "apart": service("quick", cwd="{dir}"),
+        "apart": service("quick", cwd="{dir}", approve=["ech*", "send"]),
         "file": {"command": sys.executable, "args": ["-S", "-c", holding]},
         "one": service("quick", scope="shared"),
         "killer": service("bad", "kills-holder", holder, cwd="{dir}"),
@@ -89,7 +89,8 @@ def test_a_check_says_what_two_sessions_share(
     output = statehold("services", "check", "--config", str(path))
     assert output.code == OK, output.out
     lines = dict(line.split(": ", 1) for line in output.out.splitlines()[7:])
-    assert lines.keys() == {"word", "killer", "port", "file"}
+    assert lines.keys() == {"word", "killer", "port", "file", "apart"}
+    assert lines["apart"] == "no tool is named by send in `approve`, so no person is asked"
     assert "mem.db" in lines["file"]
     assert "uv.lock" not in lines["file"]
     assert "{dir} in its path, in args or env of [services.file]" in lines["file"]

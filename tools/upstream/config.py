@@ -299,8 +299,8 @@ class UpstreamConfig(BaseModel):
     )
     approve: Literal["never", "destructive", "all"] | list[str] = Field(
         default="never",
-        description="The calls that a person approves before they run: those of these tools (`*` for any text), `all`, or "
-        "`destructive`: of tools that are not marked as reading only, or as not destructive.",
+        description="The calls that a person approves before they run: those of these tools (names of the server, without a "
+        "prefix; `*` for any text), `all`, or `destructive`: of tools not marked as reading only or as not destructive.",
     )
     connect: Literal["lazy", "eager"] = Field(
         default="lazy", description="`lazy`: with the first call. `eager`: with the session."

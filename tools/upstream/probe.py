@@ -99,6 +99,8 @@ class Check:
     """A line about its tools that have other names in the list; see describe_renames()."""
     shared: str | None = None
     """A line about what two sessions of it share; see describe_sharing()."""
+    unapproved: str | None = None
+    """A line about the patterns of `approve` that name none of its tools."""
 
 
 def _extensions_in(capabilities: JSON) -> JSON:

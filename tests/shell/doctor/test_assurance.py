@@ -186,6 +186,16 @@ def test_the_tools_of_a_service_that_never_started_are_a_gap(draft: Draft) -> No
     assert gap.remedy.startswith("start Statehold once")
 
 
+def test_an_approval_of_a_tool_that_does_not_exist_is_a_gap(draft: Draft) -> None:
+    for name, pattern in (("notes", "not_*"), ("browser", "browser_clik")):
+        draft.settings["services"][name]["approve"] = [pattern]
+        found = draft.assess()[CONFIRMS]
+        assert [gap.found for gap in found.gaps] == [f"no tool of {name} is known as {pattern}"]
+        draft.settings["services"][name]["approve"] = "destructive"
+    draft.settings["services"]["notes"]["approve"] = ["no*"]
+    assert not draft.assess()[CONFIRMS].gaps
+
+
 def test_a_library_that_does_not_compare_headers_is_a_gap(
     draft: Draft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
