@@ -178,7 +178,7 @@ class SandboxSettings(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     mode: Literal["landlock", "auto", "off"] = Field(
-        default="off",
+        default="landlock",
         description=(
             "`landlock`: the program starts only confined, which needs Linux 6.12. `auto`: as far as this system can, and "
             "the log says what is missing."
@@ -215,11 +215,7 @@ class SandboxSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_mode(cls, given: object) -> object:
-        if not isinstance(given, dict):
-            return {"mode": given} if isinstance(given, str) else given
-        members = cast("dict[str, object]", given)
-        # A table asks for a sandbox.
-        return {"mode": "landlock", **members} if members else members
+        return {"mode": given} if isinstance(given, str) else given
 
     @property
     def is_on(self) -> bool:
@@ -274,7 +270,7 @@ class UpstreamConfig(BaseModel):
         description="The client of its authorization server, for `statehold logins add`; see below.",
     )
     sandbox: SandboxSettings = Field(
-        default_factory=SandboxSettings,
+        default_factory=lambda: SandboxSettings(mode="off"),
         description='The paths and ports of its program, or `"landlock"`, `"auto"` or `"off"`; see below.',
     )
     era: Literal["auto", "legacy", "modern"] = Field(

@@ -278,17 +278,19 @@ def test_a_sandbox_is_asked_for_by_a_mode_or_a_table(tmp_path: Path) -> None:
         "plain": {"command": "x"},
         "off": {"command": "x", "sandbox": "off"},
         "wide": {"command": "x", "sandbox": {"read": ["~/notes"]}},
+        "empty": {"command": "x"},
         "soft": {"command": "x", "sandbox": {"mode": "auto"}},
         "remote": {"url": "https://example.org/mcp"},
     }
     file = tmp_path / "statehold.toml"
-    file.write_text(toml({"services": services}))
+    file.write_text(toml({"services": services}) + "[services.empty.sandbox]\n")
     upstreams = load(config=file, environ={}).upstreams()
     modes = {name: each.sandbox.mode for name, each in upstreams.items()}
     assert modes == {
         "plain": "off",
         "off": "off",
         "wide": "landlock",
+        "empty": "landlock",
         "soft": "auto",
         "remote": "off",
     }
