@@ -51,6 +51,7 @@ class _Machine(NamedTuple):
 
     audit: int
     socket: int
+    socketpair: int
     sendto: int
     sendmsg: int
     sendmmsg: int
@@ -59,8 +60,8 @@ class _Machine(NamedTuple):
 
 
 _MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 41, 44, 46, 307, 302),
-    "aarch64": _Machine(0xC00000B7, 198, 206, 211, 269, 261),
+    "x86_64": _Machine(0xC000003E, 41, 53, 44, 46, 307, 302),
+    "aarch64": _Machine(0xC00000B7, 198, 199, 206, 211, 269, 261),
 }
 
 
@@ -176,7 +177,7 @@ def _check(result: int) -> int:
     return result
 
 
-_LOAD, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000 | errno.EACCES
 _NUMBER, _ARCHITECTURE = 0, 4
@@ -185,6 +186,7 @@ _AF_INET, _AF_INET6, _AF_NETLINK = 2, 10, 16
 _PROTOCOLS: Final = (0, 1, 6, 17, 58)
 """The protocols of sockets that are allowed: that of the type, ICMP, TCP, UDP and ICMPv6. Others, such as MPTCP and SMC,
 may carry TCP past Landlock."""
+_STREAM, _SEQUENCE, _SOCKET_TYPE = 1, 5, 15
 _FAST_OPEN: Final = 0x20000000
 
 _Instruction = tuple[int, int, int, int]
@@ -195,7 +197,8 @@ def _filter(machine: _Machine) -> bytes:
     """Return the filter of system calls (bpf(4), seccomp(2)), each of whose refusals is EACCES.
 
     Landlock checks `connect` of TCP sockets alone. So MPTCP, SMC, TCP Fast Open and io_uring would reach any address, and a
-    socket of a path, such as that of the keeper or of a container engine, would start programs outside of the domain.
+    socket of a path, such as that of the keeper or of a container engine, would start programs outside of the domain. A
+    datagram socket of a pair could send to one, too.
     `prlimit` changes the limits of any process of the same user.
     """
     load, refuse, allow = _argument, (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)
@@ -212,6 +215,14 @@ def _filter(machine: _Machine) -> bytes:
     ]
     rules: dict[int, list[_Instruction]] = {
         machine.socket: sockets,
+        machine.socketpair: [
+            load(1),
+            (_AND, 0, 0, _SOCKET_TYPE),
+            (_EQUAL, 2, 0, _STREAM),
+            (_EQUAL, 1, 0, _SEQUENCE),
+            refuse,
+            allow,
+        ],
         machine.sendto: [load(3), (_HAS_BITS, 1, 0, _FAST_OPEN), allow, refuse],
         machine.sendmsg: [load(2), (_HAS_BITS, 1, 0, _FAST_OPEN), allow, refuse],
         machine.sendmmsg: [load(3), (_HAS_BITS, 1, 0, _FAST_OPEN), allow, refuse],

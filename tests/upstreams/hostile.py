@@ -54,6 +54,14 @@ def connect_to_path(target: str) -> str:
     return "connected"
 
 
+def send_to_path(target: str, kind: int = socket.SOCK_DGRAM) -> str:
+    """Send from a socket of a pair, which needs no path itself."""
+    one, other = socket.socketpair(socket.AF_UNIX, kind)
+    with one, other:
+        one.sendto(b"mine", target)
+    return "sent"
+
+
 def call(function: Any, *arguments: Any) -> str:
     if function(*arguments) < 0:
         number = ctypes.get_errno()
@@ -108,6 +116,8 @@ ATTACKS: dict[str, Callable[[str], str]] = {
     "connect_mptcp": lambda target: connect(target, MPTCP),
     "send_early": send_early,
     "connect_to_path": connect_to_path,
+    "send_to_path": send_to_path,
+    "send_raw_to_path": lambda target: send_to_path(target, socket.SOCK_RAW),
     "listen": listen,
     "signal": lambda target: str(os.kill(int(target), 0)),
     "stop": lambda target: str(signal.pidfd_send_signal(os.pidfd_open(int(target)), 0)),

@@ -91,14 +91,19 @@ async def attacker(
     (outside / "secret").write_text("of the operator")
     data = Path(victim["dir"]).parents[2]
     session = await opened_session(client)
-    with closing(socket.socket(socket.AF_UNIX)) as listener:
+    with (
+        closing(socket.socket(socket.AF_UNIX)) as listener,
+        closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as log,
+    ):
         listener.bind(str(outside / "socket"))
         listener.listen(100)
+        log.bind(str(outside / "log"))
         targets = {
             "data": str(data),
             "secret": str(outside / "secret"),
             "new": str(outside / "new"),
             "socket": str(outside / "socket"),
+            "log": str(outside / "log"),
             "folder of the other": victim["dir"],
             "file of the other": f"{victim['dir']}/secret",
             "environment of the other": f"/proc/{victim['pid']}/environ",
@@ -130,6 +135,8 @@ async def attacker(
         ("connect_mptcp", "port"),
         ("send_early", "port"),
         ("connect_to_path", "socket"),
+        ("send_to_path", "log"),
+        ("send_raw_to_path", "log"),
         ("listen", ""),
         ("open_ring", ""),
     ],
