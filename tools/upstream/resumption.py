@@ -38,8 +38,10 @@ class UpstreamResumption(Resumption):
 
     @property
     def token(self) -> str | None:
-        """The peer and the id of its session as JSON."""
-        fields = {"peer": self._rpc.peer.to_json(), "session_id": self._transport.session_id}
+        """The peer, the id of its session and the digest of its sandbox as JSON."""
+        other_end = self._transport
+        fields = {"peer": self._rpc.peer.to_json(), "session_id": other_end.session_id}
+        fields["sandbox"] = other_end.sandbox
         token = dumps(fields)
         return token if len(token) <= TOKEN_CHARACTERS else None
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from ...keeper.confinement import landlock_abi
 from ...sessions.errors import ServiceUnavailable
+from ...sessions.json_codec import canonical, digest_of
 from ..processes.sandbox import (
     SYSTEM,
     TEMPORARY,
@@ -67,6 +68,12 @@ class ServiceSandboxes:
             logger.warning(
                 "%s runs without a sandbox for %s, which this system lacks", service, lacking
             )
+
+    @property
+    def digest(self) -> str | None:
+        """A digest of the settings of a sandbox, None without one."""
+        settings = self._settings.model_dump(mode="json")
+        return digest_of(canonical(settings)) if self._settings.is_on else None
 
     def make(
         self, command: str, folder: Path | None

@@ -338,10 +338,12 @@ class UpstreamService:
         An HTTP server without sessions gets a new connection, because it keeps nothing for the old one.
 
         Raises:
-            ConnectionLost: The process of the connection is gone, or the server does not know the MCP session any more.
+            ConnectionLost: Its process is gone or had another sandbox, or the server does not know the MCP session any more.
             ServiceUnavailable: The server does not answer, so that it may still have the connection.
         """
         fields: JSON = loads(token)
+        if fields.get("sandbox") != self._sandboxes.digest:
+            raise ConnectionLost("its sandbox has changed")
         peer, session_id = Peer.from_json(fields["peer"]), fields["session_id"]
         placeholders = await self._make_placeholders(session)
         is_own = await self._opener.has_own_login(placeholders)

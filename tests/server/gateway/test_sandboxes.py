@@ -21,6 +21,7 @@ from support.gateway_process import (
     JSON,
     UPSTREAMS,
     Way,
+    kill,
     opened_session,
     service,
     serving,
@@ -301,6 +302,24 @@ def test_a_sandbox_is_asked_for_by_a_mode_or_a_table(tmp_path: Path) -> None:
         "soft": "auto",
         "remote": "off",
     }
+
+
+async def test_a_kept_program_starts_anew_when_its_sandbox_has_changed(tmp_path: Path) -> None:
+    config, data, folders = tmp_path / "statehold.toml", tmp_path / "data", list[JSON]()
+    session = ""
+    for sandbox in ("off", "off", "landlock"):
+        hostile = service("hostile", sandbox=sandbox, cwd="{dir}")
+        config.write_text(toml({"services": {"hostile": hostile}}))
+        with serving(config, data) as running:
+            way = Way("http", "modern", config, data, url=running.url)
+            async with way.connect() as client:
+                session = session or await opened_session(client)
+                folders.append(await where(client, session))
+            kill(running)
+    kept, same, fresh = (each["pid"] for each in folders)
+    assert kept == same
+    assert fresh != kept
+    await until_gone(kept)
 
 
 async def test_a_confined_server_sees_no_tokens_and_no_settings(tmp_path: Path) -> None:

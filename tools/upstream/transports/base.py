@@ -38,6 +38,8 @@ class TransportResumption:
 
     keeps_calls = False
     """Whether the answers to calls in flight come to the next process."""
+    sandbox: str | None = None
+    """The digest of the settings of its sandbox; see ServiceSandboxes."""
 
     @property
     def session_id(self) -> str | None:

@@ -95,7 +95,12 @@ class TransportOpener:
             hide=Masks(keys).hide if keys else bytes,
             sandbox=sandbox,
         ) as transport:
-            yield transport
+            yield self._note_sandbox(transport)
+
+    def _note_sandbox(self, transport: UpstreamTransport) -> UpstreamTransport:
+        if transport.resumption is not None:
+            transport.resumption.sandbox = self._sandboxes.digest
+        return transport
 
     def resume_process(
         self, placeholders: Placeholders, kept: KeeperHandle | None
@@ -123,7 +128,7 @@ class TransportOpener:
             on_stderr=self._on_stderr,
             hide=Masks(keys).hide if keys else bytes,
         ) as transport:
-            yield transport
+            yield self._note_sandbox(transport)
 
     def resume_session(
         self, placeholders: Placeholders, session_id: str, version: str
