@@ -35,7 +35,7 @@ _REFUSAL: Final = re.compile(
 )
 _PATH: Final = re.compile(r"(?<![\w./:])/[\w.@+~/-]{1,200}")
 """A path without blanks: a note must not repeat sentences of a server."""
-_PORT: Final = re.compile(r"[\w.\]]:(\d{1,5})(?!\d|:\d)")
+_PORT: Final = re.compile(r"(?:[A-Za-z\]]|\.\d{1,3}):(\d{1,5})(?![\d:])")
 
 
 class ServiceSandboxes:
@@ -114,12 +114,28 @@ class ServiceSandboxes:
         return sandbox, variables
 
     def with_note(self, error: ServiceUnavailable) -> ServiceUnavailable:
-        """Return the error of a start, with a note if the process spoke of a refusal."""
-        if note := self.explain(error.message):
+        """Return the error of a start, with a note and the setting if the process spoke of a refusal."""
+        if note := self._advise(error.message):
             error.message += f" {note}"
         return error
 
     def explain(self, text: str) -> str | None:
+        """Return a note about a result whose words speak of a refusal, else None. The log has the setting that allows it."""
+        advice = self._advise(text)
+        if advice is None:
+            return None
+        logger.warning("%s", advice)
+        # For a model, which a server could have recommend any path to its person.
+        return self._note
+
+    @property
+    def _note(self) -> str:
+        return (
+            f"Note from Statehold: the sandbox of {self._service} may have refused this; read, write and ports below "
+            f"[services.{self._service}.sandbox] say what it allows."
+        )
+
+    def _advise(self, text: str) -> str | None:
         """Return a note with the setting that allows what a process was refused; None if its words speak of no refusal."""
         text = text[:_TEXT]
         refusal = _REFUSAL.search(text) if self._abi else None
@@ -137,9 +153,9 @@ class ServiceSandboxes:
             if any(holds(each, path) for each in [*SYSTEM, *settings.read]):
                 return f'{note} lets it change nothing in {path}; write = ["{path}"] {table} does.'
             return f'{note} may refuse {path}; read = ["{path}"] {table} allows it, or write to change files there.'
-        if port := _PORT.search(line):
+        if (port := _PORT.search(line)) and int(port[1]) <= 65_535:
             ports = [*self._settings.ports, int(port[1])]
             return (
                 f"{note} allows connections to some ports; ports = {ports} {table} adds this one."
             )
-        return f"{note} may have refused this; read, write and ports {table} say what it allows."
+        return self._note

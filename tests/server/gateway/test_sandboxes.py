@@ -196,8 +196,12 @@ async def test_a_process_that_left_its_group_and_dropped_its_mark_ends_with_its_
         ("read", "file of the other", None),
     ],
 )
-async def test_the_error_of_a_call_has_the_setting_that_would_allow_it(
-    attacker: Attacker, attack: str, target: str, advice: str | None
+async def test_the_log_has_the_setting_that_would_allow_what_a_call_was_refused(
+    attacker: Attacker,
+    attack: str,
+    target: str,
+    advice: str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     value = attacker.targets[target]
     result = await attacker.attempt(attack, value)
@@ -207,7 +211,26 @@ async def test_the_error_of_a_call_has_the_setting_that_would_allow_it(
         if isinstance(block, TextContent) and block.text.startswith("Note from Statehold")
     ]
     assert len(notes) == (advice is not None)
-    assert advice is None or advice.format(value) in notes[0]
+    assert advice is None or advice.format(value) in caplog.text
+    # A server could have recommend any path to the person of the model.
+    assert not any(value in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("12:30:45 ERROR permission denied", "may have refused this"),
+        ("server.py:99999: permission denied", "may have refused this"),
+        ("connect EACCES db.example.org:5432", "ports = [443, 5432]"),
+        ("connect EACCES 10.0.0.7:5432", "ports = [443, 5432]"),
+        ("connect EACCES [::1]:5432", "ports = [443, 5432]"),
+    ],
+)
+def test_a_port_follows_an_address(
+    text: str, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ServiceSandboxes("notes", SandboxSettings()).explain(text)
+    assert advice in caplog.text
 
 
 def own_service(sandbox: Any, *words: str, abi: int | None = None) -> UpstreamService:
