@@ -25,6 +25,8 @@ _LINK: Final = re.compile(r"[^\x00-\x20\x7f\\]+")
 _IDENTIFIERS: Final = frozenset({"uri", "uriTemplate", "nextCursor", "requestState", "taskId"})
 _NAMED: Final = frozenset({"tools", "prompts", "arguments"})
 """The lists of items that are called by their `name`."""
+_DATA: Final = frozenset({"structuredContent", "_meta"})
+"""The members below which the names of members mean nothing."""
 _LISTS: Final = ("tools", "prompts", "resources", "resourceTemplates", "contents", "content")
 """The members of results whose items may have icons or a page of an MCP App."""
 _OF_CLIENTS: Final = frozenset(
@@ -55,18 +57,21 @@ def clean_texts(fields: JSON, *, escape: bool = False) -> None:
     if not _may_have_hidden(fields):
         return
     clean = escape_hidden if escape else without_hidden
-    pending: list[tuple[Any, bool]] = [(fields, False)]
-    for value, is_named in pending:
+    pending: list[tuple[Any, bool, bool]] = [(fields, False, False)]
+    for value, is_named, is_data in pending:
         members: JSON = cast("JSON", value) if isinstance(value, dict) else {}
         for key in [*filter(has_hidden, members)]:
-            members[clean(key)] = members.pop(key)
+            name = clean(key)
+            members[escape_hidden(key) if name in members else name] = members.pop(key)
         items: list[tuple[Any, Any]] = [*(members.items() or enumerate(cast("list[Any]", value)))]
         for key, child in items:
             if isinstance(child, str):
-                if key not in _IDENTIFIERS and not (is_named and key == "name"):
+                is_identifier = key in _IDENTIFIERS or (is_named and key == "name")
+                if is_data or not is_identifier:
                     value[key] = clean(child)
             elif isinstance(child, dict | list):
-                pending.append((cast("object", child), key in _NAMED or (is_named and not members)))
+                has_names = key in _NAMED or (is_named and not members)
+                pending.append((cast("object", child), has_names, is_data or key in _DATA))
 
 
 def _may_have_hidden(value: object) -> bool:

@@ -59,7 +59,9 @@ async def test_a_model_reads_only_what_a_person_sees(
         {"type": "text", "text": HIDDEN + KEPT},
         {"type": "image", "data": PICTURE, "mimeType": "image/png"},
     ]
-    data = {f"k{HIDDEN}": [{"n": 2**70, "deep": [HIDDEN]}]}
+    # Of keys that are the same when they are cleaned, each keeps its value.
+    deep: JSON = {"n": 2**70, "deep": [HIDDEN], "uri": HIDDEN, "tools": [{"name": HIDDEN}]}
+    data = {f"k{HIDDEN}": [deep], "to": 1, "to\u202e": 2}
     offered: JSON = {
         "tools": [tool(description=HIDDEN, inputSchema=schema)],
         "result": {"content": blocks, "structuredContent": data},
@@ -74,7 +76,9 @@ async def test_a_model_reads_only_what_a_person_sees(
     [shown, picture] = (block.model_dump() for block in result.content)
     assert shown["text"] == expected + KEPT
     assert picture["data"] == PICTURE
-    assert result.structured_content == {f"k{expected}": [{"n": 2**70, "deep": [expected]}]}
+    deep |= {"deep": [expected], "uri": expected, "tools": [{"name": expected}]}
+    other = "to\\u202e" if text == "clean" else "to\u202e"
+    assert result.structured_content == {f"k{expected}": [deep], "to": 1, other: 2}
 
 
 @pytest.mark.parametrize("pins", ["strict", "tell"])
