@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from confinement import start_confined
@@ -50,7 +49,7 @@ class Child:
         OSError, ValueError: the program cannot be started.
     """
 
-    def __init__(self, key: int, request: dict[str, Any], rulesets: Sequence[int]) -> None:
+    def __init__(self, key: int, request: dict[str, Any], ruleset: int | None) -> None:
         self.key = key
         self.session: str = request["session"]
         self.service: str = request["service"]
@@ -85,7 +84,7 @@ class Child:
                 start_new_session=True,
             )
 
-        self._process = start_confined(rulesets[0], start) if rulesets else start()
+        self._process = start() if ruleset is None else start_confined(ruleset, start)
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None

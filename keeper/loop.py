@@ -257,10 +257,10 @@ class Keeper:
         return {}, []
 
     def _confine(self, client: ConnectedClient, packet: Packet) -> Answer:
-        (_,) = packet["passed"]
-        return self._spawn(client, packet)
+        (ruleset,) = packet["passed"]
+        return self._spawn(client, packet, ruleset)
 
-    def _spawn(self, client: ConnectedClient, packet: Packet) -> Answer:
+    def _spawn(self, client: ConnectedClient, packet: Packet, ruleset: int | None = None) -> Answer:
         require_spawn(packet)
         session, epoch = packet["session"], packet["epoch"]
         if any(c.session == session and c.epoch > epoch for c in self._children.values()):
@@ -272,7 +272,7 @@ class Keeper:
                 self._kill(other)
         self._last_key += 1
         try:
-            child = Child(self._last_key, packet, packet["passed"])
+            child = Child(self._last_key, packet, ruleset)
         except OSError as error:
             raise Refusal(FAILED, errno=error.errno, file=error.filename) from None
         child.holder = client

@@ -138,6 +138,6 @@ class BrowserLogins:
             raise InvalidArgument(
                 "A session without a browser that Statehold starts gets no login."
             )
-        request = Request(context.principal, session_id, service, tool, arguments, is_ours=True)
+        request = Request(context.principal, session_id, service, tool, arguments, is_internal=True)
         answer = await self._router.call(request, context.caller or InternalContext())
         return answer.payload

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -75,7 +75,7 @@ def needs_approval(rule: ApprovalRule, spec: ToolSpec | None, tool: str) -> bool
 def unused_patterns(rule: ApprovalRule, tools: Iterable[str]) -> list[str]:
     """Return the patterns of a rule that name none of the tools of its service."""
     names = [*tools]
-    patterns = [] if isinstance(rule, str) else rule
+    patterns: Sequence[str] = () if isinstance(rule, str) else rule
     return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
 
 
@@ -96,10 +96,10 @@ class Approvals:
         self._address_of = address_of
         self._admit_of = admit_of
 
-    def concern(self, call: Call) -> bool:
+    def needs_person(self, call: Call) -> bool:
         """Return whether a person has to approve a call."""
         request, limits = call.request, self._core.limits
-        if request.is_ours:
+        if request.is_internal:
             return False
         if needs_approval(call.binding.service.approve, call.spec, call.tool):
             return True

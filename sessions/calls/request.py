@@ -46,7 +46,7 @@ class Request:
     """Seconds of waiting that were reported to its caller before the call; see Waiting."""
     hand_over: HandOver | None = None
     """Set if the call may go on without its caller."""
-    is_ours: bool = False
+    is_internal: bool = False
     """Whether Statehold makes the call itself, and so nobody approves it."""
     sharee: str | None = None
     """The key of its caller if `principal` shares the session with it: then the limits of calls are those of the caller."""
@@ -66,8 +66,9 @@ class Call:
     upstream: str | None = None
     """The id of the upstream's task that runs it."""
     approval: str | None = None
-    """The id of its approval by a person, and once that is used up, the digest of what it was for."""
+    """The id of its approval by a person."""
     used_approval: str | None = None
+    """The digest of what its approval was for, once that is used up."""
     started_at: float = 0.0
     """When it began to run; 0 before."""
     was_sent: bool = False

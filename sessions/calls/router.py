@@ -186,7 +186,7 @@ class Router:
         outcome: ToolResult | BaseException = _UNFINISHED
         call.session.activity.begin(call, started_at)
         try:
-            if self._approvals.concern(call):
+            if self._approvals.needs_person(call):
                 with end_with_session(call.session):
                     obtain = partial(
                         self._approvals.obtain, call, partial(self._write_receipt, call)
@@ -263,7 +263,7 @@ class Router:
                 try:
                     if call.has_due_notice:
                         self._refuse_lost_notice(call)
-                    if self._approvals.concern(call):
+                    if self._approvals.needs_person(call):
                         await self._approvals.use(call)
                         context.is_approved = True
                     self._core.node.require_lease()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -91,8 +90,6 @@ async def test_an_operator_accepts_the_difference_that_was_shown(
                 await expect(accept).to_be_disabled()
                 await every.check()
                 await expect(prompt).to_be_checked()
-                if folder := os.environ.get("PICTURES"):
-                    await page.screenshot(path=f"{folder}/changes-{width}.png")
                 await prompt.uncheck()
                 await more.uncheck()
                 await expect(every).not_to_be_checked()

@@ -241,7 +241,9 @@ async def test_a_server_gets_no_meta_that_the_person_did_not_see() -> None:
 async def test_nobody_approves_the_calls_of_statehold_itself() -> None:
     async with open_bank() as (running, bank):
         one = (await running.create()).id
-        await running.router.call(Request(LOCAL, one, bank.name, "inc", {}, is_ours=True), Nobody())
+        await running.router.call(
+            Request(LOCAL, one, bank.name, "inc", {}, is_internal=True), Nobody()
+        )
         assert len(bank.runs) == 1
 
 
