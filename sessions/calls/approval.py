@@ -120,10 +120,10 @@ class Approvals:
             StoreUnavailable: The store does not answer; nothing was sent.
         """
         now, session, content = self._core.clock.now(), call.session, _content(call)
-        # Writing them could take seconds.
-        if room_left(content, MAX_CHARACTERS) < 0:
+        most = MAX_CHARACTERS
+        # Writing those of any length could take seconds.
+        if room_left(content, most) < 0 or len(arguments := canonical(content)) > most:
             raise NotAllowed("The arguments are too long for a person, who has to approve them.")
-        arguments = canonical(content)
         digest, standing = _digests(call, arguments)
         wanted = ApprovalRecord(
             id=f"apr_{secrets.token_urlsafe(12)}",
