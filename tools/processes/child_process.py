@@ -448,6 +448,8 @@ class ChildProcess:
             stream.abort()
         if self.call_log is not None:
             self.call_log.close()
+        if isinstance(self._process, OwnProcess):
+            self._process.reap_later()
         if self.returncode is None and not self._is_left:
             logger.warning(
                 "child %d does not end; the next start of Statehold will try again", self.pid

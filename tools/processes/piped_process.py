@@ -102,6 +102,15 @@ class OwnProcess:
         else:
             loop.add_reader(handle, self._on_exit_readable, loop, handle)
 
+    def reap_later(self) -> None:
+        """Close its pipes that were not taken, and reap it when it ends, also after the event loop. Called at last."""
+        if self._popen.returncode is None:
+            threading.Thread(target=self._reap, daemon=True).start()
+
+    def _reap(self) -> None:
+        with self._popen:
+            pass
+
     def _on_exit_readable(self, loop: asyncio.AbstractEventLoop, handle: int) -> None:
         loop.remove_reader(handle)
         os.close(handle)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import signal
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 from mcp.shared.message import SessionMessage
@@ -124,6 +127,23 @@ async def test_a_start_that_is_cancelled_leaves_nothing(leaks: Any) -> None:
             scope.cancel()
             await start_child("import time; time.sleep(3600)")
     await leaks.check()
+
+
+def test_a_child_whose_loop_ends_while_it_is_closed_is_reaped() -> None:
+    async def begin_to_close() -> int:
+        child = await start_child("import time; time.sleep(3600)")
+        asyncio.get_running_loop().create_task(child.aclose())
+        await anyio.lowlevel.checkpoint()
+        return child.pid
+
+    pid = asyncio.run(begin_to_close())
+    # A program that nothing reaps would be a warning here, and so an error.
+    gc.collect()
+    anyio.run(until_reaped, pid)
+
+
+async def until_reaped(pid: int) -> None:
+    await until(lambda: not psutil.pid_exists(pid))
 
 
 @pytest.mark.thorough
