@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import queue
+import select
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -40,7 +43,12 @@ _RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15}
 _BIND_TCP, _CONNECT_TCP = 1, 2
 _SCOPES: Final = 3
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_SET_FILTER, _NEW_LISTENER = 1, 8
+_RECEIVE, _ANSWER, _ANSWER_WITH_FILE = 0xC0502100, 0xC0182101, 0x40182103
+"""The ioctl(2) numbers of seccomp_unotify(2)."""
+_MOST_SOCKETS: Final = 64
+"""Sockets of AF_UNIX that a program and its processes may have open at once. Each takes a descriptor of this process."""
 _CAPABILITY_VERSION: Final = 0x20080522
 
 _libc: ctypes.CDLL | None = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -56,12 +64,14 @@ class _Machine(NamedTuple):
     sendmsg: int
     sendmmsg: int
     prlimit: int
+    listen: int
+    seccomp: int
     io_uring_setup: int = 425
 
 
 _MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 41, 53, 44, 46, 307, 302),
-    "aarch64": _Machine(0xC00000B7, 198, 199, 206, 211, 269, 261),
+    "x86_64": _Machine(0xC000003E, 41, 53, 44, 46, 307, 302, 50, 317),
+    "aarch64": _Machine(0xC00000B7, 198, 199, 206, 211, 269, 261, 201, 277),
 }
 
 
@@ -113,20 +123,22 @@ def start_confined(
     outcome: queue.SimpleQueue[subprocess.Popen[bytes] | BaseException] = queue.SimpleQueue()
 
     def run() -> None:
+        opened: list[int] = []
         try:
-            has_scope = _enter_domain(ruleset)
+            has_scope = _enter_domain(ruleset, opened)
             process = start()
+            opened.append(_watch_exit(process))
+            outcome.put(process)
+            _give_sockets(*opened)
+            if has_scope:
+                with suppress(ProcessLookupError):
+                    # The scope of the domain keeps this from all processes outside of it, whatever user they have.
+                    os.kill(-1, signal.SIGKILL)
         except BaseException as error:
             outcome.put(error)
-            return
-        outcome.put(process)
-        with suppress(ChildProcessError):
-            # It stays a zombie for whoever reaps it.
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        if has_scope:
-            with suppress(ProcessLookupError):
-                # The scope of the domain keeps this from all processes outside of it, whatever user they have.
-                os.kill(-1, signal.SIGKILL)
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
 
     threading.Thread(target=run, name="confined", daemon=True).start()
     started = outcome.get()
@@ -135,8 +147,21 @@ def start_confined(
     return started
 
 
-def _enter_domain(ruleset: int) -> bool:
-    """Put this thread into a domain. Return whether its signals stay inside."""
+def _watch_exit(process: subprocess.Popen[bytes]) -> int:
+    """Return a descriptor that is readable after the end of a program, which stays a zombie for whoever reaps it."""
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError:
+        with process:
+            process.kill()
+        raise
+
+
+def _enter_domain(ruleset: int, opened: list[int]) -> bool:
+    """Put this thread into a domain. Return whether its signals stay inside.
+
+    `opened` gets the descriptor that tells of its sockets of AF_UNIX, unless a filter of this process has one.
+    """
     assert _libc is not None
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     # Of root: its capabilities would read the environment of other processes. They never come back without new privileges.
@@ -152,11 +177,66 @@ def _enter_domain(ruleset: int) -> bool:
             _call(_RESTRICT_SELF, scopes, 0)
         finally:
             os.close(scopes)
-    program = _filter(_MACHINES[os.uname().machine])
+    machine = _MACHINES[os.uname().machine]
+    program = _filter(machine)
     code = ctypes.create_string_buffer(program)
     header = struct.pack("HP", len(program) // 8, ctypes.addressof(code))
-    _check(_libc.prctl(_PR_SET_SECCOMP, 2, header, 0, 0))
+    try:
+        opened.append(_call(machine.seccomp, _SET_FILTER, _NEW_LISTENER, header))
+    except OSError:
+        # A process has one listener: without it, the kernel refuses these sockets.
+        _call(machine.seccomp, _SET_FILTER, 0, header)
     return has_scope
+
+
+def _give_sockets(*opened: int) -> None:
+    """Answer each socket() of AF_UNIX with a socket that reaches nothing, until the last descriptor tells of an exit.
+
+    Chromium and others demand one to listen on, and do without connections to it.
+    """
+    ends: dict[int, socket.socket] = {}
+    poll = select.poll()
+    for descriptor in opened:
+        poll.register(descriptor, select.POLLIN)
+    while opened[-1] not in (ready := dict(poll.poll())):
+        for descriptor in ready:
+            if descriptor in ends:
+                # All others have closed theirs.
+                poll.unregister(descriptor)
+                ends.pop(descriptor).close()
+            elif end := _give_socket(descriptor, is_full=len(ends) >= _MOST_SOCKETS):
+                poll.register(end, 0)
+                ends[end.fileno()] = end
+    for end in ends.values():
+        end.close()
+
+
+def _give_socket(listener: int, *, is_full: bool) -> socket.socket | None:
+    """Answer one call with an end of a pair, which can never be connected anew. Return the other end, or None."""
+    request = bytearray(80)
+    # Its caller may be gone.
+    with suppress(OSError):
+        fcntl.ioctl(listener, _RECEIVE, request)
+        call, kind = struct.unpack_from("=Q32xQ", request)
+        with suppress(OSError):
+            if kind & 0xF == socket.SOCK_STREAM and not is_full:
+                return _send_end(listener, call, kind)
+        fcntl.ioctl(listener, _ANSWER, struct.pack("=QqiI", call, 0, -errno.EACCES, 0))
+    return None
+
+
+def _send_end(listener: int, call: int, kind: int) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    try:
+        theirs.setblocking(not kind & socket.SOCK_NONBLOCK)
+        answer = (call, 2, theirs.fileno(), 0, kind & socket.SOCK_CLOEXEC)
+        fcntl.ioctl(listener, _ANSWER_WITH_FILE, struct.pack("=QIIII", *answer))
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return ours
 
 
 def _create_ruleset(files: int, ports: int, scopes: int) -> int:
@@ -179,10 +259,12 @@ def _check(result: int) -> int:
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _HAS_BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW: Final = 0x7FFF0000
-_REFUSE: Final = 0x00050000 | errno.EACCES
+_DO_NOTHING: Final = 0x00050000
+_REFUSE: Final = _DO_NOTHING | errno.EACCES
+_NOTIFY: Final = 0x7FC00000
 _NUMBER, _ARCHITECTURE = 0, 4
 _X32: Final = 0x40000000
-_AF_INET, _AF_INET6, _AF_NETLINK = 2, 10, 16
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _PROTOCOLS: Final = (0, 1, 6, 17, 58)
 """The protocols of sockets that are allowed: that of the type, ICMP, TCP, UDP and ICMPv6. Others, such as MPTCP and SMC,
 may carry TCP past Landlock."""
@@ -198,12 +280,14 @@ def _filter(machine: _Machine) -> bytes:
 
     Landlock checks `connect` of TCP sockets alone. So MPTCP, SMC, TCP Fast Open and io_uring would reach any address, and a
     socket of a path, such as that of the keeper or of a container engine, would start programs outside of the domain. A
-    datagram socket of a pair could send to one, too.
-    `prlimit` changes the limits of any process of the same user.
+    datagram socket of a pair could send to one, too. _give_sockets() answers the calls that this filter tells of; listen()
+    does nothing and returns 0. `prlimit` changes the limits of any process of the same user.
     """
     load, refuse, allow = _argument, (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)
     sockets: list[_Instruction] = [
         load(0),
+        (_EQUAL, 0, 1, _AF_UNIX),
+        (_RETURN, 0, 0, _NOTIFY),
         (_EQUAL, 3, 0, _AF_INET),
         (_EQUAL, 2, 0, _AF_INET6),
         (_EQUAL, 3 + len(_PROTOCOLS), 0, _AF_NETLINK),
@@ -228,6 +312,8 @@ def _filter(machine: _Machine) -> bytes:
         machine.sendmmsg: [load(3), (_HAS_BITS, 1, 0, _FAST_OPEN), allow, refuse],
         machine.prlimit: [load(0), (_EQUAL, 0, 1, 0), allow, refuse],
         machine.io_uring_setup: [refuse],
+        # Landlock sees bind() only, but a socket without an address gets one here.
+        machine.listen: [(_RETURN, 0, 0, _DO_NOTHING)],
     }
     program: list[_Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),

@@ -6,6 +6,7 @@ On the standard library alone: `python -S -E hostile.py`.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -48,6 +49,19 @@ def listen(target: str) -> str:
     return "bound"
 
 
+def listen_unbound(target: str) -> str:
+    """Listen without a bind(), which takes a free port."""
+    with socket.socket() as opened:
+        opened.listen()
+        with socket.create_connection(opened.getsockname(), 5):
+            return "connected"
+
+
+def hoard(target: str) -> str:
+    """Open so many sockets that whoever gives them runs out of descriptors."""
+    return str(len([socket.socket(socket.AF_UNIX) for _ in range(200)]))
+
+
 def connect_to_path(target: str) -> str:
     with socket.socket(socket.AF_UNIX) as opened:
         opened.connect(target)
@@ -60,6 +74,16 @@ def send_to_path(target: str, kind: int = socket.SOCK_DGRAM) -> str:
     with one, other:
         one.sendto(b"mine", target)
     return "sent"
+
+
+def bind_path(target: str) -> str:
+    """Listen at a path and say that it works, as Chromium does; no socket there is ever connected."""
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(target)
+        opened.listen()
+        opened.setblocking(False)
+        with socket.socket(socket.AF_UNIX) as other:
+            return str(other.connect_ex(target) == errno.ECONNREFUSED)
 
 
 def call(function: Any, *arguments: Any) -> str:
@@ -109,6 +133,7 @@ def leave(target: str) -> str:
 
 ATTACKS: dict[str, Callable[[str], str]] = {
     "read": read,
+    "bind_path": bind_path,
     "list": lambda target: str(os.listdir(target)),
     "write": write,
     "move": move,
@@ -119,6 +144,8 @@ ATTACKS: dict[str, Callable[[str], str]] = {
     "send_to_path": send_to_path,
     "send_raw_to_path": lambda target: send_to_path(target, socket.SOCK_RAW),
     "listen": listen,
+    "listen_unbound": listen_unbound,
+    "hoard": hoard,
     "signal": lambda target: str(os.kill(int(target), 0)),
     "stop": lambda target: str(signal.pidfd_send_signal(os.pidfd_open(int(target)), 0)),
     "trace": trace,

@@ -31,7 +31,7 @@ from ...keeper.confinement import (
     create_ruleset,
 )
 from .launch import require_program
-from .workdir import private_folder
+from .workdir import private_folder, temporary_link
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix/store"),
@@ -41,8 +41,6 @@ SYSTEM: Final = (
 DEVICES: Final = tuple(
     f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")
 )
-TEMPORARY: Final = "tmp"
-"""The folder in its own folder for temporary files."""
 _READ: Final = EXECUTE | READ_FILE | READ_DIR
 _RUNTIMES: Final = ("node", "python3")
 """Programs that launchers such as npx and uvx start, and scripts by their first line."""
@@ -121,7 +119,7 @@ class ProcessSandbox:
         for folder in self.folders:
             private_folder(folder)
             allow_path(ruleset, str(folder), everything)
-        private_folder(self.folders[0] / TEMPORARY)
+        _link_temporary(self.folders[0])
         for device in DEVICES:
             with suppress(OSError):
                 allow_path(ruleset, device, (READ_FILE | WRITE_FILE | IOCTL_DEV) & everything)
@@ -150,6 +148,18 @@ class ProcessSandbox:
         except OSError as error:
             problem = f"cannot be opened ({error.strerror}); correct it"
             raise SandboxError(f"sandbox.{option}: {path} {problem}") from error
+
+
+def _link_temporary(folder: Path) -> None:
+    """Create the folder for temporary files, and its link where no other user sees it: its target has the session's id."""
+    private_folder(folder / "tmp")
+    link = temporary_link(folder)
+    private_folder(link.parent)
+    found = link.parent.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise SandboxError(f"{link.parent} belongs to another user; remove it")
+    with suppress(FileExistsError):
+        link.symlink_to(folder / "tmp")
 
 
 def missing_features(abi: int) -> list[str]:
@@ -202,12 +212,12 @@ def _installations(
     for program in (command[0], *_RUNTIMES):
         name = os.path.join(cwd, program) if os.sep in program else program
         for hop in _hops(shutil.which(name, path=path), writable):
-            yield from _installation(Path(hop))
+            yield from _installation(hop)
     for argument in command[1:]:
         file = os.path.join(cwd, argument)
         for hop in _hops(file if os.path.isfile(file) else None, writable):
             is_script = hop.endswith(_SCRIPTS) or "node_modules" in hop
-            yield from _installation(Path(hop)) if is_script else [hop]
+            yield from _installation(hop) if is_script else [hop]
 
 
 def _hops(path: str | None, writable: Sequence[str]) -> Generator[str]:
@@ -225,8 +235,13 @@ def _hops(path: str | None, writable: Sequence[str]) -> Generator[str]:
         path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
 
 
-def _installation(program: Path) -> list[str]:
-    """Return what is installed with a program: its node_modules, the prefix of its bin, its folder, or only itself."""
+@functools.lru_cache(maxsize=64)
+def _installation(path: str) -> Sequence[str]:
+    """Return what is installed with a program: its node_modules, the prefix of its bin, its folder, or only itself.
+
+    As it was at the first start of one.
+    """
+    program = Path(path)
     if "node_modules" in program.parts:
         end = program.parts.index("node_modules") + 1
         return [str(Path(*program.parts[:end]))]

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -67,6 +68,15 @@ def private_folder(path: Path) -> None:
             part.mkdir(mode=0o700, exist_ok=True)
 
 
+def temporary_link(folder: Path) -> Path:
+    """Return the link to the temporary files in the folder of a session, for sockets: their paths have 107 bytes at most.
+
+    WorkFolders removes it with the folder.
+    """
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    return Path(tempfile.gettempdir(), f"statehold-{os.getuid()}", digest)
+
+
 class WorkFolders:
     """The folders of one service, `<data>/work/<session>/<service>`. placeholders_for() creates them, forget() removes them.
 
@@ -107,6 +117,8 @@ class WorkFolders:
 
     def _remove(self, path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            temporary_link(path).unlink()
         try:
             path.parent.rmdir()
             if self._temporary is not None:

@@ -14,13 +14,12 @@ from ...sessions.errors import ServiceUnavailable
 from ...sessions.json_codec import canonical, digest_of
 from ..processes.sandbox import (
     SYSTEM,
-    TEMPORARY,
     ProcessQuota,
     ProcessSandbox,
     holds,
     missing_features,
 )
-from ..processes.workdir import safe_name
+from ..processes.workdir import safe_name, temporary_link
 from .config import SandboxSettings
 
 logger = logging.getLogger("statehold.upstream")
@@ -33,6 +32,7 @@ _TEXT: Final = 4000
 _REFUSAL: Final = re.compile(
     r"EACCES|EPERM|permission denied|operation not permitted", re.IGNORECASE
 )
+_OF_SOCKET: Final = re.compile(r"EISCONN|endpoint is already connected|ECONNREFUSED /")
 _PATH: Final = re.compile(r"(?<![\w./:])/[\w.@+~/-]{1,200}")
 """A path without blanks: a note must not repeat sentences of a server."""
 _PORT: Final = re.compile(r"(?:[A-Za-z\]]|\.\d{1,3}):(\d{1,5})(?![\d:])")
@@ -92,7 +92,8 @@ class ServiceSandboxes:
             )
         if not self._abi or folder is None:
             return None, {}
-        folders, variables = [folder], {"TMPDIR": str(folder / TEMPORARY)}
+        temporary = str(temporary_link(folder))
+        folders, variables = [folder], {"TMPDIR": temporary, "XDG_CACHE_HOME": temporary}
         if os.path.basename(command) in _LAUNCHERS:
             caches = self._caches or folder / "caches"
             folders += [self._caches] if self._caches else []
@@ -138,12 +139,14 @@ class ServiceSandboxes:
     def _advise(self, text: str) -> str | None:
         """Return a note with the setting that allows what a process was refused; None if its words speak of no refusal."""
         text = text[:_TEXT]
+        note = f"Note from Statehold: the sandbox of {self._service}"
+        if self._abi and _OF_SOCKET.search(text):
+            return f'{note} lets it connect to no socket with a path; sandbox = "off", or a container, does.'
         refusal = _REFUSAL.search(text) if self._abi else None
         if refusal is None:
             return None
         line = text[text.rfind("\n", 0, refusal.start()) + 1 :].partition("\n")[0]
         table = f"below [services.{self._service}.sandbox]"
-        note = f"Note from Statehold: the sandbox of {self._service}"
         found = _PATH.search(line)
         # A note names only what exists, and so repeats no sentence of a server.
         if found is not None and os.path.lexists(found[0]):

@@ -34,6 +34,7 @@ from support.token_file import write_tokens
 
 from statehold.keeper.confinement import landlock_abi
 from statehold.server.config.load import load
+from statehold.tools.processes.workdir import temporary_link
 from statehold.tools.upstream.config import SandboxSettings, UpstreamConfig
 from statehold.tools.upstream.sandbox import ServiceSandboxes
 from statehold.tools.upstream.service import UpstreamService
@@ -139,6 +140,8 @@ async def attacker(
         ("send_to_path", "log"),
         ("send_raw_to_path", "log"),
         ("listen", ""),
+        ("listen_unbound", ""),
+        ("hoard", ""),
         ("open_ring", ""),
     ],
 )
@@ -150,19 +153,21 @@ async def test_a_hostile_server_does_not_leave_its_sandbox(
     assert not possible.is_error, f"the attack itself does not work: {text_of(possible)}"
     refused = await attacker.attempt(attack, value)
     assert refused.is_error, text_of(refused)
-    assert text_of(refused).startswith("PermissionError: ")
+    expected = "OSError: [Errno 106]" if attack == "connect_to_path" else "PermissionError: "
+    assert text_of(refused).startswith(expected)
 
 
 async def test_a_server_has_its_own_folder_its_temporary_folder_and_the_system(
     attacker: Attacker,
 ) -> None:
     folder, temporary = attacker.where["dir"], attacker.where["tmp"]
-    assert temporary == f"{folder}/tmp"
+    assert os.readlink(temporary) == f"{folder}/tmp"
     for attack, target in [
         ("write", "notes"),
         ("read", f"{folder}/notes"),
         ("write", f"{temporary}/draft"),
         ("move", f"{temporary}/draft"),
+        ("bind_path", f"{temporary}/socket"),
         ("write", "/dev/null"),
         ("read", "/etc/passwd"),
         ("read", "/proc/self/environ"),
@@ -193,6 +198,7 @@ async def test_a_process_that_left_its_group_and_dropped_its_mark_ends_with_its_
     [
         ("read", "secret", 'may refuse {0}; read = ["{0}"] below [services.hostile.sandbox]'),
         ("connect", "port", "may have refused this; read, write and ports below"),
+        ("connect_to_path", "socket", "lets it connect to no socket with a path; sandbox ="),
         ("read", "file of the other", None),
     ],
 )
@@ -295,11 +301,15 @@ async def test_auto_goes_on_and_logs_what_is_missing(
     assert f"notes runs without a sandbox for {lacking}, which this system lacks" in caplog.text
 
 
-async def test_limits_hold_for_the_server() -> None:
+async def test_limits_hold_for_the_server_and_its_temporary_folder_ends_with_it() -> None:
     settings = {"mode": "landlock", "open_files": 16, "memory_bytes": 1 << 30}
     async with own_service(settings).open_temporary() as connection:
         assert len(connection.pids) == 1
         limits = await anyio.Path(f"/proc/{connection.pids[0]}/limits").read_text()
+        link = temporary_link(Path(os.readlink(f"/proc/{connection.pids[0]}/cwd")))
+        assert os.readlink(link)
+    with pytest.raises(FileNotFoundError):
+        os.readlink(link)
     assert f"Max address space         {1 << 30}" in limits
     assert "Max open files            16  " in limits
 
