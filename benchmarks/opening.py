@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from mcp.client.client import Client
@@ -22,12 +24,13 @@ async def measure(plan: Plan) -> Table:
     table = Table("(b) open: from nothing to the answer of the first call, in ms")
     for name, upstream in SERVERS.items():
         folder = plan.folder / f"open-{upstream.stem}"
-        alone, warm = await _warm(upstream, folder, plan.opens)
+        alone, warm, confined = await _warm(upstream, folder, plan.opens)
         cold = [await _cold(upstream, folder / f"cold{n}") for n in range(max(2, plan.opens // 4))]
         differences = [ours - theirs for ours, theirs in zip(warm, alone, strict=True)]
         for way, values in (
             ("alone, with the SDK client", alone),
             ("session_create + call, Statehold running", warm),
+            ("the same, with a sandbox", confined),
             ("the same, Statehold started for it", cold),
         ):
             table.rows.append(
@@ -46,22 +49,36 @@ async def measure(plan: Plan) -> Table:
     return table
 
 
-async def _warm(upstream: Path, folder: Path, times: int) -> tuple[list[float], list[float]]:
-    """Return the times of starting the server alone and of opening a session, taken in turns."""
-    port = free_port()
-    command = statehold(
-        folder / "data", statehold_config(folder, upstream), "serve", "--port", str(port)
-    )
+async def _warm(
+    upstream: Path, folder: Path, times: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Return the times of starting the server alone, of opening a session, and of one with a sandbox, taken in turns."""
     alone: list[float] = []
     through: list[float] = []
+    confined: list[float] = []
+    sandbox = 'sandbox = "auto"\n'
+    async with (
+        _running(upstream, folder) as client,
+        _running(upstream, folder / "in", sandbox) as other,
+    ):
+        for _ in range(times):
+            alone.append(await _start_alone(python(upstream), folder))
+            through.append(await _open_session(client))
+            confined.append(await _open_session(other))
+    return alone, through, confined
+
+
+@asynccontextmanager
+async def _running(upstream: Path, folder: Path, more: str = "") -> AsyncGenerator[Client]:
+    """Run a Statehold with one service, and yield a client that has opened a session."""
+    port = free_port()
+    config = statehold_config(folder, upstream, more=more)
+    command = statehold(folder / "data", config, "serve", "--port", str(port))
     with http_server(command, folder) as process:
         await accepting(port, process)
         async with Client(f"http://127.0.0.1:{port}/mcp", mode=MODE["modern"]) as client:
             await _open_session(client)
-            for _ in range(times):
-                alone.append(await _start_alone(python(upstream), folder))
-                through.append(await _open_session(client))
-    return alone, through
+            yield client
 
 
 async def _open_session(client: Client) -> float:
